@@ -37,9 +37,9 @@ RECORDS = "/run/logstore"
 OPTIONS = {
     "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
 }  # fmt: skip
-# The package `cluster` is built on this one, so this package does not import it. As in the table of
-# commands in `logstore.cli.app`, only a name leads there. The module is imported when a cluster is
-# asked for: a single broker needs neither the package nor kazoo.
+# The package `cluster` imports this package, so this package must not import `cluster`. So, as in
+# the table of commands in `logstore.cli.app`, this is only a name. The module is imported if the
+# user asks for a cluster: a single broker needs neither `cluster` nor kazoo.
 CLUSTER = "cluster.process.joining"
 CHECK_COLUMNS = [
     Column("kind", "what"),
@@ -62,7 +62,7 @@ CHECK_COLUMNS = [
 @click.option(
     "--advertised-listeners",
     metavar="NAME://HOST:PORT[,...]",
-    help="Addresses that clients are given for these listeners, if they differ.",
+    help="The addresses of these listeners that the broker gives to clients, if they differ.",
 )
 @click.option(
     "--config",
@@ -104,7 +104,7 @@ CHECK_COLUMNS = [
 @click.option(
     "--http-hosts",
     metavar="HOST[,...]",
-    help="Names by which browsers on other machines reach the page, if they may.",
+    help="Names by which browsers on other machines may reach the page.",
 )
 @click.option("--check", "is_check", is_flag=True, help="Only show what would be done.")
 @format_option()
@@ -163,7 +163,7 @@ def broker(
 
 
 class Wish(NamedTuple):
-    """Hold the settings that the user gives, and for each setting where it was given."""
+    """Hold the user's settings, and the source of each setting."""
 
     found: ServerProperties
     log_dirs: list[str]
@@ -221,7 +221,7 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
 
 
 class Joined(Protocol):
-    """A broker with an id, which can serve a store that is opened with this id."""
+    """A broker with an id. It can serve a store that was opened with this id."""
 
     broker: int
 
@@ -277,5 +277,5 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
                     interrupts.wait()
                 except KeyboardInterrupt:
                     notify("STOPPING=1")
-                    note("stopping: answering what is under way, then closing the store")
-        interrupts.asked = 0  # the command has stopped as the signal asked: no error
+                    note("stopping: answering the running requests, then closing the store")
+        interrupts.asked = 0  # the signal asked the command to stop, so this is no error

@@ -42,7 +42,7 @@ RACK_AWARE = "RackAwareReplicaSelector"  # Kafka's name of the class, without it
 
 
 def _check_text(name: str, value: object) -> None:
-    """Check the settings whose text has a form of its own; raises ValueError."""
+    """Check the settings whose text has a special form; raises ValueError."""
     if name == "authorizer_class_name" and value not in ("", *AUTHORIZERS):
         raise ValueError(f"{name}={value} is not one of {', '.join(AUTHORIZERS)}")
     if name == "super_users":
@@ -66,12 +66,12 @@ class BrokerConfig(ListenerConfig):
         zookeeper_connect: the servers of ZooKeeper that the brokers of a cluster share, such as
             `zk1:2181,zk2:2181/cluster`. "" means that this broker has no cluster, and then the
             other settings of clusters have no effect.
-        zookeeper_session_timeout_ms: ZooKeeper counts a broker as gone if it hears nothing from the
-            broker for this long.
+        zookeeper_session_timeout_ms: if ZooKeeper hears nothing from a broker for this long, the
+            broker counts as gone.
         zookeeper_credentials_file: a file with one line, `user:password`, for ZooKeeper's digest
             authentication. Only its owner may read it. "" means no authentication.
         zookeeper_set_acl: whether only this user may read and change the znodes that the broker
-            creates. This needs credentials, and the same ones at all brokers.
+            creates. This needs credentials, which must be the same at all brokers.
         reserved_broker_max_id: ids that ZooKeeper gives to new brokers are larger than this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.
         replica_selector_class: in a cluster, `RackAwareReplicaSelector` lets consumers read from a
@@ -80,16 +80,17 @@ class BrokerConfig(ListenerConfig):
             lost records, unless its creator says so.
         replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
             leaves the ISR.
-        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records that a
-            follower gets for one partition in one answer, or one batch. A partition that is far
-            behind may get more.
+        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records, or one batch,
+            that a follower gets for one partition in one answer. A partition that is far behind may
+            get more.
         replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
-            follower. The partitions that are far behind share it, or a quarter of it if the fetch
-            is for others, too. Kafka's default is 10 MiB.
-        authorizer_class_name: "AclAuthorizer" or "StandardAuthorizer", also with the package in
-            Kafka, lets ACLs decide what clients may do. "" lets every client do everything.
-        allow_everyone_if_no_acl_found: whether every client may do everything with a resource
-            that no ACL is about.
+            follower. The partitions that are far behind share all of it. If the fetch also asks for
+            other partitions, they share a quarter of it. Kafka's default is 10 MiB.
+        authorizer_class_name: with "AclAuthorizer" or "StandardAuthorizer", ACLs decide what
+            clients may do. Kafka's package name may precede the class name. With "", every client
+            may do everything.
+        allow_everyone_if_no_acl_found: whether every client may do everything with a resource that
+            has no ACL.
         max_acls: the largest number of ACLs that clients can create.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
@@ -128,9 +129,9 @@ class BrokerConfig(ListenerConfig):
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
             cannot be changed after the topic was created.
         offsets_topic_replication_factor: in a cluster, the number of replicas of each partition of
-            `__consumer_offsets`, but at most one on each broker that lives when it is created.
-        offsets_commit_timeout_ms: in a cluster, how long a commit of offsets waits until all
-            in-sync replicas have it.
+            `__consumer_offsets`, but at most one on each broker that lives when the topic is
+            created. offsets_commit_timeout_ms: in a cluster, how long a commit of offsets waits
+            until all in-sync replicas have it.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
         offset_metadata_max_bytes: the size of the longest text that a client may store with an
@@ -145,15 +146,15 @@ class BrokerConfig(ListenerConfig):
         transaction_state_log_num_partitions: the number of partitions of `__transaction_state`.
             This key cannot be changed after the topic was created.
         transaction_state_log_replication_factor: in a cluster, the number of replicas of each
-            partition of `__transaction_state`, but at most one on each broker that lives when it is
-            created.
+            partition of `__transaction_state`, but at most one on each broker that lives when the
+            topic is created.
         transaction_abort_timed_out_transaction_cleanup_interval_ms: the time between two searches
             for transactions that have run longer than their timeout.
         transaction_remove_expired_transaction_cleanup_interval_ms: the time between two searches
             for transactional ids that are not used.
         max_transactional_ids_per_partition: the largest number of transactional ids in one
             partition of `__transaction_state`.
-        log_config: the configuration of topics that are created without settings of their own.
+        log_config: the configuration of topics that are created without settings.
         store_config: the configuration of a store that the broker opens itself. The broker's own
             `log_config` replaces the `log_config` of this configuration.
     """

@@ -1,4 +1,4 @@
-"""Say what a start of the broker would do, without doing it: `logstore broker --check`."""
+"""Report what a start of the broker would do: `logstore broker --check`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,12 @@ def _log_dirs(paths: list[str], source: str, config: BrokerConfig) -> Iterator[L
         reason = refusal.explained(to_reader=False)
         yield Line("problem", f"log dir {refusal.path}: {reason}", None, source=source)
     for missing in sorted({*roll.missing_ids} - {refusal.missing_id for refusal in roll.refused}):
-        yield Line("problem", f"log dir {missing} of this store is not named", None, source=source)
+        yield Line(
+            "problem",
+            f"log dir {missing} belongs to this store, but is not in the list of log dirs",
+            None,
+            source=source,
+        )
 
 
 def file_problems(config: BrokerConfig) -> list[str]:
@@ -112,9 +117,9 @@ def _listeners(config: BrokerConfig, sources: Mapping[str, str]) -> Iterator[Lin
     advertised = {endpoint.name: endpoint for endpoint in config.advertised}
     for endpoint in config.endpoints:
         known = advertised.get(endpoint.name)
-        value = f"clients are given {known}" if known else "clients are given the same address"
+        value = f"clients get {known}" if known else "clients get the same address"
         if known is None and endpoint.host in ("", "0.0.0.0", "::"):
-            value = "clients are given the name of this machine"
+            value = "clients get the name of this machine"
         protocol = config.protocol_of(endpoint.name)
         if protocol != endpoint.name:
             value = f"{protocol}; {value}"

@@ -1,6 +1,6 @@
 """List the keys of Kafka's `server.properties` that this broker ignores or refuses.
 
-The lists have the keys of Kafka 4.1, and the keys of earlier releases that files still contain.
+The lists have the keys of Kafka 4.1, and keys of earlier releases that old files contain.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ IGNORED = frozenset({
     "unstable.feature.versions.enable",
 })  # fmt: skip
 
-# A user who sets one of these keys relies on a protection that this broker gives in another way, or
-# does not give. For each key, or its beginning: what to do.
+# These keys ask for a protection that this broker gives in another way, or does not give. For each
+# key, or its first part, the text says what to do.
 SECRET = "a secret does not belong in this file"
 PEM_FILE = "write the PEM text to a file, and name the file"
 ADVICE = {
@@ -60,7 +60,7 @@ ADVICE = {
     "sasl.": "this broker has PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 only: remove the key",
     "config.providers": "this broker reads no secrets from other places: remove the key",
     "alter.config.policy.class.name": "this broker has no policies: remove the key",
-    "client.quota.callback.class": "this broker has no quotas: remove the key",
+    "client.quota.callback.class": "this broker has no quota callbacks: remove the key",
     "create.topic.policy.class.name": "this broker has no policies: remove the key",
     "delegation.token.master.key": "this broker has no delegation tokens: remove the key",
     "delegation.token.secret.key": "this broker has no delegation tokens: remove the key",
@@ -74,7 +74,7 @@ JAVA = frozenset({
 
 
 def advice_for(key: str) -> str:
-    """Say what to do about a key for a protection that this broker does not give; else ""."""
+    """Return what to do about a key for a protection that this broker lacks, or ""."""
     if key in JAVA:
         return ""
     if key.startswith("listener.name."):

@@ -47,9 +47,9 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
             raise ValueError(f"{key}: {one.strip()!r} is not of the form {PROTOCOL}://HOST:PORT")
         host = match["host"].strip("[]")
         try:
-            host.encode("idna")  # as a connection to it does
+            host.encode("idna")  # a connection to this host encodes the name in the same way
         except UnicodeError as error:
-            raise ValueError(f"{key}: {host!r} is no host name: {error}") from error
+            raise ValueError(f"{key}: {host!r} is not a host name: {error}") from error
         found.append(Endpoint(match["name"], host, int(match["port"])))
     names = [endpoint.name for endpoint in found]
     if len(set(names)) < len(names):
@@ -78,7 +78,7 @@ def parse_http_listener(text: str, hosts: str) -> Endpoint | None:
     if not address.is_loopback and not hosts.strip():
         raise ValueError(
             f"http_listener: other machines can reach {text}, and the page asks for no password; "
-            "if you want that, name the hosts of its addresses in http_hosts"
+            "to allow that, list the host names of the page in http_hosts"
         )
     return Endpoint("HTTP", str(address), int(match["port"]))
 
@@ -151,7 +151,7 @@ class ListenerConfig:
         """Raise ValueError if the listeners cannot be served.
 
         Args:
-            has_peers: whether other brokers connect, too.
+            has_peers: whether other brokers connect to these listeners.
         """
         protocols = {self.protocol_of(endpoint.name) for endpoint in self.endpoints}
         for kind, location in (
@@ -163,12 +163,16 @@ class ListenerConfig:
         parse_choices(self.ssl_enabled_protocols, "ssl_enabled_protocols", TLS_VERSIONS)
         parse_choices(self.ssl_client_auth, "ssl_client_auth", CLIENT_AUTH)
         if self.ssl_endpoint_identification_algorithm.lower() not in ("", "https"):
-            raise ValueError("ssl_endpoint_identification_algorithm: it is neither https nor empty")
+            raise ValueError(
+                "ssl_endpoint_identification_algorithm: the value is neither https nor empty"
+            )
         if any(one.is_tls for one in protocols) and not self.ssl_keystore_location:
             raise ValueError(f"ssl_keystore_location: a listener with TLS needs it; {PEM_ADVICE}")
         if any(one.is_sasl for one in protocols):
             if not self.mechanisms:
-                raise ValueError("sasl_enabled_mechanisms: a listener with SASL needs one")
+                raise ValueError(
+                    "sasl_enabled_mechanisms: a listener with SASL needs at least one mechanism"
+                )
             if "PLAIN" in self.mechanisms and not self.sasl_users_file:
                 raise ValueError("sasl_users_file: the mechanism PLAIN needs it")
         if self.ssl_client_auth != "none" and not self.ssl_truststore_location:
@@ -186,7 +190,7 @@ class ListenerConfig:
                 raise ValueError(f"advertised_listeners: no client can connect to {endpoint}")
 
     def check_peers(self) -> None:
-        """Raise ValueError if brokers cannot connect to one another, or recognize one another."""
+        """Raise ValueError if brokers cannot connect to, or cannot recognize, one another."""
         name = self.inter_broker_name
         protocol = self.protocol_of(name)
         if protocol.is_sasl:
@@ -216,7 +220,7 @@ class ListenerConfig:
         return parse_choices(self.sasl_enabled_mechanisms, "sasl_enabled_mechanisms", MECHANISMS)
 
     def protocol_of(self, listener: str) -> Protocol:
-        """Give the security protocol of a listener."""
+        """Return the security protocol of a listener."""
         key = "listener_security_protocol_map"
         given = parse_protocol_map(self.listener_security_protocol_map, key)
         name = listener.upper()
@@ -227,7 +231,7 @@ class ListenerConfig:
         return Protocol.PLAINTEXT
 
     def knows_clients(self, listener: str) -> bool:
-        """Report whether a client of a listener proves who it is."""
+        """Report whether the clients of a listener must authenticate themselves."""
         protocol = self.protocol_of(listener)
         return protocol.is_sasl or (protocol.is_tls and self.ssl_client_auth == "required")
 

@@ -1,7 +1,7 @@
 """Export the metrics of a broker to Prometheus (extra `metrics`), under Kafka's names if possible.
 
     registry.register(Collector(broker))     beside the program's other metrics
-    with serve(broker, 9308): ...            on its own endpoint, with the metrics of the store
+    with serve(broker, 9308): ...            on a separate endpoint, with the metrics of the store
 
 Prometheus' exporter for Java gives the same names to Kafka's own metrics. A scrape reads only
 memory, so a disk that hangs does not delay it.
@@ -51,7 +51,7 @@ PHASE_METRICS = {
         "remotetimems",
         "Time in which the request waited for records, members or replicas.",
     ),
-    "send": ("responsesendtimems", "Time until the client had taken the answer."),
+    "send": ("responsesendtimems", "Time until the client had received the answer."),
 }
 
 
@@ -75,11 +75,11 @@ class Collector(Collecting):
         counts = self._broker.counts()
         for name, text in (
             ("connection_count", "Open connections."),
-            ("running_count", "Connections whose request is executed."),
+            ("running_count", "Connections with a running request."),
             ("thread_count", "Threads that execute requests, or wait for one."),
             ("memory_bytes", "Memory that large requests have reserved."),
             ("group_count", "Consumer groups that are loaded."),
-            ("partition_count", "Partitions, also those that do not serve."),
+            ("partition_count", "Partitions, including partitions that do not serve."),
         ):
             yield GaugeMetricFamily(f"logstore_broker_{name}", text, counts[name])
         for name, text in (
@@ -101,7 +101,7 @@ class Collector(Collecting):
             try:
                 log = store.log(topic, partition)
                 values = log.log_start_offset, log.log_end_offset, log.size_bytes
-            except LogStoreError:  # its log dir does not serve, or it was deleted just now
+            except LogStoreError:  # its log dir does not serve, or the log was deleted just now
                 continue
             for family, value in zip(families, values, strict=True):
                 family.add_metric((topic, str(partition)), value)
@@ -121,7 +121,7 @@ class Collector(Collecting):
         times = {_name(key): found for key, found in self._broker.request_times().items()}
         total = HistogramMetricFamily(
             "kafka_network_requestmetrics_totaltime_seconds",
-            "How long requests took in all.",
+            "Total time of requests.",
             labels=("request",),
         )
         for name, found in times.items():

@@ -4,7 +4,7 @@ r"""Read the text of Java's properties files, as `java.util.Properties.load` doe
     comment    a line whose first character other than a blank is # or !
     \ at end   the next line continues this one; its leading blanks do not count
     escapes    \t \n \r \f \uXXXX; any other escaped character stands for itself
-    key twice  the last one counts
+    key twice the last value counts
 
 A blank is a space, a tab or a form feed. Blanks at the end of a value belong to the value.
 """

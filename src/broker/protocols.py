@@ -1,4 +1,4 @@
-"""Name the security protocols of listeners, and read the settings that are lists of names."""
+"""Define the security protocols of listeners, and read settings that are lists of names."""
 
 from __future__ import annotations
 

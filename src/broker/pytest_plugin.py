@@ -25,6 +25,6 @@ def kafka_broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def kafka_broker_session() -> Iterator[Broker]:
-    """Start one broker for all tests; each test should use topics of its own."""
+    """Start one broker for all tests; each test should use its own topics."""
     with Broker.start() as running:
         yield running

@@ -6,7 +6,7 @@ from broker.security.errors import BadCredentialError
 from broker.security.passwords import FILE_BYTES_MAX, Password, parse_passwords
 from logstore.disk import files
 
-ALL_BUT_OWNER, ALL_OTHERS = 0o077, 0o007  # permissions that such a file must not give
+ALL_BUT_OWNER, ALL_OTHERS = 0o077, 0o007  # permissions that a secret file must not give
 
 
 def read_passwords(path: str, key: str) -> list[Password]:
@@ -26,7 +26,7 @@ def read_own_password(path: str, key: str) -> Password:
     """Read a file with one line, `user:password`; raises ValueError."""
     found = read_passwords(path, key)
     if len(found) != 1:
-        raise ValueError(f"{key}: {path} has {len(found)} users, and must have one")
+        raise ValueError(f"{key}: {path} has {len(found)} users, but must have exactly one")
     return found[0]
 
 
@@ -57,7 +57,7 @@ def read_settings(path: str) -> tuple[bytes, bool]:
 
 
 def check_key_file(path: str, key: str) -> None:
-    """Check that not every user of the machine can read a private key; raises ValueError."""
+    """Raise ValueError if every user of the machine can read a private key."""
     try:
         _read(path, ALL_OTHERS)
     except OSError as error:
@@ -65,7 +65,7 @@ def check_key_file(path: str, key: str) -> None:
 
 
 def change_of(path: str) -> tuple[int, int, int] | None:
-    """Give a value that changes when a file is replaced or written; None if there is no file."""
+    """Return a value that changes when a file is replaced or written; None without a file."""
     try:
         facts = files.stat(path)
     except OSError:
@@ -74,7 +74,8 @@ def change_of(path: str) -> tuple[int, int, int] | None:
 
 
 def _read(path: str, forbidden: int) -> bytes:
-    fd = files.open_regular(files.real_path(path), files.READ)  # secrets are often behind links
+    # follow links: secrets are often behind links
+    fd = files.open_regular(files.real_path(path), files.READ)
     try:
         if files.fstat(fd).st_mode & forbidden:
             raise PermissionError(1, "others than its owner may read or change it", path)

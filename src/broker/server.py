@@ -32,7 +32,8 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# If a log dir becomes SUSPECT, a request that has run longer than this is assumed to hang in it.
+# If a log dir becomes SUSPECT, the broker assumes that requests that have run longer than this hang
+# in that log dir.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 
@@ -48,7 +49,7 @@ def _demand(name: str, extra: str) -> None:
 
 
 def _passwords(config: BrokerConfig) -> Passwords:
-    """Read the users of PLAIN, if a listener has SASL; check that SCRAM can be used."""
+    """Read the users of PLAIN if a listener has SASL; check that SCRAM can be used."""
     if not any(config.protocol_of(one.name).is_sasl for one in config.endpoints):
         return Passwords([])
     if any(one.startswith("SCRAM") for one in config.mechanisms):
@@ -79,7 +80,7 @@ class Broker:
         directory: tempfile.TemporaryDirectory[str] | None = None,
         services: Services | None = None,
     ) -> None:
-        """Use `Broker.start`; a broker of a cluster gives the services."""
+        """Use `Broker.start` instead; only a broker of a cluster passes `services`."""
         self.store = store
         self.config = config
         self._owns_store = owns_store
@@ -190,7 +191,7 @@ class Broker:
         return self._services.traffic.snapshot()
 
     def gauges(self) -> Iterable[Gauge]:
-        """Give the present values that only a broker of a cluster has."""
+        """Return the present values that only a broker of a cluster has."""
         return self._services.gauges()
 
     def counts(self) -> dict[str, int]:

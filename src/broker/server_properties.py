@@ -1,10 +1,10 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
-There are four kinds of keys. Some keys set something in this broker. Some keys have no meaning for
-this broker, and are ignored: among them, without `zookeeper.connect`, the keys of clusters. Some
-keys ask for a protection that this broker does not give, and are refused. All other keys are
-unknown. All keys are read, so that the user sees every problem at once. The values of refused keys
-may be secrets, so no message shows these values.
+There are four kinds of keys. Some keys configure this broker. Some keys have no meaning for this
+broker, and are ignored; without `zookeeper.connect`, this includes the keys of clusters. Some keys
+ask for a protection that this broker does not give, and are refused. All other keys are unknown.
+All keys are read, so that the user sees every problem at once. The values of refused keys may be
+secrets, so no message shows these values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Default(NamedTuple):
     unit: int = 1
 
 
-# If a file has several keys for one default, the last of them in this dict counts, as in Kafka.
+# If a file has several keys for one default, the key that comes last in this dict counts, as in
+# Kafka.
 TOPIC_DEFAULTS = {
     "compression.type": Default("compression.type"),
     "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),
@@ -73,7 +74,7 @@ TOGETHER = frozenset({
     "process.roles",
 })  # fmt: skip
 # In Kafka, -1 means that these keys set no limit. For -1, this broker uses the largest number that
-# it accepts: 2 GiB, or 24 days.
+# the key accepts: 2 GiB, or 24 days.
 UNLIMITED = frozenset({"connections_max_idle_ms", "queued_max_request_bytes"})
 
 
@@ -186,7 +187,8 @@ class _Reader:
         key = default.topic_key
         if KEYS[key].type in (INT, LONG):
             number = _whole(text) * default.unit
-            if key == "retention.ms" and number == 0:  # Kafka allows 0 for a topic only
+            if key == "retention.ms" and number == 0:
+                # Kafka allows 0 only in a topic's own settings
                 raise ValueError("must be at least 1, or -1 for no limit")
             text = str(max(number, -1) if key == "retention.ms" else number)
         self.log_config = self.log_config.replace(**{field_of(key): value_of(key, text)})
@@ -221,7 +223,7 @@ class _Reader:
             else:
                 kept.append(str(one._replace(name=name)))
         if not kept:
-            raise ValueError("all of them are for controllers, and none is for clients")
+            raise ValueError("all listeners are for controllers, and none is for clients")
         usual = {one: self.settings[one] for one in ("listeners",) if one in self.settings}
         addresses = usual | {field: ",".join(kept)}
         plain = ",".join(f"{one.name}:{PROTOCOL}" for one in _named_in(addresses))
@@ -232,7 +234,8 @@ class _Reader:
         if field == "listeners" and all(
             mapped.get(one.name) == one.name for one in _named_in(addresses)
         ):
-            self.settings["listener_security_protocol_map"] = ""  # the names say it already
+            # the names of the listeners are already their protocols
+            self.settings["listener_security_protocol_map"] = ""
 
     def compare(self) -> None:
         """Find keys that contradict one another or do not fit a broker; set the request memory."""
@@ -296,7 +299,7 @@ def _named_in(addresses: Mapping[str, str]) -> tuple[Endpoint, ...]:
 
 
 def dotted_reason(reason: str) -> str:
-    """Write the setting at the beginning of a reason as the file does."""
+    """Replace the setting's name at the beginning of a reason by its key in the file."""
     match = re.match(r"\w+", reason)
     if match is None or not hasattr(BrokerConfig, match[0]):
         return reason

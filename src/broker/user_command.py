@@ -1,4 +1,4 @@
-"""Implement the command `logstore broker-user`: the SCRAM users of a broker that does not run yet.
+"""Implement the command `logstore broker-user`, for the SCRAM users of a stopped broker.
 
 If all listeners of a broker demand a login, no client can create the first user. So this command
 writes into the coordination store itself: into the log dirs of a stopped broker, or into ZooKeeper.
@@ -32,7 +32,7 @@ from logstore.cli.options import format_option, log_dirs_option, note, wrong_usa
 from logstore.cli.output import Column, print_rows
 from logstore.store.admin.client import find_owner
 
-CLUSTER = "cluster.process.cluster_store"  # imported by its name, as in `broker.cli`
+CLUSTER = "cluster.process.cluster_store"  # only imported if it is needed, as in `broker.cli`
 SALT_BYTES = 32
 COLUMNS = [Column("user", "user"), Column("mechanism", "mechanism"), Column("iterations", "rounds")]
 
@@ -41,12 +41,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _where_options(function: Function) -> Function:
-    """Add the options that name the users' place."""
+    """Add the options that name the coordination store of the users."""
     for add in (
         click.option(
             "--zookeeper",
             metavar="HOST:PORT[,...][/PATH]",
-            help="The ZooKeeper of the broker's cluster; then no log dirs are needed.",
+            help="The ZooKeeper of the broker's cluster. With this option, no log dirs are needed.",
         ),
         click.option(
             "--config",
@@ -97,7 +97,7 @@ def broker_user() -> None:
     type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX),
     default=ITERATIONS_MIN,
     show_default=True,
-    help="How many rounds a guess of the password takes.",
+    help="The number of hash rounds (iterations); more rounds make guesses slower.",
 )
 def add(
     name: str,
@@ -108,7 +108,7 @@ def add(
     mechanisms: tuple[str, ...],
     iterations: int,
 ) -> None:
-    """Create the user NAME, or change its password; only keys are written, never the password."""
+    """Create the user NAME, or change its password; only keys are stored, never the password."""
     if not name or len(name.encode()) > NAME_BYTES_MAX:
         raise click.UsageError(f"a name has 1 to {NAME_BYTES_MAX} bytes")
     password = _password(password_file)
@@ -178,7 +178,7 @@ def _password(file: str | None) -> str:
 def _opened(
     log_dirs: tuple[str, ...], config_file: BinaryIO | None, zookeeper: str | None
 ) -> Iterator[UserCredentials]:
-    """Open the place of the users."""
+    """Open the coordination store that has the users."""
     options = {"zookeeper.connect": zookeeper} if zookeeper else {}
     wish = read_wish(log_dirs, config_file, options, needs_log_dirs=False)
     if wish.found.problems:

@@ -30,13 +30,13 @@ class ClusterStartError(ClusterError):
 
 
 class ClusterGrowthError(ClusterError):
-    """Report why the topics of a broker without a cluster cannot join one, or have no leader."""
+    """Report why topics of a broker without a cluster cannot join a cluster, or get no leader."""
 
     reason: str
 
 
 class BadRequestError(ClusterError):
-    """Report a request between brokers, or an answer, that contradicts itself or lacks a fact."""
+    """Report a request or answer between brokers that contradicts itself or lacks a fact."""
 
     reason: str
 
@@ -54,7 +54,7 @@ class PeerGoneError(PeerError):
 
 
 class ClusterTimeoutError(ClusterError):
-    """Report what did not happen in time in a cluster on this machine."""
+    """Report an event that did not happen in time in a cluster on this machine."""
 
     what: str
     seconds: float

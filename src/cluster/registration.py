@@ -1,7 +1,7 @@
 """Name a broker's registration, and a topic by its creation.
 
-Both are ordered by numbers of the coordination store (zxids), which only rise. Two numbers tell
-the incarnations of a broker apart:
+Both are ordered by numbers of the coordination store (zxids), which only rise. Two numbers
+distinguish the incarnations of a broker:
 
 - The *broker epoch* is the zxid at which `/brokers/ids/N` was created. It rises with each session.
 - The *registration epoch* is the zxid at which `/brokers/ids/N` was last written. It also rises
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 NO_BROKER = -1
-NO_VERSION = -1  # a state that does not exist yet, or was not obeyed yet
-# A topic that was deleted gets no further state. So its deletion is later than all of its versions,
-# also than one that the controller has not read.
+NO_VERSION = -1  # the version of a state that does not exist, or was not obeyed yet
+# A deleted topic gets no further state. So the version of its deletion is later than all versions
+# of its state, even those that the controller has not read.
 DELETED_VERSION = 2**31 - 1
 
 
@@ -35,19 +35,20 @@ class Registration(NamedTuple):
 
 
 class TopicIdentity(NamedTuple):
-    """A topic: a topic that is created again under the same name is another one.
+    """The identity of a topic. A topic that is created again under the same name is another topic.
 
     Attributes:
         topic_id: the id of the topic; "" for none.
-        created: the zxid of the topic's creation. A later topic has a larger number. A store that
-            is copied gives the same topic another number, so only the ids say what is the same.
+        created: the zxid of the topic's creation. A later topic has a larger number. In a copied
+            store, the same topic has another number, so only the ids decide whether topics are the
+            same.
     """
 
     topic_id: str
     created: int
 
     def is_same(self, other: TopicIdentity) -> bool:
-        """Check that another identity names the same topic, whatever its creation number is."""
+        """Check that another identity names the same topic; ignore the creation numbers."""
         return self.topic_id == other.topic_id
 
 

@@ -1,7 +1,7 @@
 """Define the requests between brokers, and their answers, as data.
 
-Each request names the incarnations that it is about, so that a late request harms nothing: the
-topic, the broker epoch or registration epoch, the leader epoch, and the version of the state.
+So that a late request does no harm, each request names its topic, the broker epoch or registration
+epoch, the leader epoch, and the version of the state.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 from cluster.registration import TopicIdentity
 from cluster.state import State
 
-NEVER = 2**63 - 1  # as whole_since: the replica is not whole
-NO_EPOCH = -1  # of a log without a record that has a leader epoch
+NEVER = 2**63 - 1  # the value of whole_since for a replica that is not whole
+NO_EPOCH = -1  # the last epoch of a log whose records have no leader epoch
 
 
 class LeaderAndIsr(NamedTuple):
     """Give a replica its role; the controller sends it.
 
     Attributes:
-        broker_epoch: the epoch of the broker that is addressed.
+        broker_epoch: the epoch of the addressed broker.
         version: the version of the state.
-        is_new: whether the topic was created just now, so that no older replica can exist.
+        is_new: whether the topic was just created, so that no older replica can exist.
     """
 
     topic: TopicIdentity
@@ -34,16 +34,16 @@ class LeaderAndIsr(NamedTuple):
 
 
 class RoleAnswer(NamedTuple):
-    """The facts of a replica, as an answer to LeaderAndIsr, or after its log dir failed.
+    """The facts of a replica, as an answer to LeaderAndIsr, or after a failure of its log dir.
 
     Attributes:
         registration_epoch: the broker's registration epoch when it answered.
         is_offline: whether the replica cannot be used now. Then the other facts are 0.
-        whole_since: the replica lost nothing that it had after this registration epoch.
+        whole_since: the replica lost no record since this registration epoch.
         last_epoch: the leader epoch of the last record; -1 for an empty log.
         version: the version of the state that the replica has obeyed last.
-        held_since: the registration epoch since which the replica has been on a log dir that did
-            not come back. It cannot lead if it was elected earlier.
+        held_since: since this registration epoch, the replica's log dir has not failed and
+            returned. The replica cannot lead if it was elected earlier.
     """
 
     topic: TopicIdentity
@@ -59,7 +59,7 @@ class RoleAnswer(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """Ask a broker to delete its replica: the state of this version does not name it any more."""
+    """Ask a broker to delete its replica, because the state of this version no longer names it."""
 
     topic: TopicIdentity
     partition: int
@@ -81,7 +81,7 @@ class StopAnswer(NamedTuple):
 
 
 class ControlledShutdown(NamedTuple):
-    """Tell the controller that a broker will stop: its leaderships have to move first (P21)."""
+    """Announce that a broker will stop, so that its leaderships move first (P21)."""
 
     broker: int
     broker_epoch: int
@@ -92,7 +92,7 @@ class FollowerFetch(NamedTuple):
 
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
-        is_leaving: whether the follower's broker will stop, so that it joins no ISR (P21).
+        is_leaving: whether the follower's broker will stop; then it joins no ISR (P21).
         log_start: the log start offset of the follower. It may be inside the first batch.
     """
 
@@ -117,9 +117,9 @@ class FetchAnswer(NamedTuple):
 
     Attributes:
         request: the fetch that is answered.
-        records: the record batches, which only the log understands.
+        records: the record batches, which only the log can decode.
         diverging: None, or an epoch of the leader's log and the offset at which the epoch ends.
-        log_start: where the leader's log begins.
+        log_start: the offset at which the leader's log begins.
     """
 
     request: FollowerFetch

@@ -19,12 +19,13 @@ from cluster.registration import NO_BROKER
 from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
 
 STATE_VERSION = 1
-LEADER_EPOCH_MAX = ID_MAX - 1  # an election needs a larger one, and the protocol has 32 bits for it
+# an election needs a larger epoch, and the protocol has 32 bits for it
+LEADER_EPOCH_MAX = ID_MAX - 1
 NEVER_UNCLEAN = -1
 
 
 class State(NamedTuple):
-    """The state of a partition. It is never changed: each change makes another state.
+    """The state of a partition. The object is never changed: a change makes a new state.
 
     Attributes:
         leader: the broker that leads, or NO_BROKER.
@@ -33,15 +34,16 @@ class State(NamedTuple):
             and have every record that was acknowledged.
         suspects: replicas of the ISR or ELR that lost records after their admission.
         leader_registration_epoch: the leader's registration epoch when it was elected.
-        replicas: the brokers that have a replica; during a reassignment also the added ones.
-        target: the replicas after the reassignment that is under way, or None.
+        replicas: the brokers that have a replica, including those that a reassignment adds.
+        target: the replicas after the running reassignment, or None.
         min_isr: the size of the ISR that a write with acks=all needs.
         unclean_epoch: the leader epoch of the last election that may have lost records, or -1.
         flushes: whether only flushed records count (`flush.before.ack`).
         is_unclean_allowed: whether the topic may elect a leader that lost records.
-        is_lease_kept: whether the last leader has heard of that, and so stops with its lease.
-        original: the replicas before the reassignment that is under way; None if there is none, or
-            if it was cancelled.
+        is_lease_kept: whether the last leader knows `is_unclean_allowed`, and so stops leading when
+            its lease ends.
+        original: the replicas before the running reassignment; None without a reassignment, or
+            after it was cancelled.
         removed: brokers that may still have a replica, which a reassignment has removed.
     """
 
@@ -64,12 +66,12 @@ class State(NamedTuple):
 
 
 def assignment_of(state: State) -> tuple[object, ...]:
-    """Give what the topic's znode says of a partition, too: its replicas, and how they change."""
+    """Return the fields that the topic's znode has, too: the replicas, and their change."""
     return state.replicas, *changes_of(state)
 
 
 def changes_of(state: State) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give the replicas that the present reassignment adds, and those that it removes."""
+    """Return the replicas that the present reassignment adds, and those that it removes."""
     if state.target is None:
         return (), ()
     original = state.target if state.original is None else state.original
@@ -78,7 +80,7 @@ def changes_of(state: State) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def fault_of(state: State) -> str:
-    """Name the invariant of a state that does not hold; "" if all hold."""
+    """Return the invariant that a state breaks; "" if all hold."""
     isr, elr, suspects = set(state.isr), set(state.elr), state.suspects
     replicas = set(state.replicas)
     checks = (
@@ -90,11 +92,20 @@ def fault_of(state: State) -> str:
         (not isr & elr and not isr & suspects and not elr & suspects, "ISR, ELR, suspects overlap"),
         (not state.removed & replicas, "a removed broker has a replica"),
         (state.leader == NO_BROKER or state.leader in isr, "the leader is not in the ISR"),
-        (state.leader == NO_BROKER or state.leader_epoch >= 1, "a leader of no leader epoch"),
+        (
+            state.leader == NO_BROKER or state.leader_epoch >= 1,
+            "there is a leader without a leader epoch",
+        ),
         (state.min_isr >= 1, "min is below 1"),
         (state.unclean_epoch <= state.leader_epoch, "unclean_epoch is after leader_epoch"),
-        (state.is_unclean_allowed or not state.is_lease_kept, "a lease without its setting"),
-        (not (elr or suspects) or len(isr) < state.min_isr, "ELR or suspects beside a full ISR"),
+        (
+            state.is_unclean_allowed or not state.is_lease_kept,
+            "lease_kept is set without unclean_allowed",
+        ),
+        (
+            not (elr or suspects) or len(isr) < state.min_isr,
+            "there are ELR or suspects although the ISR has min members",
+        ),
     )
     for holds, fault in checks:
         if not holds:
@@ -108,7 +119,7 @@ def fault_of(state: State) -> str:
 
 
 def _are_some(brokers: tuple[int, ...], replicas: set[int]) -> bool:
-    """Check that a list names replicas, each of them once."""
+    """Check that a list names only replicas, each of them once."""
     return bool(brokers) and set(brokers) <= replicas and len(set(brokers)) == len(brokers)
 
 
@@ -141,13 +152,13 @@ def parse_state(data: bytes | None, path: str) -> State:
     """Read a state from the JSON of its znode; the path is for the error.
 
     Raises:
-        BadZnodeError: the data is no state, or leaves no leader epoch for the next election. A
-            key that is not known is ignored.
+        BadZnodeError: the data is not a state, or leaves no leader epoch for the next election.
+            Unknown keys are ignored.
     """
     document = ZnodeDocument(data, path)
     version = document.number("version", 0, ID_MAX)
     if version != STATE_VERSION:
-        raise document.error(f"version is {version}, and only {STATE_VERSION} can be read")
+        raise document.error(f"version is {version}, but only {STATE_VERSION} can be read")
     isr = document.epochs("isr_epochs")
     if set(document.brokers("isr")) != set(isr):
         raise document.error("isr and isr_epochs name different brokers")

@@ -1,7 +1,7 @@
-"""Describe what a broker knows of its cluster: brokers, topics, and the leaders of partitions.
+"""Describe a broker's metadata: brokers, topics, and the leaders of partitions.
 
-A view is never changed. An update makes another view, which shares with the old one all parts that
-did not change. So a reader needs no lock, and sees brokers and topics of one moment.
+A view is never changed. An update makes a new view, which shares all unchanged parts with the old
+view. So a reader needs no lock, and sees brokers and topics of the same moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cluster.registration import NO_BROKER
 
 
 class BrokerView(NamedTuple):
-    """A broker that lives.
+    """A live broker.
 
     Attributes:
         endpoints: its advertised listeners, at least one.
@@ -30,7 +30,7 @@ class PartitionView(NamedTuple):
     """A partition.
 
     Attributes:
-        leader: the broker that leads, or NO_BROKER; it was alive when the controller said so.
+        leader: the broker that leads, or NO_BROKER. The controller names only live leaders.
         replicas: the brokers that have a replica, at least one, the preferred leader first.
         isr: the in-sync replicas.
         offline: the replicas that cannot be used now: their broker or log dir is gone.
@@ -52,7 +52,7 @@ class TopicView(NamedTuple):
 
     Attributes:
         topic_id: 16 bytes.
-        partitions: by number, in the order of the numbers; at least one.
+        partitions: at least one partition, by number, in the order of the numbers.
     """
 
     name: str
@@ -65,8 +65,8 @@ class ClusterView(NamedTuple):
 
     Attributes:
         controller_id: the broker that is the controller; NO_BROKER before the first update.
-        brokers: the brokers that live, by id.
-        topics: by name.
+        brokers: the live brokers, by id.
+        topics: the topics by name.
         ids: the names of the topics, by topic id.
     """
 
@@ -83,7 +83,7 @@ class TopicUpdate(NamedTuple):
     """Partitions of a topic that changed.
 
     Attributes:
-        partitions: by number; None for a partition that was deleted.
+        partitions: the partitions by number; None for a deleted partition.
     """
 
     name: str
@@ -99,11 +99,11 @@ def updated(
     *,
     is_full: bool,
 ) -> ClusterView:
-    """Make the view that follows.
+    """Make the next view.
 
     Args:
-        brokers: all brokers that live.
-        changes: at most one topic id of a name has partitions that are not deleted.
+        brokers: all live brokers.
+        changes: the changed topics. For each name, at most one topic id has existing partitions.
         is_full: whether the changes name all topics and partitions that exist.
     """
     topics = {} if is_full else dict(view.topics)
@@ -127,10 +127,10 @@ def _id_of(topic: TopicView | None) -> bytes | None:
 
 
 def _changed(before: TopicView | None, change: TopicUpdate) -> TopicView | None:
-    """Give a topic after a change; None if it is deleted.
+    """Return a topic after a change; None if it is deleted.
 
-    A topic that was created again under its name has another id, and replaces the old one. The
-    deletion of a topic that was replaced comes too late, and changes nothing.
+    If a topic was created again under the same name, it has another id, and replaces the old topic.
+    The later deletion of a replaced topic changes nothing.
     """
     living = {number: one for number, one in change.partitions.items() if one is not None}
     if before is None or before.topic_id != change.topic_id:
@@ -148,5 +148,5 @@ def _changed(before: TopicView | None, change: TopicUpdate) -> TopicView | None:
 
 
 def _shared(before: TopicView | None, after: TopicView) -> TopicView:
-    """Give the old topic if it is the same, so that the new one's memory is freed."""
+    """Return the old topic if both are equal, so that the new topic's memory is freed."""
     return before if before is not None and before == after else after

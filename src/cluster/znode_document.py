@@ -16,62 +16,62 @@ class ZnodeDocument:
     """A JSON object whose values are checked when they are read."""
 
     def __init__(self, data: bytes | None, path: str) -> None:
-        """Read the object; raises BadZnodeError if the data is none. The path is for errors."""
+        """Read the object; raises BadZnodeError if the data is not a JSON object."""
         self._path = path
         if data is None:
             raise self.error("has no data")
         try:
             values = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise self.error(f"is no JSON: {error}") from error
+            raise self.error(f"is not JSON: {error}") from error
         if not isinstance(values, dict):
-            raise self.error("is no JSON object")
+            raise self.error("is not a JSON object")
         self._values: dict[str, Any] = values
 
     def error(self, reason: str) -> BadZnodeError:
-        """Make the error of a value that cannot be used."""
+        """Make the error for a value that cannot be used."""
         return BadZnodeError(path=self._path, reason=reason)
 
     def has(self, key: str) -> bool:
-        """Tell whether a key is there and not null."""
+        """Report whether a key is present and not null."""
         return self._values.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """Give a value of any type; it must be there."""
+        """Return a value of any type; it must be present."""
         if key not in self._values:
             raise self.error(f"{key} is missing")
         return self._values[key]
 
     def flag(self, key: str) -> bool:
-        """Give true or false."""
+        """Return a boolean."""
         value = self.get(key)
         if type(value) is not bool:
             raise self.error(f"{key} is {str(value)[:40]}, neither true nor false")
         return value
 
     def number(self, key: str, smallest: int, largest: int) -> int:
-        """Give a whole number in a range."""
+        """Return a whole number in a range."""
         return self._number(self.get(key), key, smallest, largest)
 
     def text(self, key: str) -> str:
-        """Give a text that is not empty."""
+        """Return a text that is not empty."""
         value = self.get(key)
         if not isinstance(value, str) or not value:
-            raise self.error(f"{key} is no text, or an empty one")
+            raise self.error(f"{key} is not a text, or is empty")
         return value
 
     def texts(self, key: str) -> dict[str, str]:
-        """Give an object of texts."""
+        """Return an object of texts."""
         values = self.mapping(key)
         if not all(isinstance(value, str) for value in values.values()):
-            raise self.error(f"{key} has a value that is no text")
+            raise self.error(f"{key} has a value that is not a text")
         return dict(values)
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """Give an object, whose values are not checked."""
+        """Return an object, whose values are not checked."""
         values = self.get(key)
         if not isinstance(values, dict):
-            raise self.error(f"{key} is no object")
+            raise self.error(f"{key} is not an object")
         return values
 
     def _number(self, value: Any, what: str, smallest: int, largest: int) -> int:
@@ -81,13 +81,13 @@ class ZnodeDocument:
         return value
 
     def brokers(self, key: str) -> tuple[int, ...]:
-        """Give a list of distinct broker ids."""
+        """Return a list of distinct broker ids."""
         return self.brokers_in(self.get(key), key)
 
     def brokers_in(self, values: Any, what: str) -> tuple[int, ...]:
         """Check a list of distinct broker ids that was found in the object."""
         if not isinstance(values, list):
-            raise self.error(f"{what} is no list")
+            raise self.error(f"{what} is not a list")
         return self._distinct([self._number(value, what, 0, ID_MAX) for value in values], what)
 
     def _distinct(self, brokers: Iterable[int], key: str) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class ZnodeDocument:
         return found
 
     def epochs(self, key: str) -> dict[int, int]:
-        """Give an object from broker ids to epochs."""
+        """Return an object from broker ids to epochs."""
         values = self.mapping(key)
         for name in values:
             if not (name.isascii() and name.isdigit() and len(name) <= 10):

@@ -1,6 +1,6 @@
 """Define the znodes of a cluster: their paths, and the JSON of registrations and topics.
 
-The paths and the keys are Kafka's. Keys that are ours are ignored by Kafka's tools.
+The paths and the keys are Kafka's. Kafka's tools ignore the keys that this project adds.
 
     /brokers/ids/2            {"version":5,"host":"b2","port":9092,"rack":"r1",
                                "endpoints":["PLAINTEXT://b2:9092"],
@@ -40,7 +40,7 @@ DELETIONS = "/admin/replica_deletions"
 TOPIC_DELETIONS = "/admin/delete_topics"
 SETTING_NOTICES = "/config/changes"
 SETTING_NOTICE = f"{SETTING_NOTICES}/config_change_"
-# What a cluster needs before its first broker is registered.
+# The znodes that a cluster needs before its first broker is registered.
 PARENTS = (
     "/brokers", BROKERS, TOPICS, "/config", CONFIGS, SETTING_NOTICES, LOG_DIR_EVENTS, "/admin",
     DELETIONS, TOPIC_DELETIONS,
@@ -50,36 +50,37 @@ NOTICE_VERSION = 2
 ENTITY_OF_TOPIC = "topics/"
 PARTITIONS_MAX = 1_000_000
 EPOCH_DIGITS_MAX = 10
-PARTITION_DIGITS_MAX = 7  # checked first: `int` refuses a very long text with another error
+# check the length first, because `int` refuses a very long text with another error
+PARTITION_DIGITS_MAX = 7
 
 
 def broker_path(broker: int) -> str:
-    """Give the path of a broker's registration."""
+    """Return the path of a broker's registration."""
     return f"{BROKERS}/{broker}"
 
 
 def topic_path(name: str) -> str:
-    """Give the path of a topic."""
+    """Return the path of a topic."""
     return f"{TOPICS}/{name}"
 
 
 def config_path(name: str) -> str:
-    """Give the path of a topic's settings."""
+    """Return the path of a topic's settings."""
     return f"{CONFIGS}/{name}"
 
 
 def state_path(name: str, partition: int) -> str:
-    """Give the path of a partition's state."""
+    """Return the path of a partition's state."""
     return f"{TOPICS}/{name}/partitions/{partition}/state"
 
 
 def deletion_path(topic: TopicIdentity, partition: int) -> str:
-    """Give the path of a deletion that is not complete."""
+    """Return the path of a deletion that is not complete."""
     return f"{DELETIONS}/{topic.topic_id}-{partition}"
 
 
 def topic_deletion_path(name: str) -> str:
-    """Give the path of the mark that a topic is being deleted in several steps."""
+    """Return the path of the mark that a topic is being deleted in several steps."""
     return f"{TOPIC_DELETIONS}/{name}"
 
 
@@ -95,7 +96,7 @@ def parse_controller_epoch(data: bytes) -> int:
     """Read the epoch of the last elected controller.
 
     Raises:
-        BadZnodeError: the data is no epoch that the protocol can carry.
+        BadZnodeError: the data is not an epoch that the protocol can carry.
     """
     if not (data.isdigit() and len(data) <= EPOCH_DIGITS_MAX and int(data) <= ID_MAX):
         raise BadZnodeError(path=CONTROLLER_EPOCH, reason=f"{data[:20]!r} is no epoch")
@@ -117,7 +118,7 @@ def parse_log_dir_event(data: bytes) -> int | None:
 
 
 class BrokerNode(NamedTuple):
-    """A broker as it is registered.
+    """The registration of a broker.
 
     Attributes:
         endpoints: its advertised listeners, at least one.
@@ -129,7 +130,7 @@ class BrokerNode(NamedTuple):
     rack: str = ""
 
     def address_at(self, listener: str) -> tuple[str, int]:
-        """Give the host and port of a listener; of the first one, if none has this name."""
+        """Return the host and port of a listener; of the first listener, if none has this name."""
         for one in self.endpoints:
             if one.name == listener:
                 return one.host, one.port
@@ -147,8 +148,8 @@ def encode_registration(
 
     Args:
         dir_epochs: for each directory id, the registration epoch at which it was entered; None for
-            the epoch of this write, which nobody knows before it is done.
-        protocols: the security protocol of each listener; PLAINTEXT if it is not named.
+            the epoch of this write, which is not known before the write.
+        protocols: the security protocol of each listener; PLAINTEXT for any other listener.
     """
     document = {
         "version": REGISTRATION_VERSION,
@@ -175,13 +176,13 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
         czxid, mzxid: the numbers of the znode: the broker epoch and the registration epoch.
 
     Raises:
-        BadZnodeError: the data is no registration, or was not written by this project.
+        BadZnodeError: the data is not a registration, or was not written by this project.
     """
     document = ZnodeDocument(data, path)
     document.number("version", REGISTRATION_VERSION, ID_MAX)
     listed = document.get("endpoints")
     if not isinstance(listed, list) or not listed or not all(isinstance(x, str) for x in listed):
-        raise document.error("endpoints is no list of texts, or an empty one")
+        raise document.error("endpoints is not a list of texts, or is empty")
     try:
         endpoints = parse_endpoints(",".join(listed), "endpoints")
     except ValueError as error:
@@ -196,7 +197,7 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
 
 
 class TopicNode(NamedTuple):
-    """A topic as the store has it: its identity, and the brokers of each partition."""
+    """A topic in the coordination store: its identity, and the brokers of each partition."""
 
     identity: TopicIdentity
     partitions: Mapping[int, tuple[int, ...]]
@@ -215,7 +216,7 @@ def encode_topic(topic_id: str, partitions: Mapping[int, Sequence[int]]) -> byte
 
 
 def with_partitions(data: bytes, path: str, added: Mapping[int, Sequence[int]]) -> bytes:
-    """Write a topic that has more partitions; whatever else was written stays.
+    """Add partitions to the JSON of a topic; keep its other content.
 
     Raises:
         BadZnodeError: the data is no topic.
@@ -227,7 +228,7 @@ def with_partitions(data: bytes, path: str, added: Mapping[int, Sequence[int]]) 
 
 
 def with_assignment(data: bytes, path: str, partition: int, state: State) -> bytes:
-    """Write a topic in which a partition has the replicas of a state; all else stays.
+    """Put the replicas of a partition's state into the JSON of a topic; keep its other content.
 
     Raises:
         BadZnodeError: the data is no topic.
@@ -284,7 +285,7 @@ def parse_config(data: bytes | None, path: str) -> dict[str, str]:
     """Read the settings of a topic.
 
     Raises:
-        BadZnodeError: the data is no settings.
+        BadZnodeError: the data is not settings.
     """
     document = ZnodeDocument(data, path)
     document.number("version", CONFIG_VERSION, ID_MAX)
@@ -298,7 +299,7 @@ def encode_setting_notice(name: str) -> bytes:
 
 
 def parse_setting_notice(data: bytes) -> str | None:
-    """Read whose settings have changed; None if the data names no topic."""
+    """Read which topic's settings have changed; None if the data names no topic."""
     try:
         entity = ZnodeDocument(data, SETTING_NOTICES).text("entity_path")
     except BadZnodeError:
@@ -308,7 +309,7 @@ def parse_setting_notice(data: bytes) -> str | None:
 
 
 class NamedDeletion(NamedTuple):
-    """The replicas of a deleted partition that brokers may still have, and its topic's name."""
+    """The replicas of a deleted partition that may still exist, and the name of its topic."""
 
     name: str
     deletion: Deletion
@@ -333,7 +334,7 @@ def parse_deletion(data: bytes | None, path: str) -> NamedDeletion:
     """Read a deletion.
 
     Raises:
-        BadZnodeError: the data is no deletion.
+        BadZnodeError: the data is not a deletion.
     """
     document = ZnodeDocument(data, path)
     document.number("version", DELETION_VERSION, ID_MAX)

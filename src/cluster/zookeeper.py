@@ -1,13 +1,13 @@
-"""Keep a cluster's facts in Apache ZooKeeper 3.8 or 3.9, by the verbs of `broker.coordination`.
+"""Use Apache ZooKeeper 3.8 or 3.9 as the coordination store of a cluster.
 
     store = ZooKeeperStore("zk1:2181,zk2:2181,zk3:2181/logstore")
     session = store.connect()
 
 kazoo owns the connection. If it is lost, the session is SUSPENDED, and kazoo connects again. A
-write that was under way raises OutcomeUnknownError. The watches are set again, and each one whose
-znode changed meanwhile is called at once. If ZooKeeper has ended the session, it is EXPIRED for
-ever: no other session is begun in its place. If ZooKeeper refuses the user, or kazoo itself fails,
-it is FAILED for ever, but ZooKeeper ends it only after its time-out.
+running write raises OutcomeUnknownError. The watches are set again. If a watched znode has changed
+in the meantime, its watch is called at once. If ZooKeeper has ended the session, the session is
+EXPIRED for ever, and no new session replaces it. If ZooKeeper refuses the user, or kazoo itself
+fails, the session is FAILED for ever, but ZooKeeper ends it only after its time-out.
 """
 
 from __future__ import annotations
@@ -72,16 +72,15 @@ class Credentials(NamedTuple):
 
 
 class ZooKeeperStore(Store):
-    """Sessions of one ZooKeeper, below one path of it.
+    """Sessions of one ZooKeeper, below one path.
 
     Args:
-        hosts: the servers as in `zookeeper.connect`: `host:port,host:port/path`. If the path is
-            missing, it is made.
+        hosts: the servers as in `zookeeper.connect`: `host:port,host:port/path`. A missing path is
+            created.
         session_timeout_ms: ZooKeeper ends a session from which it hears nothing for this long.
         request_timeout_ms: a call raises if it has no answer after this time.
         credentials: authenticate each connection.
-        is_private: give new znodes an access control list for their creator alone. Needs
-            credentials.
+        is_private: allow only the creator of a znode to access it. This needs credentials.
     """
 
     def __init__(
@@ -96,14 +95,14 @@ class ZooKeeperStore(Store):
         self.servers, slash, chroot = hosts.partition("/")
         self.chroot = check_path(slash + chroot) if chroot else ""
         if is_private and credentials is None:
-            raise ValueError("znodes for their creator alone need credentials")
+            raise ValueError("znodes that only their creator may access need credentials")
         self.session_timeout_ms = session_timeout_ms
         self.request_timeout_ms = request_timeout_ms
         self.credentials = credentials
         self.acl = CREATOR_ALL_ACL if is_private else OPEN_ACL_UNSAFE
 
     def connect(self, key: SessionKey | None = None) -> ZooKeeperSession:
-        """Begin a session, or take a living one over from another connection or process."""
+        """Begin a session, or take over a live session from another connection or process."""
         return ZooKeeperSession(self, key)
 
 
@@ -117,9 +116,9 @@ class ZooKeeperSession(Session):
     def __init__(self, store: ZooKeeperStore, key: SessionKey | None) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._connected = threading.Event()  # also set after the end, for threads that wait
+        self._connected = threading.Event()  # also set after the end, to wake waiting threads
         self._ended: SessionState | None = None
-        self._told = SessionState.CONNECTED  # what the listeners heard last
+        self._told = SessionState.CONNECTED  # the last state that the listeners got
         self._listeners: list[StateCallback] = []
         self._key = key or SessionKey(0, bytes(16))
         self._is_taken, self._is_ending, self._is_refused = False, False, False
@@ -151,16 +150,16 @@ class ZooKeeperSession(Session):
             if key is None:
                 self._make_chroot()
             elif not self._is_taken:
-                raise SessionExpiredError(key.session_id)  # kazoo has begun another session
+                raise SessionExpiredError(key.session_id)  # kazoo has begun a new session
         except BaseException:
             self.close()
             raise
 
     def _found_key(self) -> SessionKey:
-        """Return the key of the session that was begun or taken."""
+        """Return the key of the session that was begun or taken over."""
         while True:
             self._wait_connected()
-            found = self._client.client_id  # None if the connection was lost meanwhile
+            found = self._client.client_id  # None if the connection was lost in the meantime
             if found is not None:
                 return SessionKey(*found)
 
@@ -197,7 +196,7 @@ class ZooKeeperSession(Session):
             raise refusal(error, path, None, None) from None
         except (CoordinationError, MemoryError):
             raise
-        except Exception as error:  # whatever kazoo raises for an answer that it cannot decode
+        except Exception as error:  # any error of kazoo about an answer that it cannot decode
             raise UnexpectedAnswerError(path, f"an unreadable answer: {error!r}") from error
 
     # --- writes -----------------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class ZooKeeperSession(Session):
         return done
 
     def _send(self, operations: Sequence[Operation], paths: Sequence[str]) -> list[Any]:
-        """Send operations on whole paths, and wait for what they did."""
+        """Send operations on whole paths, and wait for their results."""
         self._wait_connected()
         wanted = [encoded(*one, self._store.acl) for one in zip(operations, paths, strict=True)]
         try:
@@ -228,7 +227,7 @@ class ZooKeeperSession(Session):
             raise refusal(error, operations[0].path, 0, operations[0]) from None
         except SessionError:
             raise
-        except Exception as error:  # whatever kazoo raises for an answer that it cannot decode
+        except Exception as error:  # any error of kazoo about an answer that it cannot decode
             raise OutcomeUnknownError(self._key.session_id) from error
         if answers and isinstance(answers[0], Refused):
             place, code = answers[0]
@@ -239,9 +238,9 @@ class ZooKeeperSession(Session):
         return answers
 
     def _make_chroot(self) -> None:
-        """Create the path below which all znodes are, with its parents, where they are missing.
+        """Create the root path of all znodes, and its parents, if they are missing.
 
-        This user may need no right to create a part that exists.
+        Existing parts are not created, because the user may have no right to create them.
         """
         parts = self._store.chroot.split("/")[1:]
         for end in range(1, len(parts) + 1):
@@ -259,7 +258,7 @@ class ZooKeeperSession(Session):
         try:
             return self._read(path, lambda _: self._client.exists_async(path)) is not None
         except AccessDeniedError as error:
-            # only for a path that exists, the server asks whether this user may read it
+            # the server checks the right to read only if the path exists
             if isinstance(error.__context__, exceptions.NoAuthError):
                 return True
             raise
@@ -272,7 +271,7 @@ class ZooKeeperSession(Session):
         return self._watches.set_first(watch, self._watches.set_on_node)
 
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List children, and call back once when one comes or goes."""
+        """List children, and call back once when a child is created or deleted."""
         watch = Watch(check_path(path), callback, is_of_children=True)
         return self._watches.set_first(watch, self._watches.set_on_children)
 
@@ -288,8 +287,9 @@ class ZooKeeperSession(Session):
     def close(self) -> None:
         """End the session, and delete its ephemeral znodes.
 
-        If the connection is lost, ZooKeeper ends the session later, by its time-out. But the
-        session of another process ends now: its process may live, and take the session back.
+        If the connection is lost, ZooKeeper ends the session later, by its time-out. But a session
+        that was taken over from another process is ended now, because that process may still live,
+        and take the session back.
 
         Raises:
             NotConnectedError: the session of another process may live on.
@@ -302,7 +302,7 @@ class ZooKeeperSession(Session):
                 self._free()
 
     def _end_for_all(self) -> None:
-        """End the session; if its earlier holder takes it back meanwhile, end it again."""
+        """End the session; if its earlier holder takes it back before the end, try again."""
         self._is_ending = True
         deadline = time.monotonic() + self._store.request_timeout_ms / 1000
         while self._ended is None:
@@ -362,13 +362,13 @@ class ZooKeeperSession(Session):
 
     def _free(self) -> None:
         """Stop the client, which closes a living session, and free its threads."""
-        # kazoo asks the handler for no new connection any more, but the old one ends the session
+        # this prevents new connections; the old connection still ends the session
         self._client.stop()
         self._client.close()
         self._callbacks.close()
 
     def _full(self, path: str) -> str:
-        """Return a path as the server knows it."""
+        """Return the whole path on the server."""
         return path if not self._store.chroot else (self._store.chroot + path).removesuffix(ROOT)
 
     def _check(self) -> None:
@@ -392,7 +392,7 @@ class ZooKeeperSession(Session):
         """Wait for an answer; raises kazoo's errors."""
         try:
             return result.get(timeout=self._store.request_timeout_ms / 1000)
-        except exceptions.ConnectionClosedError:  # for kazoo, this is a kind of expiry
+        except exceptions.ConnectionClosedError:  # kazoo reports this as a kind of expiry
             raise
         except exceptions.SessionExpiredError:
             raise SessionExpiredError(self._key.session_id) from None

@@ -1,7 +1,7 @@
 """Encode a `multi` for ZooKeeper and decode its answer, and translate ZooKeeper's errors.
 
-kazoo's own transaction gives only the paths of created znodes. This request asks for their whole
-state (`create2`), and it knows which operation of a refused `multi` was refused.
+kazoo's own transaction returns only the paths of created znodes. This request asks for their whole
+state (`create2`), and reports which operation of a `multi` was refused.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LOST = (
     exceptions.ConnectionClosedError,
     exceptions.OperationTimeoutError,
 )
-# After such an answer, too, it is not known whether a write happened: the server found an error of
-# its own, which may come after the write.
+# After these answers, it is unknown whether a write happened: they report an internal error of the
+# server, which may come after the write.
 IN_DOUBT = (
     *LOST,
     exceptions.SystemZookeeperError,
@@ -47,7 +47,8 @@ IN_DOUBT = (
 
 ANY_VERSION = -1
 EPHEMERAL, SEQUENCE = 1, 2
-ROLLED_BACK, INCONSISTENT = 0, -2  # the codes of operations that were not refused themselves
+# the codes of operations that failed only because another operation was refused
+ROLLED_BACK, INCONSISTENT = 0, -2
 ERROR = -1
 
 REFUSALS: dict[type[Exception], type[CoordinationError]] = {
@@ -61,14 +62,14 @@ REFUSALS: dict[type[Exception], type[CoordinationError]] = {
 
 
 class Refused(NamedTuple):
-    """The operation of a `multi` that was refused, by its place, and the code of the error."""
+    """The place of the refused operation in a `multi`, and the code of the error."""
 
     place: int
     code: int
 
 
 class Done(NamedTuple):
-    """What one operation of a `multi` did: the path of a created znode, and the state after it."""
+    """The result of an operation of a `multi`: the path of a created znode, and its new state."""
 
     path: str | None
     stat: Any
@@ -92,7 +93,7 @@ class Multi:
 
     @staticmethod
     def deserialize(data: bytes, position: int) -> list[Done | Refused]:
-        """Decode the answer: what each operation did, or the one that was refused."""
+        """Decode the answer: the result of each operation, or the refused operation."""
         found: list[Done | Refused] = []
         while True:
             header, position = wire.MultiHeader.deserialize(data, position)
@@ -130,7 +131,7 @@ class EndSession:
 
 
 def encoded(operation: Operation, path: str, acl: Sequence[Any]) -> Any:
-    """Make kazoo's request for one operation, with the path as the server knows it."""
+    """Make kazoo's request for one operation, with the whole path on the server."""
     if isinstance(operation, Create):
         flags = EPHEMERAL * operation.ephemeral + SEQUENCE * operation.sequence
         return wire.Create2(path, operation.data, acl, flags)
@@ -155,13 +156,13 @@ def refusal(
 
 
 def error_of(code: int) -> Exception:
-    """Return kazoo's error for a code; a general one if kazoo does not know the code."""
+    """Return kazoo's error for a code; a general error if kazoo does not know the code."""
     kind: type[Exception] | None = exceptions.EXCEPTIONS.get(code)
     return kind() if kind is not None else exceptions.ZookeeperError(f"code {code}")
 
 
 class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """Refuses new connections after the end of a session, where kazoo would begin another session.
+    """Refuse new connections after the end of a session, so that kazoo begins no new session.
 
     Attributes:
         is_over: the session has ended.
@@ -182,7 +183,7 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
     """kazoo's client, which can also send requests of this module."""
 
     def send_async(self, request: Multi | EndSession) -> Any:
-        """Send a request; the result is what its `deserialize` gives."""
+        """Send a request; return the result of its `deserialize`."""
         result = self.handler.async_result()
         self._call(request, result)
         return result

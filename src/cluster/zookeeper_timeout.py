@@ -1,8 +1,9 @@
 """Ask ZooKeeper which session timeout it grants.
 
-A server changes a wished timeout to one between its `minSessionTimeout` and `maxSessionTimeout`. A
-lease that is computed from the wish may then outlive the session (P16). kazoo does not tell its
-users what was granted, so a small session of our own asks, and ends at once.
+A server changes the requested timeout to a value between its `minSessionTimeout` and
+`maxSessionTimeout`. A lease that is computed from the requested timeout may then outlive the
+session (P16). kazoo does not report the granted timeout, so this module opens a session only to
+read it, and ends the session at once.
 """
 
 from __future__ import annotations

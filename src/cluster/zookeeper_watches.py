@@ -1,8 +1,9 @@
 """Set watches in ZooKeeper, and set them again after each loss of the connection.
 
-kazoo forgets its watches when the connection is lost. So a watch keeps what it saw. After the
-connection is back, the watch is set again, and what is there now is compared with that. If they
-differ, the watch fires at once. It also fires if the server refuses it.
+kazoo forgets its watches when the connection is lost. So a watch stores the last answer that it
+saw. When the connection is back, the watch is set again, and the new answer is compared with the
+stored answer. If they differ, the watch fires at once. It also fires if the server refuses the
+watch.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ KINDS = {
     EventType.DELETED: EventKind.DELETED,
     EventType.CHILD: EventKind.CHILDREN,
 }
-CHANGES = {False: EventKind.CHANGED, True: EventKind.CHILDREN}  # whether it is of children
+# whether the event is about children
+CHANGES = {False: EventKind.CHANGED, True: EventKind.CHILDREN}
 Answer = TypeVar("Answer")
 
 
 class Watch:
-    """A watch that is set again after each loss of the connection, until it was called.
+    """A watch that is set again after each loss of the connection, until it is called.
 
     Attributes:
-        attempt: how many times it was set. An event for an earlier attempt is ignored: the answer
-            to the later attempt has seen that change.
-        seen: the numbers in the last answer by which a later change is recognised.
+        attempt: how many times the watch was set. An event for an earlier attempt is ignored,
+            because the answer to the later attempt already includes that change.
+        seen: the numbers in the last answer, by which a later change is recognised.
     """
 
     def __init__(self, path: str, callback: WatchCallback, is_of_children: bool) -> None:
         self.path, self.callback, self.is_of_children = path, callback, is_of_children
-        self.setting = threading.Lock()  # held while it is set; may wait for the server
+        # held while the watch is set; the holder may wait for the server
+        self.setting = threading.Lock()
         self.attempt = 0
         self.is_done = False
         self.seen: tuple[int, ...] | None = None
@@ -54,7 +57,7 @@ class WatchSetter:
         client: kazoo's client, for its reads.
         read: sends a read for a path, and waits for the answer.
         callbacks: calls callbacks, one at a time.
-        is_connected: whether the session lives and is connected, so that a read makes sense.
+        is_connected: returns whether the session lives and is connected.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class WatchSetter:
         self._is_over = False
 
     def stop(self) -> None:
-        """Fire no watch any more: the session has ended."""
+        """Stop firing watches, because the session has ended."""
         with self._lock:
             self._is_over = True
 
@@ -107,7 +110,7 @@ class WatchSetter:
         return sorted(names)
 
     def _next_attempt(self, watch: Watch) -> Callable[[Any], None]:
-        """Return what kazoo calls at the event of the next attempt."""
+        """Return the function that kazoo calls at the event of the next attempt."""
         with self._lock:
             watch.attempt += 1
             attempt = watch.attempt
@@ -132,9 +135,9 @@ class WatchSetter:
             self._callbacks.call(watch.callback, Event(kind, watch.path))
 
     def set_again(self) -> None:
-        """Set lost watches again; if the connection is lost meanwhile, the rest waits for it.
+        """Set lost watches again; if the connection is lost again, the rest waits for the next one.
 
-        A watch that is refused is called: its caller reads again, and gets the error itself.
+        A refused watch is called. Then its caller reads again, and gets the error itself.
         """
         while self._lost and self._is_connected():
             watch = self._lost[0]
@@ -142,7 +145,7 @@ class WatchSetter:
                 self._set_one_again(watch)
             except NotConnectedError:
                 continue
-            except SessionError:  # it has ended
+            except SessionError:  # the session has ended
                 return
             except Exception:  # noqa: BLE001 - whatever it is, the other watches must be set
                 self._fire(watch, CHANGES[watch.is_of_children], watch.attempt)
@@ -150,7 +153,7 @@ class WatchSetter:
                 self._lost.remove(watch)
 
     def _set_one_again(self, watch: Watch) -> None:
-        """Set a watch again; if its znode changed since it was set, fire it now."""
+        """Set a watch again; if its znode has changed since the watch was last set, fire it now."""
         with watch.setting:
             before = watch.seen
             try:
@@ -158,7 +161,7 @@ class WatchSetter:
                     self.set_on_children(watch)
                 elif not watch.is_done:
                     self.set_on_node(watch)
-            except NoNodeError:  # the parent of watched children
+            except NoNodeError:  # the parent of watched children was deleted
                 watch.seen = None
             kind = _change(before, watch.seen, watch.is_of_children)
         if kind is not None:
@@ -166,14 +169,14 @@ class WatchSetter:
 
 
 def znode_of(path: str, data: bytes | None, stat: Any) -> Znode:
-    """Make an answer from kazoo's."""
+    """Convert kazoo's answer to this library's answer."""
     return Znode(path, data or b"", stat.czxid, stat.mzxid, stat.version, stat.ephemeralOwner)
 
 
 def _change(
     before: tuple[int, ...] | None, now: tuple[int, ...] | None, is_of_children: bool
 ) -> EventKind | None:
-    """Compare what was seen before a loss of the connection with what is there now."""
+    """Compare the answers before and after a loss of the connection."""
     if before == now:
         return None
     if before is None:

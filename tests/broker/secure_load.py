@@ -29,7 +29,7 @@ SSLYZE = os.environ.get("LOGSTORE_SSLYZE", "")
 
 
 def resident_bytes() -> int:
-    """Give the memory of this process."""
+    """Return the memory of this process."""
     fields = Path("/proc/self/statm").read_text().split()
     return int(fields[1]) * resource.getpagesize()
 

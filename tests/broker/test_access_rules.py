@@ -1,4 +1,4 @@
-"""Each API needs its rights, whatever else its client may do; without them, nothing is revealed."""
+"""Test that each API needs its rights, and that nothing is revealed without them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ELSEWHERE = {(1, Operation.CLUSTER_ACTION, CLUSTER)}
 
 
 class Scene:
-    """A broker with a topic and a group, and a client of alice and one of the administrator."""
+    """A broker with a topic and a group, and clients of alice and of the administrator."""
 
     def __init__(self, broker: GuardedBroker) -> None:
         self.broker = broker
@@ -71,7 +71,7 @@ class Scene:
         return World(self.topic_id, fresh, fresh_id)
 
     def ask(self, probe: Probe, operation: Operation | None, **changed: Any) -> tuple[World, Any]:
-        """Ask as alice, who has one right, besides those that are not in question."""
+        """Send requests as alice, who has one right, and all rights that are not tested."""
         world = self.world(probe)
 
         def named(name: str) -> str:
@@ -94,7 +94,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_every_api_has_a_rule_and_probes() -> None:
-    """An API that is added without a rule, or without a probe for each of its rights, fails."""
+    """An API without a rule, or without a probe for each of its rights, fails this test."""
     assert RULES.keys() >= HANDLERS.keys()
     assert {API_KEYS[probe.api] for probe in PROBES} == set(HANDLERS)
     probed = {(API_KEYS[one.api], one.operation, one.kind) for one in PROBES if one.operation}
@@ -103,7 +103,7 @@ def test_every_api_has_a_rule_and_probes() -> None:
 
 
 def test_the_manual_has_the_table() -> None:
-    """Line by line, in the section "Who may do what"."""
+    """The section "Who may do what" has the table, line by line."""
     text = (REPOSITORY / "docs" / "BROKER.md").read_text(encoding="utf-8")
     section = text.split("\n## Who may do what\n")[1].split("\n## ")[0]
     found = [line for line in section.splitlines() if line.startswith("| ") and "` on " in line]
@@ -117,7 +117,7 @@ def test_the_manual_has_the_table() -> None:
 
 @pytest.mark.parametrize("api", sorted({probe.api for probe in PROBES}))
 def test_a_request_needs_its_right_and_no_other(scene: Scene, api: str) -> None:
-    """Each operation is granted alone; only the right one, and those that imply it, are enough."""
+    """Each operation is granted alone; only the needed one, and those that imply it, suffice."""
     for probe in PROBES:
         if probe.api != api:
             continue
@@ -140,7 +140,7 @@ def test_a_request_needs_its_right_and_no_other(scene: Scene, api: str) -> None:
 
 
 def test_a_right_is_of_one_client_and_one_resource(scene: Scene) -> None:
-    """Rights of another principal, from another host, or to another name do not count."""
+    """Rights of another principal, from another host, or to another name are not enough."""
     probe = next(one for one in PROBES if one.api == "ListOffsets")
     right = allowing(Operation.DESCRIBE, TOPIC, "t")
     pattern, entry = right
@@ -162,7 +162,7 @@ def test_a_right_is_of_one_client_and_one_resource(scene: Scene) -> None:
 def test_without_its_check_an_api_refuses_nothing(
     scene: Scene, key: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The probes notice a check that is missing, so they would notice a new handler without one."""
+    """The probes notice that a check is missing, so they would notice a new unchecked handler."""
     monkeypatch.setitem(RULES, key, RULES[key]._replace(check=None))
     probes = [one for one in PROBES if API_KEYS[one.api] == key and one.operation]
     found = [probe.refuses(scene.ask(probe, None)[1]) for probe in probes]
@@ -170,7 +170,7 @@ def test_without_its_check_an_api_refuses_nothing(
 
 
 def test_an_api_without_a_rule_is_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its connection is closed, also for a super user."""
+    """A request of an API without a rule closes its connection, even for a super user."""
     monkeypatch.delitem(RULES, API_KEYS["ListGroups"])
     with KafkaClient(scene.broker.address("ADMIN")) as client:
         client.send("ListGroups")
@@ -178,7 +178,7 @@ def test_an_api_without_a_rule_is_refused(scene: Scene, monkeypatch: pytest.Monk
 
 
 def secret(scene: Scene) -> dict[str, Any]:
-    """Look at everything as the administrator."""
+    """Return everything that the administrator can see."""
     admin = scene.admin
     topics = admin.call("Metadata", topics=None).topics
     offsets = next(one for one in PROBES if one.api == "OffsetFetch")
@@ -199,7 +199,7 @@ NAMES = re.compile(rb"(?<![a-z0-9_-])(t|g)(?![a-z0-9_-])")
 
 @pytest.mark.parametrize("api", sorted({probe.api for probe in PROBES}))
 def test_without_rights_no_version_reveals_or_changes_anything(scene: Scene, api: str) -> None:
-    """The answer has no record, and no name that the request does not have."""
+    """An answer to a client without rights has no records, and no names except the request's."""
     before = secret(scene)
     row = next(one for one in ApiVersions(MILESTONES).announced if one.key == API_KEYS[api])
     scene.broker.decide_by()

@@ -63,7 +63,10 @@ def code_of(future: Any) -> int:
 
 
 def test_acls_are_created_listed_and_deleted(broker: GuardedBroker) -> None:
-    """By the client, with literal and prefixed patterns; alice may do none of it."""
+    """The client creates, lists and deletes ACLs with literal and prefixed patterns.
+
+    Alice may not.
+    """
     admin = admin_of(broker)
     rights = [
         right(ResourceType.TOPIC, "orders", AclOperation.READ),

@@ -1,4 +1,4 @@
-"""Documents of ACLs: Kafka's JSON, any name, and what cannot be read."""
+"""Test the documents of ACLs: Kafka's JSON, any name, and unreadable entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALICE = Entry("User:alice", "*", Operation.IDEMPOTENT_WRITE, Permission.ALLOW)
 
 
 def test_the_layout() -> None:
-    """The JSON is that of Kafka's znodes, byte for byte."""
+    """The JSON equals the JSON of Kafka's znodes, byte for byte."""
     pattern = Pattern(ResourceType.TRANSACTIONAL_ID, LITERAL, "pay")
     assert name_of(pattern) == "literal/TransactionalId/pay"
     prefixed = pattern._replace(type=ResourceType.TOPIC, pattern_type=PREFIXED, name="a b*")
@@ -55,13 +55,13 @@ def test_any_name_has_a_document_of_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "literal", "literal/Topic", "literal/Topic/", "x/Topic/t"])
 def test_a_name_that_is_not_one_of_acls_is_refused(name: str) -> None:
-    """The caller then closes everything."""
+    """If the name of a document is not valid, parsing raises, and the caller closes everything."""
     with pytest.raises(ValueError, match="not the name"):
         pattern_of(name)
 
 
 def test_entries_come_back() -> None:
-    """Whatever they say."""
+    """All entries can be written and read again."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -89,14 +89,14 @@ BAD = {
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD.keys())
 def test_entries_that_cannot_be_read_close_the_pattern(data: bytes) -> None:
-    """It is not known whom they deny what."""
+    """Unreadable entries close the pattern, because they may deny a right to any client."""
     entries, fault = parse_entries("literal/Topic/t", data)
     assert entries == {CLOSED} and fault.startswith("literal/Topic/t: the ACLs cannot be read")
     assert len(fault) < 500
 
 
 def test_a_binding_is_checked_before_it_is_stored() -> None:
-    """Empty and long texts, and what only filters may have, are refused."""
+    """Empty texts, long texts, and values for filters only are refused."""
     good = Binding(Pattern(ResourceType.TOPIC, LITERAL, "t"), ALICE)
     assert checked(good) == good
     pattern, entry = good

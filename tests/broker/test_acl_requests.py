@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: every version, every filter, and bad numbers."""
+"""Test DescribeAcls, CreateAcls and DeleteAcls: every version, every filter, and bad numbers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ FILTERS: tuple[tuple[dict[str, Any], set[int]], ...] = (
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_filters_select(admin: KafkaClient, version: int) -> None:
-    """ANY and null select everything; MATCH selects what is about a resource of the name."""
+    """ANY and null select everything; MATCH selects patterns that match a resource of the name."""
     for wanted, numbers in FILTERS:
         found = described(admin, version, **wanted)
         assert found == {ROWS[number] for number in numbers}, wanted
@@ -91,7 +91,10 @@ def test_filters_select(admin: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_filters_delete(admin: KafkaClient, version: int) -> None:
-    """Each filter answers with what it has selected; two filters may select the same."""
+    """Each filter answers with the ACLs that it has selected.
+
+    Two filters may select the same ACL.
+    """
     filters = [chosen(permission=DENY), chosen(name="orders"), chosen(kind=7)]
     answer = admin.call("DeleteAcls", version, filters=filters)
     found = [[tuple(acl[2:]) for acl in row.matching_acls] for row in answer.filter_results]
@@ -101,7 +104,7 @@ def test_filters_delete(admin: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_wrong_binding_does_not_affect_the_others(admin: KafkaClient, version: int) -> None:
-    """Error 42 says what is wrong."""
+    """A wrong binding gets error 42 with the reason; the other bindings are created."""
     good = (GROUP, "g/1", PREFIXED, "Group:staff", "::1", 2, DENY)
     bad = [
         (TOPIC, "", LITERAL, "User:a", "*", READ, ALLOW),
@@ -126,7 +129,7 @@ def test_a_wrong_binding_does_not_affect_the_others(admin: KafkaClient, version:
 
 
 def test_a_wrong_filter_selects_nothing(admin: KafkaClient) -> None:
-    """Error 42; the other filters of the request still work."""
+    """A wrong filter gets error 42; the other filters of the request still work."""
     wrongs: tuple[dict[str, Any], ...] = (
         {"kind": 0}, {"pattern": 9}, {"operation": -1}, {"permission": 0},
     )  # fmt: skip
@@ -140,7 +143,7 @@ def test_a_wrong_filter_selects_nothing(admin: KafkaClient) -> None:
 
 
 def test_too_many_acls_are_refused(admin: KafkaClient) -> None:
-    """Error 44, and none of them is created."""
+    """A request that would make too many ACLs gets error 44, and none of its ACLs is created."""
     creations = [
         Creation(TOPIC, f"t{number}", LITERAL, "User:a", "*", READ, ALLOW) for number in range(60)
     ]
@@ -150,7 +153,7 @@ def test_too_many_acls_are_refused(admin: KafkaClient) -> None:
 
 
 def test_rights_count_at_once(broker: GuardedBroker, admin: KafkaClient) -> None:
-    """In both directions, on a connection that is open."""
+    """A granted or removed right takes effect at once, even on an open connection."""
     admin.create("fresh")
     asked = [m.MetadataRequest.MetadataRequestTopic(name="fresh")]
     with KafkaClient(broker.address("ALICE")) as alice:
@@ -168,7 +171,7 @@ def test_rights_count_at_once(broker: GuardedBroker, admin: KafkaClient) -> None
 def test_a_waiting_fetch_ends_when_its_right_is_taken_away(
     broker: GuardedBroker, admin: KafkaClient
 ) -> None:
-    """At the next record, which the client does not get."""
+    """A waiting fetch ends at the next record, which a client without the right does not get."""
     admin.create("watched")
     admin.call("DeleteAcls", filters=[chosen()])
     row = Creation(TOPIC, "watched", LITERAL, "User:alice", "*", READ, ALLOW)

@@ -1,4 +1,4 @@
-"""The lookup of ACLs decides as a naive authorizer does, and changed rules are noticed."""
+"""Compare the lookup of ACLs with a naive authorizer, which must notice changed rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUESTIONS = 20
 
 
 def compare(seed: int, worlds: int = WORLDS, kind: Any = AclSnapshot) -> None:
-    """Ask small worlds of ACLs, and the model, the same questions."""
+    """Ask the snapshot and the model the same questions about small sets of ACLs."""
     rng = random.Random(seed)
     for world in range(worlds):
         found = model.drawn_bindings(rng)
@@ -50,7 +50,7 @@ def compare(seed: int, worlds: int = WORLDS, kind: Any = AclSnapshot) -> None:
 
 
 def test_decisions_are_those_of_the_model() -> None:
-    """Also after changes, and whatever was asked before."""
+    """The snapshot decides like the model, even after changes and earlier questions."""
     compare(random.SystemRandom().randrange(1 << 32))
 
 
@@ -121,14 +121,14 @@ def mutated(mutant: Mutant) -> Any:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_model_notices_a_changed_rule(mutant: Mutant) -> None:
-    """With the rule changed, some decision differs."""
+    """If a rule is changed, some decision differs from the model."""
     changed = mutated(mutant)
     with pytest.raises(AssertionError, match="seed 7"):
         compare(7, 10 * WORLDS, changed)
 
 
 def test_a_decision_does_not_outlive_its_acls() -> None:
-    """Also if it was remembered; and nothing is remembered without bound."""
+    """New ACLs discard the cached decisions, and the cache is bounded."""
     alice = ("User:a", "127.0.0.1", Operation.READ, bindings.ResourceType.TOPIC)
     authorizer = Authorizer(AuthorizerSettings(frozenset({"User:root"})), cached_max=10)
     assert not authorizer.may(*alice, "t") and not authorizer.may_with_any(*alice)
@@ -150,7 +150,7 @@ def test_a_decision_does_not_outlive_its_acls() -> None:
 
 
 def test_an_address_has_one_meaning_in_each_notation() -> None:
-    """Java writes the addresses of IPv6 in another way than the operating system."""
+    """Java and the operating system write IPv6 addresses differently; both forms mean the same."""
     kind, pattern = bindings.ResourceType.TOPIC, PatternType.LITERAL
     for given, own in (
         ("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::00A", "2001:db8::a"), ("::ffff:10.0.0.1",
@@ -180,7 +180,7 @@ def test_ten_thousand_prefixes_are_not_searched_one_by_one() -> None:
 
 
 def test_filters_select_as_the_model_does() -> None:
-    """MATCH finds the patterns that match a resource of the name; None and ANY find all."""
+    """Filters select the same bindings as the model; MATCH finds all matching patterns."""
     rng = random.Random(11)
     for _ in range(300):
         found = model.drawn_bindings(rng)
@@ -198,7 +198,7 @@ def test_filters_select_as_the_model_does() -> None:
 
 
 def is_selected(wanted: BindingFilter, binding: bindings.Binding) -> bool:
-    """Compare part by part."""
+    """Compare a binding with a filter, part by part."""
     pattern, entry = binding
     if wanted.pattern_type is PatternType.MATCH:
         is_named = wanted.name is None or model.is_about(pattern, pattern.type, wanted.name)

@@ -1,4 +1,4 @@
-"""ACLs in the coordination store of a broker alone: kept, limited, and closed in doubt."""
+"""Test the ACLs in the coordination store of a single broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def opened(store: LogStore, acls_max: int = 100) -> Iterator[Acls]:
 
 
 def test_acls_are_kept(tmp_path: Path) -> None:
-    """Also after a restart, and without the log dir where they were written first."""
+    """ACLs survive a restart, even without the log dir in which they were first written."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     with LogStore.open(dirs, admin_socket=False) as store, opened(store) as acls:
         assert not acls.authorizer.may(*ALICE, "t")
@@ -66,7 +66,7 @@ def test_acls_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_brokers_of_a_process_share_their_acls(tmp_path: Path) -> None:
-    """A change by one is heard by the other at once."""
+    """All brokers of a process learn of a change of ACLs at once."""
     with (
         LogStore.open(tmp_path / "a", admin_socket=False) as store,
         opened(store) as one,
@@ -81,7 +81,7 @@ def test_the_brokers_of_a_process_share_their_acls(tmp_path: Path) -> None:
 
 
 def test_the_number_of_acls_is_limited(tmp_path: Path) -> None:
-    """Those that exist already do not count twice; nothing of a refused request is kept."""
+    """ACLs that already exist are not counted twice; a refused request changes nothing."""
     with LogStore.open(tmp_path / "a", admin_socket=False) as store, opened(store, 3) as acls:
         acls.create(BINDINGS[:3])
         acls.create(BINDINGS[:2])
@@ -94,7 +94,7 @@ def test_the_number_of_acls_is_limited(tmp_path: Path) -> None:
 
 
 def test_a_large_change_is_written_in_parts(tmp_path: Path) -> None:
-    """A request to the coordination store has at most 1 MiB."""
+    """A large change is written in parts, because a request has at most 1 MiB."""
     many = [allowing(READ, TOPIC, f"{number:04}", "User:" + "x" * 900) for number in range(1000)]
     with LogStore.open(tmp_path / "a", admin_socket=False) as store, opened(store, 5000) as acls:
         acls.create(many)
@@ -111,7 +111,7 @@ def test_a_large_change_is_written_in_parts(tmp_path: Path) -> None:
 def test_acls_that_cannot_be_read_close_their_resource(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """For all but super users, until an administrator deletes them."""
+    """Unreadable ACLs close their resource to all but super users, until they are deleted."""
     path = tmp_path / "a"
     with LogStore.open(path, admin_socket=False) as store:
         with opened(store) as acls:
@@ -132,7 +132,7 @@ def test_acls_that_cannot_be_read_close_their_resource(
 
 
 def test_a_document_of_no_resource_closes_everything(tmp_path: Path) -> None:
-    """It is not known what it denies."""
+    """A document without a valid name may deny anything, so it closes everything."""
     path = tmp_path / "a"
     with LogStore.open(path, admin_socket=False) as store:
         with opened(store) as acls:
@@ -152,7 +152,10 @@ def test_a_document_of_no_resource_closes_everything(tmp_path: Path) -> None:
 
 
 def test_acls_that_were_not_known_at_the_start_count_later(tmp_path: Path) -> None:
-    """Until then, only super users may do anything; a refresh or a change reads them."""
+    """Until the ACLs are read, only super users may do anything.
+
+    A refresh or a change reads them.
+    """
     with LogStore.open(tmp_path / "a", admin_socket=False) as store:
         with opened(store) as acls:
             acls.create(BINDINGS)
@@ -186,7 +189,7 @@ def test_acls_that_were_not_known_at_the_start_count_later(tmp_path: Path) -> No
 def test_a_denial_is_logged_but_not_each_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client that repeats a request cannot fill the log."""
+    """A client that repeats a refused request cannot fill the log."""
     with GuardedBroker(tmp_path / "a") as broker, KafkaClient(broker.address("ALICE")) as client:
         with caplog.at_level(logging.WARNING, "broker"):
             for _ in range(50):
@@ -201,7 +204,7 @@ def test_a_denial_is_logged_but_not_each_time(
 
 
 def test_without_an_authorizer_there_are_no_acls(tmp_path: Path) -> None:
-    """The three requests get error 54, as in Kafka."""
+    """Without an authorizer, the three requests about ACLs get error 54, as in Kafka."""
     from broker import Broker
     from broker.wire import messages as m
 

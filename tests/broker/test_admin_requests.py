@@ -55,7 +55,7 @@ def dir_of(broker: Broker, topic: str, partition: int = 0) -> str:
 
 
 def test_settings_of_all_partitions_change(ask: Asker, running: Broker) -> None:
-    """At once, and after a restart; a list takes elements and gives them back."""
+    """A changed setting of all partitions is visible at once and after a restart."""
     ask.client.create("t", 3)
     assert ask.alter(TOPIC, "t", ("retention.ms", SET, "5000"), ("flush.messages", SET, "7")) == [0]
     assert ask.alter(TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == [0]
@@ -76,7 +76,7 @@ def test_settings_of_all_partitions_change(ask: Asker, running: Broker) -> None:
 
 
 def test_a_refused_change_changes_nothing(ask: Asker, running: Broker) -> None:
-    """One bad setting of several; a dry run."""
+    """If one of several settings is bad, or the request is a dry run, nothing changes."""
     ask.client.create("t")
     good, bad = ("retention.ms", SET, "5000"), ("segment.bytes", SET, "-7")
     assert ask.alter(TOPIC, "t", good, bad) == [40]
@@ -88,13 +88,13 @@ def test_a_refused_change_changes_nothing(ask: Asker, running: Broker) -> None:
 
 
 def test_regression_a_rate_of_thousands_of_digits_is_refused(ask: Asker) -> None:
-    """Python reads no such number; the connection was closed without an answer."""
+    """A rate with thousands of digits is refused; before, the connection was closed instead."""
     rate = "replica.alter.log.dirs.io.max.bytes.per.second"
     assert ask.alter(BROKER, "0", (rate, SET, "9" * 5000)) == [40]
 
 
 def test_throttles_between_brokers_are_accepted(ask: Asker) -> None:
-    """Kafka's tool for reassignments sets them; with one broker they limit nothing."""
+    """Kafka's reassignment tool sets these settings; a single broker accepts and ignores them."""
     ask.client.create("t")
     for name in ("leader", "follower"):
         assert ask.alter(TOPIC, "t", (f"{name}.replication.throttled.replicas", SET, "0:0")) == [0]
@@ -102,7 +102,7 @@ def test_throttles_between_brokers_are_accepted(ask: Asker) -> None:
 
 
 def test_the_rate_of_moves_outlives_a_restart(dirs: list[Path]) -> None:
-    """And so does its removal."""
+    """The rate of moves, and its removal, survive a restart."""
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
         ask = Asker(client, 0, broker.store.log_dirs)
         assert settings_of(ask, BROKER, "0")[MOVE_RATE] == (str(2**63 - 1), 5, False)
@@ -122,7 +122,7 @@ def test_the_rate_of_moves_outlives_a_restart(dirs: list[Path]) -> None:
 
 
 def test_regression_a_rate_that_was_set_after_the_clock_was_set_back(dirs: list[Path]) -> None:
-    """It counts, although a log dir that was away has the rate of a later time."""
+    """A newly set rate wins, even if an absent log dir has a rate with a later time."""
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:
         ask = Asker(client, 0, broker.store.log_dirs)
         away = broker.store.facts(broker.store.log_dirs[2])
@@ -134,7 +134,7 @@ def test_regression_a_rate_that_was_set_after_the_clock_was_set_back(dirs: list[
 
 
 def test_cordoned_log_dirs_take_no_new_partitions(ask: Asker, running: Broker) -> None:
-    """All but one; a path that is none of the broker's is refused."""
+    """All log dirs but one are cordoned; a path that is no log dir of the broker is refused."""
     first, second, third = running.store.log_dirs
     assert ask.alter(BROKER, "0", (CORDONED, SET, f"{first},{second}")) == [0]
     assert settings_of(ask, BROKER, "0")[CORDONED] == (f"{first},{second}", 2, False)
@@ -150,7 +150,7 @@ def test_cordoned_log_dirs_take_no_new_partitions(ask: Asker, running: Broker) -
 
 
 def test_new_partitions_are_like_the_old_ones(ask: Asker, running: Broker) -> None:
-    """The same topic id and settings; clients see them at once, and may produce to them."""
+    """New partitions have the topic id and the settings of the old ones, and are usable at once."""
     topic_id = ask.client.create("t", 2, retention_ms="5000")
     assert ask.add_partitions("t", 4) == [0]
     for partition in (2, 3):
@@ -162,7 +162,7 @@ def test_new_partitions_are_like_the_old_ones(ask: Asker, running: Broker) -> No
 
 
 def test_deleted_records_are_gone_at_once(ask: Asker, running: Broker) -> None:
-    """The log start is answered, and fetches before it are refused."""
+    """The answer has the new log start offset, and fetches before it are refused."""
     ask.client.create("t")
     ask.client.produce("t", batch_of(*[b"%d" % number for number in range(10)]))
     assert ask.delete_records("t", 0, 4) == (0, 4)
@@ -172,7 +172,7 @@ def test_deleted_records_are_gone_at_once(ask: Asker, running: Broker) -> None:
 
 
 def test_a_replica_moves_under_load(ask: Asker, running: Broker) -> None:
-    """While it moves, its copy is described; afterwards it is elsewhere, and nothing is missing."""
+    """A moving copy is described during the move; after the move, no record is missing."""
     ask.client.create("t")
     for _ in range(64):
         ask.client.produce("t", batch_of(b"x" * 30_000))
@@ -202,7 +202,7 @@ def test_a_replica_moves_under_load(ask: Asker, running: Broker) -> None:
 
 
 def test_a_move_back_cancels_the_move(ask: Asker, running: Broker) -> None:
-    """As in KIP-113: the log dir in which the replica is now."""
+    """A move to the present log dir of the replica cancels a running move (KIP-113)."""
     ask.client.create("t")
     for _ in range(64):
         ask.client.produce("t", batch_of(b"x" * 30_000))
@@ -218,7 +218,10 @@ def test_a_move_back_cancels_the_move(ask: Asker, running: Broker) -> None:
 
 
 def test_a_log_dir_is_kept_for_a_partition_that_does_not_exist(ask: Asker, running: Broker) -> None:
-    """The answer says that it is unknown, as Kafka's does; then it is created there."""
+    """The answer is that the partition is unknown, as in Kafka.
+
+    Later it is created in the log dir.
+    """
     for path in running.store.log_dirs:
         name = f"later-{Path(path).name}"
         assert ask.move(path, name, 0) == [(name, [(0, 3)])]
@@ -227,7 +230,7 @@ def test_a_log_dir_is_kept_for_a_partition_that_does_not_exist(ask: Asker, runni
 
 
 def test_a_log_dir_that_is_offline(ask: Asker, running: Broker) -> None:
-    """It is described with error 56, and is no target; the others are described as before."""
+    """An OFFLINE log dir is described with error 56, and is no target of moves."""
     ask.client.create("t")
     source = dir_of(running, "t")
     bad = next(path for path in running.store.log_dirs if path != source)
@@ -240,7 +243,7 @@ def test_a_log_dir_that_is_offline(ask: Asker, running: Broker) -> None:
 
 
 def test_some_partitions_cannot_be_changed(ask: Asker, running: Broker) -> None:
-    """The client gets 56; it may repeat the change when the log dir is back."""
+    """If a log dir is OFFLINE, the client gets error 56, and may repeat the change later."""
     ask.client.create("t", 3)
     running.store.take_offline(running.store.log_dirs[1])
     for change in (("retention.ms", SET, "5000"),):

@@ -1,4 +1,4 @@
-"""The assignors of the new group protocol: even, sticky, and only for subscribers."""
+"""Test the assignors of the new group protocol: even, sticky, and only for subscribers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def subscribed(
 
 
 def check(members: Mapping[str, Subscriber], sizes: Sizes, found: dict[str, Places]) -> None:
-    """Each partition has exactly one reader, which has subscribed to it."""
+    """Check that each partition has exactly one reader, which has subscribed to its topic."""
     assert found.keys() == members.keys()
     given_out = [place for places in found.values() for place in places]
     wanted = set[bytes]().union(*(one.topics for one in members.values())) & sizes.keys()
@@ -46,7 +46,7 @@ def spread(found: Mapping[str, Places]) -> int:
 def test_uniform_is_even_and_moves_as_little_as_possible(
     before: list[str], after: list[str], sizes: Sizes, larger: Sizes
 ) -> None:
-    """With equal subscriptions: two members differ by at most one; no fewer moves are possible."""
+    """With equal subscriptions, members differ by at most one partition, with the fewest moves."""
     uniform, topics = ASSIGNORS["uniform"], frozenset(sizes) | frozenset(larger)
     old = uniform(subscribed(before, topics, {}), sizes)
     members = subscribed(after, topics, old)
@@ -66,7 +66,7 @@ def test_uniform_is_even_and_moves_as_little_as_possible(
 @given(st.integers(0, 10_000), st.data())
 @settings(max_examples=200)
 def test_uniform_with_different_subscriptions(seed: int, data: st.DataObject) -> None:
-    """No partition can move to a subscriber that has at least two partitions less."""
+    """No partition could move to a subscriber that has at least two partitions less."""
     draw = random.Random(seed)
     uniform, sizes = ASSIGNORS["uniform"], data.draw(SIZES)
     old: dict[str, Places] = {}
@@ -94,7 +94,7 @@ def test_uniform_with_different_subscriptions(seed: int, data: st.DataObject) ->
 def test_range_keeps_topics_together(
     before: list[str], after: list[str], count: int, topics: int
 ) -> None:
-    """Topics of the same size have the same readers; each topic is even; few partitions move."""
+    """Topics of the same size get the same readers, each topic is even, and few partitions move."""
     assign = ASSIGNORS["range"]
     sizes = {bytes([number]): tuple(range(count)) for number in range(topics)}
     old = assign(subscribed(before, frozenset(sizes), {}), sizes)
@@ -119,7 +119,7 @@ def test_range_keeps_topics_together(
 
 @given(st.integers(0, 10_000), SIZES)
 def test_range_with_different_subscriptions(seed: int, sizes: Sizes) -> None:
-    """Each topic is even among its subscribers."""
+    """Each topic is spread evenly among its subscribers."""
     draw = random.Random(seed)
     members = {
         name: Subscriber(
@@ -140,7 +140,10 @@ def test_range_with_different_subscriptions(seed: int, sizes: Sizes) -> None:
 
 @pytest.mark.parametrize("name", ["uniform", "range"])
 def test_a_partition_that_two_members_have_is_given_to_one(name: str) -> None:
-    """The present targets may overlap after damage."""
+    """The present targets may overlap after damage.
+
+    Then one of the two members gets the partition.
+    """
     place = (b"t", 0)
     members = {one: Subscriber(one, frozenset([b"t"]), frozenset([place])) for one in "ab"}
     found = ASSIGNORS[name](members, {b"t": (0, 1)})

@@ -1,4 +1,4 @@
-"""The login of a client, step by step, without sockets: what each request answers."""
+"""Test the login of a client, step by step, without sockets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain(user: str = "alice", secret: str = "secret", other: str = "") -> bytes
 
 
 def scram(one: Authentication, mechanism: str, user: str, secret: str, now: float = 0.0) -> int:
-    """Log in; returns the last error code."""
+    """Log in with SCRAM; return the last error code."""
     client = ScramClient([mechanism], user, secret)
     reply = one.authenticate(client.get_client_first().encode(), now)
     if not reply.code:
@@ -49,7 +49,7 @@ def scram(one: Authentication, mechanism: str, user: str, secret: str, now: floa
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[1:])
 def test_scram_knows_the_right_password_only(mechanism: str) -> None:
-    """An unknown user is refused as late as a wrong password, so nobody learns who exists."""
+    """An unknown user is refused at the same step as a wrong password, so names stay secret."""
     for user, secret, code in (("alice", "secret", 0), ("alice", "x", 58), ("eve", "secret", 58)):
         one = login()
         assert one.handshake(1, mechanism, 0.0).code == 0 and not one.permits(PRODUCE, 0.0)
@@ -59,7 +59,7 @@ def test_scram_knows_the_right_password_only(mechanism: str) -> None:
 
 
 def test_an_unknown_user_gets_the_same_salt_again() -> None:
-    """Another salt for each try would show that the user does not exist."""
+    """An unknown user gets the same salt at each try, because another salt would reveal it."""
     salts = set()
     for _ in range(2):
         one = login()
@@ -91,7 +91,7 @@ def test_plain_takes_one_token(token: bytes, code: int) -> None:
 
 
 def test_only_three_requests_come_before_the_login() -> None:
-    """ApiVersions, SaslHandshake and SaslAuthenticate."""
+    """Before the login, only ApiVersions, SaslHandshake and SaslAuthenticate are allowed."""
     one = login()
     permitted = [key for key in range(100) if one.permits(key, 0.0)]
     assert permitted == [HANDSHAKE, API_VERSIONS, AUTHENTICATE]
@@ -100,7 +100,10 @@ def test_only_three_requests_come_before_the_login() -> None:
 
 
 def test_a_wrong_choice_ends_the_login() -> None:
-    """With the mechanisms that there are; version 0 means tokens without a frame."""
+    """The answer to a wrong mechanism lists the enabled ones.
+
+    Version 0 of the handshake is refused.
+    """
     for version, mechanism, code in (
         (1, "GSSAPI", ErrorCode.UNSUPPORTED_SASL_MECHANISM),
         (0, "PLAIN", ErrorCode.UNSUPPORTED_VERSION),
@@ -138,7 +141,7 @@ def test_a_session_ends_unless_the_client_logs_in_again() -> None:
 
 
 def test_no_sequence_of_steps_gets_in_without_a_password() -> None:
-    """All short sequences, and random tokens; nothing raises an error."""
+    """No short sequence of steps and no random token logs in; none raises an unexpected error."""
     rng = random.Random(7)
     first = ScramClient(["SCRAM-SHA-256"], "alice", "wrong")
     tokens = [
@@ -160,7 +163,7 @@ def test_no_sequence_of_steps_gets_in_without_a_password() -> None:
 
 
 def test_nothing_shows_a_password() -> None:
-    """Neither repr nor str."""
+    """Neither repr nor str shows a password."""
     one = login()
     one.handshake(1, "PLAIN", 0.0)
     one.authenticate(plain(), 0.0)

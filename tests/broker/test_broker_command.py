@@ -1,4 +1,4 @@
-"""`logstore broker --config FILE`: what the file says is done, and `--check` says it before."""
+"""Test `logstore broker --config FILE`, and its forecast `--check`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def checked(*arguments: object, code: int = 0, log_dirs: str | None = None) -> d
 
 
 def test_a_check_says_what_a_start_would_do(file: Path, tmp_path: Path) -> None:
-    """And creates nothing."""
+    """A check shows what a start would do, and creates nothing."""
     lines = checked("--config", file)
     retention = lines["setting log_config.retention_ms"]
     assert (retention["value"], retention["default"]) == (24 * 3600 * 1000, 7 * 24 * 3600 * 1000)
@@ -76,7 +76,7 @@ def test_a_check_says_what_a_start_would_do(file: Path, tmp_path: Path) -> None:
 def test_options_win_over_the_file_and_the_file_over_the_environment(
     file: Path, tmp_path: Path
 ) -> None:
-    """Each line says where it comes from."""
+    """Options win over the file, and the file over the environment; each line names its source."""
     other = str(tmp_path / "other")
     lines = checked("--config", file, log_dirs=other)
     assert f"log dir {other}" not in lines
@@ -86,7 +86,7 @@ def test_options_win_over_the_file_and_the_file_over_the_environment(
     )  # fmt: skip
     assert lines[f"log dir {other}"]["source"] == "--log-dirs"
     assert lines["listener PLAINTEXT://:1"]["source"] == "--listeners"
-    assert lines["listener PLAINTEXT://:1"]["value"] == "clients are given PLAINTEXT://h:2"
+    assert lines["listener PLAINTEXT://:1"]["value"] == "clients get PLAINTEXT://h:2"
     lines = checked(log_dirs=other)
     assert lines[f"log dir {other}"]["source"] == "LOGSTORE_LOG_DIRS"
     assert lines["listener PLAINTEXT://127.0.0.1:9092"]["source"] == "default"
@@ -94,7 +94,7 @@ def test_options_win_over_the_file_and_the_file_over_the_environment(
 
 
 def test_a_check_of_a_broker_of_a_cluster(file: Path, tmp_path: Path) -> None:
-    """Options win over the file; ZooKeeper is not asked, so an id that it gives is not known."""
+    """The check does not ask ZooKeeper, so it does not know an id that ZooKeeper would give."""
     options = ("--zookeeper", "zk:1/c", "--rack", "7")
     lines = checked("--config", file, "--broker-id", 5, *options)
     assert lines[f"log dir {tmp_path / 'a'}"]["value"] == "will be created for broker 5"
@@ -107,7 +107,7 @@ def test_a_check_of_a_broker_of_a_cluster(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
-    """Of the file and of the log dirs; its exit code is 1, that of a start is 2."""
+    """A check finds all problems of the file and of the log dirs; its exit code is 1."""
     with file.open("a") as more:
         more.write("num.partitions=0\nssl.keystore.password=k\n")
     (tmp_path / "a").mkdir()
@@ -126,7 +126,7 @@ def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_usage_is_2(file: Path, tmp_path: Path) -> None:
-    """No file, a file that Java cannot read either, no log dirs."""
+    """The exit code is 2 without a file, with an unreadable file, or without log dirs."""
     assert broker("--config", tmp_path / "none", "--check").exit_code == 2
     assert broker("--check").exit_code == 2
     file.write_text("a=\\u12")
@@ -135,7 +135,7 @@ def test_wrong_usage_is_2(file: Path, tmp_path: Path) -> None:
 
 
 def test_a_check_says_whose_the_log_dirs_are(file: Path, tmp_path: Path) -> None:
-    """A store of another broker is a problem, also if the file says 0; its owner is none."""
+    """Log dirs of another broker are a problem, even if the file says 0; their owner is none."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     LogStore.open(dirs, config=StoreConfig(broker_id=4)).close()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -148,7 +148,7 @@ def test_a_check_says_whose_the_log_dirs_are(file: Path, tmp_path: Path) -> None
     assert broker("--config", file).exit_code == 1
     file.write_text(file.read_text().replace("node.id=0", ""))
     lines = checked("--config", file, "--log-dirs", dirs[0], code=1)
-    assert any(name.endswith("of this store is not named") for name in lines)
+    assert any(name.endswith("is not in the list of log dirs") for name in lines)
     before[file] = file.stat().st_mtime_ns
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     with LogStore.open(dirs):
@@ -157,7 +157,7 @@ def test_a_check_says_whose_the_log_dirs_are(file: Path, tmp_path: Path) -> None
 
 
 def test_an_empty_log_dir_in_a_store_is_a_problem(file: Path, tmp_path: Path) -> None:
-    """A start would serve without it, so the check does not pass."""
+    """A start would leave an empty log dir out, so the check reports a problem."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     LogStore.open(dirs, config=StoreConfig(broker_id=4)).close()
     shutil.rmtree(dirs[1])
@@ -167,7 +167,7 @@ def test_an_empty_log_dir_in_a_store_is_a_problem(file: Path, tmp_path: Path) ->
 
 
 def test_a_broker_serves_as_its_file_says(file: Path, tmp_path: Path) -> None:
-    """Its id, its partitions, its retention; the service manager learns that it serves."""
+    """The broker uses its file's id, partitions and retention, and reports READY to systemd."""
     address = str(tmp_path / "notify")
     command = [sys.executable, "-m", "logstore.cli", "broker", "--config", str(file)]
     variables = environment() | {"NOTIFY_SOCKET": address}
@@ -197,7 +197,7 @@ def test_a_broker_serves_as_its_file_says(file: Path, tmp_path: Path) -> None:
 
 
 def test_without_a_service_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A manager that has gone is no error, and its address may be an abstract name."""
+    """Without a service manager, nothing is sent; a manager that is gone is no error."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", f"@logstore-test-{os.getpid()}")

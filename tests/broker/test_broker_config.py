@@ -1,4 +1,4 @@
-"""A configuration is checked before anything is started."""
+"""Test that a configuration is checked before anything starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logstore import LogConfig
 
 
 def test_listeners_are_read() -> None:
-    """Several, with names, IPv6 addresses and empty hosts."""
+    """Several listeners, names, IPv6 addresses and empty hosts can be read."""
     text = "PLAINTEXT://127.0.0.1:9092, INSIDE://[::1]:0,ALL://:9093"
     found = parse_endpoints(text, "listeners")
     assert found == (
@@ -29,8 +29,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"listeners": "A://h:1,A://h:2"}, ValueError, "same name"),
     ({"advertised_listeners": "OTHER://h:1"}, ValueError, "no listener 'OTHER'"),
     ({"advertised_listeners": "PLAINTEXT://h:0"}, ValueError, "no client can connect"),
-    ({"advertised_listeners": "PLAINTEXT://b1..example.com:1"}, ValueError, "is no host name"),
-    ({"listeners": f"PLAINTEXT://{'a' * 64}:1"}, ValueError, "is no host name"),
+    ({"advertised_listeners": "PLAINTEXT://b1..example.com:1"}, ValueError, "is not a host name"),
+    ({"listeners": f"PLAINTEXT://{'a' * 64}:1"}, ValueError, "is not a host name"),
     ({"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"}, ValueError, "no client can connect"),
     ({"num_partitions": 0}, ValueError, "num_partitions=0"),
     ({"num_partitions": "three"}, ValueError, "num_partitions"),
@@ -48,13 +48,13 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_a_wrong_setting_is_named(
     settings: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """With what is wrong about it."""
+    """The error for a wrong setting names the setting and the problem."""
     with pytest.raises(error, match=text):
         BrokerConfig.of(settings)
 
 
 def test_sizes_and_durations_may_be_text() -> None:
-    """As everywhere in this library."""
+    """Sizes and durations may be texts such as "64MiB" and "30s"."""
     config = BrokerConfig.of({"socket_request_max_bytes": "1MiB", "connections_max_idle_ms": "9s"})
     assert (config.socket_request_max_bytes, config.connections_max_idle_ms) == (1 << 20, 9000)
     assert BrokerConfig.of(config) is config and BrokerConfig.of(None) == BrokerConfig()

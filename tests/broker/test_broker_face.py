@@ -1,4 +1,4 @@
-"""A broker starts in a moment, stops in order, and leaves nothing behind."""
+"""Test that a broker starts fast, stops cleanly, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def test_two(kafka_broker, kafka_broker_session):
 
 
 def test_the_public_names() -> None:
-    """The list is the contract."""
+    """The public names are exactly the names in this list."""
     assert package.__all__ == ["Broker", "BrokerConfig"]
     with pytest.raises(AttributeError):
         getattr(package, "Server")  # noqa: B009 - the lookup is what is tested
 
 
 def test_a_temporary_broker_leaves_nothing() -> None:
-    """No directory, no thread, no socket."""
+    """A temporary broker leaves no directory, no thread and no socket."""
     before = set(threading.enumerate())
     with Broker.start() as broker, KafkaClient(broker.bootstrap_servers) as client:
         (path,) = broker.store.log_dirs
@@ -67,7 +67,7 @@ def test_a_temporary_broker_leaves_nothing() -> None:
 
 
 def test_records_and_producers_outlive_a_restart(tmp_path: Path) -> None:
-    """A retry of before the restart is still a duplicate."""
+    """Records survive a restart, and a retry from before the restart is still a duplicate."""
     batch = batch_of(b"once", producer=(3, 0, 0))
     for turn in range(2):
         with (
@@ -84,7 +84,7 @@ def test_records_and_producers_outlive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_store_that_closes_stops_its_broker(tmp_path: Path) -> None:
-    """Clients are disconnected before the logs are closed; the broker is closed later, or never."""
+    """If the store closes first, clients are disconnected before the logs are closed."""
     store = LogStore.open(tmp_path / "logs")
     broker = Broker.start(store=store)
     with KafkaClient(broker.bootstrap_servers) as client:
@@ -97,7 +97,7 @@ def test_a_store_that_closes_stops_its_broker(tmp_path: Path) -> None:
 
 
 def test_a_broker_over_a_store_leaves_it_open(tmp_path: Path) -> None:
-    """Also if it could not start: then nothing listens to the store."""
+    """Closing a broker leaves its store open, even if the broker could not start."""
     with LogStore.open(tmp_path / "logs") as store, socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="cannot listen"):
@@ -111,7 +111,7 @@ def test_a_broker_over_a_store_leaves_it_open(tmp_path: Path) -> None:
 
 
 def test_two_listeners_have_their_own_addresses() -> None:
-    """Clients are given the address of the listener that they asked, as advertised."""
+    """Clients get the advertised address of the listener to which they connect."""
     config = {
         "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
         "advertised_listeners": "OUTSIDE://kafka.example.com:19092",
@@ -130,7 +130,7 @@ def test_two_listeners_have_their_own_addresses() -> None:
 
 @pytest.mark.alone
 def test_it_is_up_in_a_moment() -> None:
-    """From the call to the first answer."""
+    """The time from the call to the first answer is short."""
     seconds = []
     for _ in range(7):
         began = time.perf_counter()
@@ -141,7 +141,7 @@ def test_it_is_up_in_a_moment() -> None:
 
 
 def test_the_fixtures(tmp_path: Path) -> None:
-    """A user's tests get a broker each, and one for all; a session of its own also ends both."""
+    """A user's tests get a broker per test or per session; the session's end stops both."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["broker.pytest_plugin"]\n')
     (tmp_path / "test_users.py").write_text(USERS_TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_users.py"]
@@ -158,21 +158,21 @@ def test_the_fixtures(tmp_path: Path) -> None:
 
 
 def test_clients_see_the_id_of_the_store(tmp_path: Path) -> None:
-    """Also if the configuration of a later start does not name it."""
+    """Clients see the store's cluster id, even if a later configuration does not name it."""
     LogStore.open(tmp_path, config=StoreConfig(broker_id=7)).close()
     with Broker.start(tmp_path) as broker, KafkaClient(broker.bootstrap_servers) as client:
         assert [node.node_id for node in client.call("Metadata", topics=None).brokers] == [7]
 
 
 def test_moves_have_the_threads_of_the_configuration() -> None:
-    """The mover is the one that all parts of the program share."""
+    """All parts of the program share one mover, with the configured number of threads."""
     for given, count in (({}, 2), ({"num_replica_alter_log_dirs_threads": 5}, 5)):
         with Broker.start(config=given) as broker:
             assert ReplicaMover.of(broker.store, 7)._pool.count == count
 
 
 def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is opened."""
+    """Without the extra, the error names it before anything is opened."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     with pytest.raises(ImportError, match=r"logstore\[broker\]"):
         Broker.start()
@@ -180,7 +180,7 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_the_command_serves_until_a_signal(tmp_path: Path, number: str) -> None:
-    """It prints its address, closes the store in order, and its exit code is 0."""
+    """The command prints its address; after a signal, it closes the store and exits with 0."""
     import signal
 
     command = [
@@ -203,7 +203,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path, number: str) -> None:
 
 
 def test_the_command_names_a_wrong_listener(tmp_path: Path) -> None:
-    """Exit code 2, and nothing is created."""
+    """The exit code for a wrong listener is 2, and nothing is created."""
     command = [
         sys.executable, "-m", "logstore.cli", "broker", "--log-dirs", str(tmp_path / "a"),
         "--listeners", "localhost:9092",

@@ -38,7 +38,7 @@ EDGES = [0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF]
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """Change some bytes, or leave all as they are."""
+    """Change some bytes of a frame, or none."""
     changed = bytearray(data)
     for _ in range(rng.choice([0, 0, 1, 1, 2, 5])):
         if not changed:
@@ -56,7 +56,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 
 def request(rng: random.Random) -> bytes:
-    """Make up a frame: a request of an announced API, or almost one."""
+    """Make a random frame: a request of an announced API, or something close to one."""
     key, first, last = rng.choice(APIS.announced)
     version = rng.randint(first, last)
     if key == 0:
@@ -83,7 +83,7 @@ def _is_flexible(key: int, version: int) -> bool:
 
 
 def login_request(rng: random.Random) -> bytes:
-    """Make up a frame of a login, or another one, which must not be answered before the login."""
+    """Make a frame of a login, or another frame, which must not be answered before the login."""
     if rng.random() < 0.3:
         return request(rng)
     key, version = rng.choice([(17, 0), (17, 1), (36, 0), (36, 1), (36, 2), (18, 3)])
@@ -120,7 +120,7 @@ def attack(
 
 
 def test_mutated_requests_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """No connection hangs, none is left, no handler meets an error that it does not expect."""
+    """No connection hangs or stays open, and no handler meets an unexpected error."""
     seed = random.SystemRandom().randrange(2**32)
     rng = random.Random(seed)
     config = {"max_connections": 50, "fetch_max_bytes": "1MiB", "request_arrival_ms": 2000}
@@ -141,7 +141,7 @@ def test_mutated_requests_hurt_nobody(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nobody_gets_in_by_mutated_logins(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """No request is served before a login; no connection hangs, also with garbage for TLS."""
+    """Before a login, no request is served, and no connection hangs, even with garbage for TLS."""
     seed = random.SystemRandom().randrange(2**32)
     rng = random.Random(seed)
     more = {"connection_failed_authentication_delay_ms": 1, "authentication_timeout_ms": 2000}

@@ -94,7 +94,7 @@ def test_the_codec_of_a_topic(broker: Broker, servers: str, codec: str) -> None:
 
 
 def test_confluent_offsets_by_time(servers: str) -> None:
-    """Watermarks, and the offset of a point in time."""
+    """confluent-kafka reads watermarks, and finds the offset of a point in time."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     for number in range(20):
         producer.produce("times", b"x", timestamp=1_700_000_000_000 + 10 * number)
@@ -109,7 +109,7 @@ def test_confluent_offsets_by_time(servers: str) -> None:
 
 
 def test_confluent_admin(servers: str) -> None:
-    """Topics are created with settings, listed, described and deleted."""
+    """confluent-kafka's admin client creates, lists, describes and deletes topics."""
     admin = AdminClient({"bootstrap.servers": servers})
     topic = NewTopic("administered", 3, 1, config={"retention.ms": "60000"})
     admin.create_topics([topic])["administered"].result(SECONDS)
@@ -136,7 +136,7 @@ def test_confluent_admin(servers: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_aiokafka(servers: str, codec: str) -> None:
-    """An idempotent producer, and a consumer without a group."""
+    """Run an idempotent producer, and a consumer without a group."""
     topic = f"aiokafka-{codec}"
 
     async def run() -> list[Any]:
@@ -170,7 +170,7 @@ def test_aiokafka(servers: str, codec: str) -> None:
 @pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
 def test_kafka_python(servers: str, codec: str) -> None:
-    """A producer and a consumer without a group."""
+    """kafka-python runs a producer and a consumer without a group."""
     import kafka  # it warns while it is imported
 
     topic = f"kafka-python-{codec}"
@@ -193,7 +193,7 @@ def test_kafka_python(servers: str, codec: str) -> None:
 
 
 def test_a_consumer_gets_records_as_they_are_appended(broker: Broker, servers: str) -> None:
-    """Also those of this process: the consumer waits, and no poll of it comes back empty."""
+    """A waiting consumer gets all records, even those of this process, without an empty poll."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers, "group.id": "unused", "fetch.wait.max.ms": 10_000,

@@ -1,4 +1,4 @@
-"""Readers of committed records see what was committed, and nothing else, from every offset.
+"""Test that readers of committed records see exactly the committed records, from any offset.
 
 Random transactions of several producers overlap in one partition. A reader leaves out the aborted
 records as Kafka's clients do: by the list in the answer, and the markers among the batches.
@@ -32,7 +32,7 @@ def batches_of(records: Any) -> Iterator[tuple[BatchHeader, list[bytes], list[by
 
 
 def committed_of(row: Any, offset: int) -> tuple[list[bytes], int]:
-    """Give the committed values of an answer, and the next offset, as a client does."""
+    """Return the committed values of an answer, and the next offset, as a client computes them."""
     waiting = [(one.first_offset, one.producer_id) for one in row.aborted_transactions]
     heapq.heapify(waiting)
     aborted: set[int] = set()
@@ -65,7 +65,7 @@ def read(client: KafkaClient, offset: int, max_bytes: int) -> list[bytes]:
 
 
 def test_committed_records_from_every_offset() -> None:
-    """With answers of one batch, of some batches and of all."""
+    """The result is the same for answers with one batch, with some batches and with all."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The number of connections has a limit, and so has that of one address."""
+"""Test the limits of all connections, and of the connections of one address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADDRESSES = st.sampled_from(["10.0.0.1", "10.0.0.2", "::1"])
 
 @given(st.lists(st.tuples(st.booleans(), ADDRESSES), max_size=60))
 def test_both_limits_hold(steps: list[tuple[bool, str]]) -> None:
-    """A refused connection is not counted, and its reason names the limit that it met."""
+    """A refused connection is not counted, and the reason names the limit."""
     counts, model = ConnectionCounts(6, 3), Counter[str]()
     for is_new, address in steps:
         if is_new:

@@ -1,4 +1,4 @@
-"""Whatever a client does with its socket, it gets its answers in order, and hurts nobody else."""
+"""Test that a client always gets its answers in order, and disturbs no other client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTY: list[Answer] = []
 
 
 def test_pipelined_requests_are_answered_in_order() -> None:
-    """Sent at once and cut anywhere, of any size."""
+    """Requests that are sent at once, in pieces of any size, are answered in order."""
     frames = [bytes([number % 256]) * (number * 37 % 5000) for number in range(300)]
     frames[150] = b"x" * 3_000_000
     stream = b"".join(map(framed, frames))
@@ -40,7 +40,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def test_one_request_of_a_connection_runs_at_a_time() -> None:
-    """The next one begins after the answer of the one before it, also if that one waited."""
+    """The next request begins after the previous answer, even if that one waited."""
     running, most = [0], [0]
     pendings = [Waiting() for _ in range(3)]
     order: list[int] = []
@@ -63,7 +63,7 @@ def test_one_request_of_a_connection_runs_at_a_time() -> None:
 
 
 def test_a_slow_sender_holds_no_thread() -> None:
-    """Its connection is parked between its bytes, and its request arrives whole."""
+    """The connection of a slow sender is parked between its bytes, and its request is complete."""
     with serving(echo) as server, connected(server) as slow, connected(server) as fast:
         for at, byte in enumerate(framed(b"abc")):
             slow.sendall(bytes([byte]))
@@ -74,7 +74,7 @@ def test_a_slow_sender_holds_no_thread() -> None:
 
 
 def test_hundreds_of_idle_connections_hold_no_thread() -> None:
-    """They are parked, and each still works."""
+    """Idle connections are parked, hold no thread, and still work afterwards."""
     with serving(echo) as server, ExitStack() as stack:
         clients = [stack.enter_context(connected(server)) for _ in range(400)]
         wait_until(lambda: server.connection_count == 400, "not all were accepted")
@@ -86,7 +86,7 @@ def test_hundreds_of_idle_connections_hold_no_thread() -> None:
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, (100 << 20) + 1])
 def test_an_oversized_frame_ends_its_connection(size: int) -> None:
-    """The requests before it are answered."""
+    """The requests before an oversized frame are answered; then the connection ends."""
     with serving(echo) as server, connected(server) as client, connected(server) as other:
         client.sendall(framed(b"first"))
         assert read_frames(client, 1) == [b"first"]
@@ -98,7 +98,7 @@ def test_an_oversized_frame_ends_its_connection(size: int) -> None:
 
 @pytest.mark.parametrize("sent", [1, 3, 4, 5, 9])
 def test_a_truncated_frame_is_dropped(sent: int) -> None:
-    """The connection is closed, and nothing is left of it."""
+    """After a truncated frame, the connection is closed and the frame is dropped."""
     with serving(echo) as server:
         with connected(server) as client:
             client.sendall(framed(b"whole") + framed(b"never")[:sent])
@@ -107,7 +107,7 @@ def test_a_truncated_frame_is_dropped(sent: int) -> None:
 
 
 def test_a_half_closed_client_gets_all_its_answers() -> None:
-    """Also that of a request that waits: it is answered at once, since nobody would cancel it."""
+    """A half-closed client gets all answers, and a waiting request is answered at once."""
     pending = Waiting()
 
     def handler(frame: memoryview, client: Client) -> Answer | Pending:
@@ -123,7 +123,7 @@ def test_a_half_closed_client_gets_all_its_answers() -> None:
 
 
 def test_a_client_that_is_gone_leaves_no_waiting_request() -> None:
-    """Its request is dropped at once, not at its deadline."""
+    """If a client is gone, its waiting request is dropped at once, not at its deadline."""
     pending = Waiting()
     with serving(lambda frame, client: pending) as server:
         with connected(server) as client:
@@ -135,7 +135,7 @@ def test_a_client_that_is_gone_leaves_no_waiting_request() -> None:
 
 
 def test_a_waiting_request_is_answered_at_its_deadline() -> None:
-    """It holds no thread until then, and wake-ups that bring too little change nothing."""
+    """Until its deadline, a waiting request holds no thread; useless wake-ups change nothing."""
     pending = Waiting(0.3)
     with serving(lambda frame, client: pending) as server, connected(server) as client:
         client.sendall(framed(b"wait"))
@@ -150,7 +150,7 @@ def test_a_waiting_request_is_answered_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("error", [WireError(0, "no request"), CloseConnectionError("acks=0")])
 def test_a_request_without_an_answer_ends_its_connection(error: Exception) -> None:
-    """After the answers to the requests before it."""
+    """The requests before it are answered; then the connection ends."""
 
     def handler(frame: memoryview, client: Client) -> Answer:
         if bytes(frame) == b"bad":
@@ -164,7 +164,7 @@ def test_a_request_without_an_answer_ends_its_connection(error: Exception) -> No
 
 
 def test_a_fault_of_a_handler_ends_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, with a traceback, and the threads go on."""
+    """A fault of a handler is logged with a traceback, and the threads continue."""
 
     def handler(frame: memoryview, client: Client) -> Answer:
         return echo(frame, client) if bytes(frame) == b"good" else FAULTY[5]
@@ -178,7 +178,7 @@ def test_a_fault_of_a_handler_ends_only_its_connection(caplog: pytest.LogCapture
 
 
 def test_no_answer_is_sent_for_an_empty_one() -> None:
-    """A Produce request with acks=0 has none; the next request is served."""
+    """A Produce request with acks=0 gets no answer; the next request is served."""
 
     def handler(frame: memoryview, client: Client) -> Answer:
         return [] if bytes(frame) == b"quiet" else echo(frame, client)
@@ -189,7 +189,7 @@ def test_no_answer_is_sent_for_an_empty_one() -> None:
 
 
 def test_a_request_that_hangs_stalls_no_other_connection() -> None:
-    """Each request has a thread; one that hangs too long has its connection cut."""
+    """A hanging request stalls no other connection; after a time, its connection is cut."""
     released, began = threading.Event(), threading.Event()
 
     def handler(frame: memoryview, client: Client) -> Answer:
@@ -214,7 +214,7 @@ def test_a_request_that_hangs_stalls_no_other_connection() -> None:
 
 
 def test_stop_answers_what_is_under_way() -> None:
-    """A running request is answered, a waiting one at once, and idle connections are closed."""
+    """A stop answers running requests, answers waiting requests at once, and closes the rest."""
     began, released, pending = threading.Event(), threading.Event(), Waiting()
 
     def handler(frame: memoryview, client: Client) -> Answer | Pending:
@@ -246,7 +246,7 @@ def test_stop_answers_what_is_under_way() -> None:
 
 
 def test_stop_cuts_what_does_not_end() -> None:
-    """After its time; the client sees the end of its connection."""
+    """After a time, a stop cuts requests that do not end, and the client sees the end."""
     began, released = threading.Event(), threading.Event()
 
     def handler(frame: memoryview, client: Client) -> Answer:
@@ -263,7 +263,7 @@ def test_stop_cuts_what_does_not_end() -> None:
 
 
 def test_many_busy_clients_share_a_few_threads() -> None:
-    """A thread waits 50 ms for the next request of its client only if no other one needs it."""
+    """A thread waits 50 ms for the next request of its client only if no other client needs it."""
     clients_count, rounds = 120, 20
     with serving(echo) as server, ExitStack() as stack:
         clients = [stack.enter_context(connected(server)) for _ in range(clients_count)]

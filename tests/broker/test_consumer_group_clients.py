@@ -42,7 +42,10 @@ def values(*readers: Reader) -> list[int]:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_two_consumers_share_a_topic(servers: str, assignor: str) -> None:
-    """Each partition has one reader; when one leaves, the other one continues from its commits."""
+    """Each partition has one reader.
+
+    When one consumer leaves, the other continues at its commits.
+    """
     create(servers, assignor, PARTITIONS, assignor)
     fill(servers, assignor, range(COUNT), PARTITIONS)
     one, two = (Reader(servers, assignor, [assignor], group_remote_assignor=assignor) for _ in "12")
@@ -59,7 +62,7 @@ def test_two_consumers_share_a_topic(servers: str, assignor: str) -> None:
 
 
 def test_a_static_member_returns_to_its_partitions(servers: str) -> None:
-    """The other member keeps its share while one restarts."""
+    """While a static member restarts, the other member keeps its share."""
     create(servers, "static", PARTITIONS)
     one, two = (Reader(servers, "static", ["static"], group_instance_id=name) for name in "ab")
     wait_until(lambda: len(one.share) == 2 == len(two.share), "a share each")
@@ -73,7 +76,7 @@ def test_a_static_member_returns_to_its_partitions(servers: str) -> None:
 
 
 def test_an_expression_finds_new_topics(servers: str) -> None:
-    """The broker matches it; a topic that is created later is read, too."""
+    """The broker matches the expression, and topics that are created later are read, too."""
     create(servers, "orders-1", 1)
     fill(servers, "orders-1", range(10), 1)
     reader = Reader(servers, "expression", ["^orders-.*"])
@@ -86,7 +89,7 @@ def test_an_expression_finds_new_topics(servers: str) -> None:
 
 
 def test_a_consumer_that_is_killed_loses_its_share(servers: str) -> None:
-    """After its session; what it had not committed is read again, nothing is missing."""
+    """After its session, a killed consumer's share moves, and no record is missing."""
     create(servers, "killed", PARTITIONS)
     fill(servers, "killed", range(COUNT), PARTITIONS)
     program = f"""
@@ -114,7 +117,7 @@ def test_a_consumer_that_is_killed_loses_its_share(servers: str) -> None:
 
 
 def test_a_group_without_members_changes_its_type(servers: str) -> None:
-    """Its offsets stay: a consumer of the other protocol continues from them."""
+    """When a group changes its type, a consumer of the other protocol continues at its offsets."""
     create(servers, "types", PARTITIONS, "types")
     fill(servers, "types", range(COUNT), PARTITIONS)
     new = Reader(servers, "types", ["types"])
@@ -133,7 +136,7 @@ def test_a_group_without_members_changes_its_type(servers: str) -> None:
 
 @pytest.mark.timeout(120 + 30 * KILLS)
 def test_groups_go_on_after_the_broker_was_killed() -> None:
-    """Members keep their partitions and epochs; each record is read at least once."""
+    """After a kill of the broker, members keep partitions and epochs; each record is read."""
     with fast_directory() as place:
         broker = Process(place)
         create(broker.address, "t", PARTITIONS, "g")
@@ -166,7 +169,7 @@ def epochs(servers: str) -> dict[str, int]:
 
 @pytest.mark.timeout(120 + 10 * CHANGES)
 def test_consumers_come_and_go_while_records_flow(servers: str) -> None:
-    """Nobody dies, so each record is read exactly once."""
+    """Consumers join and leave cleanly, so each record is read exactly once."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -194,7 +197,7 @@ def test_consumers_come_and_go_while_records_flow(servers: str) -> None:
 
 
 def test_the_admin_describes_a_group(servers: str) -> None:
-    """Librdkafka's admin names the type, the state and the partitions of each member."""
+    """The admin client shows the type, the state and the partitions of each member."""
     create(servers, "described", PARTITIONS)
     reader = Reader(servers, "described", ["described"])
     wait_until(lambda: reader.share == ALL, "its partitions")

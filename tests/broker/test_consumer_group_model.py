@@ -16,7 +16,7 @@ STEPS = 60
 
 
 def test_no_history_breaks_a_promise() -> None:
-    """No partition has two readers, each has one at rest, and no epoch goes back."""
+    """No partition has two readers; at rest, each has one; no epoch goes back."""
     first = random.SystemRandom().randrange(1_000_000_000)
     for seed in range(first, first + HISTORIES):
         print(f"seed {seed}")

@@ -1,4 +1,4 @@
-"""Each rule of the groups of the new protocol, changed, is noticed by the model."""
+"""Test that the model notices each changed rule of the groups of the new protocol."""
 
 from __future__ import annotations
 

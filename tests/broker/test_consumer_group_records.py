@@ -1,4 +1,4 @@
-"""The records of groups of the new protocol: Kafka's bytes, and what damage does to a group."""
+"""Test the records of groups of the new protocol: Kafka's bytes, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS = ConsumerSettings()
 
 
 def made() -> ConsumerGroup:
-    """A group with two members, a pattern, and a partition that is being given up."""
+    """Make a group with two members, a pattern, and a partition that a member is giving up."""
     group = ConsumerGroup("g", SETTINGS, NOW)
     for name in ("a", "b"):
         member = Member(name)
@@ -50,7 +50,7 @@ def read(rows: list[records.Record]) -> list[records.ConsumerRecord]:
 
 
 def test_the_bytes_are_those_of_kafka() -> None:
-    """Keys are not flexible; values are. `kafka-dump-log` prints these bytes, too."""
+    """Keys are not flexible, but values are; `kafka-dump-log` prints the same bytes."""
     rows = records.changes_of(made(), NOW)
     assert [key[:2].hex() for key, _ in rows] == [
         "0010", "0005", "0005", "0003", "0007", "0007", "0006", "0008", "0008",
@@ -67,7 +67,7 @@ def test_the_bytes_are_those_of_kafka() -> None:
 
 
 def test_a_group_comes_back_as_it_was() -> None:
-    """Sessions begin again, and so does the time to give up partitions."""
+    """A group can be restored; its sessions, and the time to give up partitions, begin again."""
     result = restoring.restored("g", read(records.changes_of(made(), NOW)), SETTINGS, NOW)
     assert result is not None
     group, faults = result
@@ -86,7 +86,7 @@ def _all_unsaved(group: ConsumerGroup) -> ConsumerGroup:
 
 
 def test_a_deleted_group_does_not_come_back() -> None:
-    """Each record has its tombstone, also the one that only older versions of Kafka wrote."""
+    """Each record gets a tombstone, even the one that only older versions of Kafka wrote."""
     rows = dict(records.changes_of(made(), NOW))
     deleted = records.deletion_of(made())
     assert [value for _, value in deleted] == [None] * len(deleted)
@@ -95,7 +95,7 @@ def test_a_deleted_group_does_not_come_back() -> None:
 
 
 def test_records_of_other_kinds_are_left_alone() -> None:
-    """Offsets, classic groups and share groups have other keys."""
+    """Records of offsets, classic groups and share groups are ignored."""
     for kind in (0, 1, 2, 9, 10, 15, 17, 99):
         assert records.parse(bytes([0, kind]) + b"\0\1g", b"") is None
 
@@ -106,13 +106,13 @@ def test_records_of_other_kinds_are_left_alone() -> None:
     (b"\0\7\0\1g\0\1a", b"\0\0\xff\xff\xff\x7f"),
 ])  # fmt: skip
 def test_bytes_that_are_no_record_are_refused(key: bytes | None, value: bytes) -> None:
-    """The reader says so; nothing is allocated by a size that the bytes claim."""
+    """Invalid bytes raise an error; no memory is allocated by a size that the bytes claim."""
     with pytest.raises(WireError):
         records.parse(key, value)
 
 
 def test_a_partition_of_two_members_goes_to_the_later_epoch() -> None:
-    """The other member is left out, its partitions are free, and the log learns of it."""
+    """The member of the earlier epoch is left out, and the log records this."""
     group = made()
     group.members["a"].assigned = frozenset({(T, 2)})  # as if a record was damaged
     result = restoring.restored("g", read(records.changes_of(group, NOW)), SETTINGS, NOW)
@@ -126,7 +126,7 @@ def test_a_partition_of_two_members_goes_to_the_later_epoch() -> None:
 
 
 def test_damaged_values_never_break_the_loading() -> None:
-    """Each flipped byte gives a group that holds together, or a WireError."""
+    """Each flipped byte gives a consistent group or a WireError."""
     draw = random.Random(3)
     rows = records.changes_of(made(), NOW)
     for _ in range(3000):

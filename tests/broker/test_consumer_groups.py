@@ -1,4 +1,4 @@
-"""Groups of the new protocol, step by step: the answers and epochs that KIP-848 asks for."""
+"""Test groups of the new protocol, step by step, against KIP-848."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_second_member_gets_what_the_first_one_has_given_up() -> None:
 
 
 def test_a_member_that_leaves_is_replaced_at_the_next_heartbeat() -> None:
-    """The epoch grows at once; the target is computed when the next member asks."""
+    """The epoch grows at once; the target is computed when the next member sends a heartbeat."""
     bench = Bench()
     bench.beat("a")
     bench.beat("b")
@@ -85,7 +85,7 @@ def test_a_member_that_leaves_is_replaced_at_the_next_heartbeat() -> None:
 
 
 def test_sessions_and_rebalance_timeouts_end_members() -> None:
-    """A silent member is removed after its session, a slow one after its own timeout."""
+    """A silent member is removed after its session, a slow member after its rebalance timeout."""
     bench = Bench()
     bench.beat("a")
     bench.beat("b")
@@ -101,7 +101,7 @@ def test_sessions_and_rebalance_timeouts_end_members() -> None:
 
 
 def test_epochs_fence() -> None:
-    """A commit or a heartbeat of another epoch is refused; a lost answer is forgiven."""
+    """A commit or a heartbeat of another epoch is refused, except after a lost answer."""
     bench = Bench()
     bench.beat("a")
     assert bench.beat("a", 2).error is Code.FENCED_MEMBER_EPOCH
@@ -120,7 +120,7 @@ def test_epochs_fence() -> None:
 
 
 def test_a_static_member_returns_to_its_partitions() -> None:
-    """Nothing moves, a second process is refused, and the old one is fenced."""
+    """No partition moves, a second process is refused, and the old process is fenced."""
     bench = Bench()
     bench.beat("a", instance_id="i")
     bench.beat("b", instance_id="i", topics=("t",))
@@ -162,7 +162,7 @@ class Seeing(NamedTuple):
 
 
 def test_an_expression_finds_only_topics_that_its_client_may_see() -> None:
-    """A change of the rights counts at the next heartbeat, also without a change of topics."""
+    """Changed rights take effect at the next heartbeat, even if no topic has changed."""
     bench = Bench()
     bench.topics["u"] = Topic(U, (0,))
     some, others = Seeing(frozenset("t")), Seeing(frozenset("tu"), "newer")
@@ -175,7 +175,7 @@ def test_an_expression_finds_only_topics_that_its_client_may_see() -> None:
 
 
 def test_limits() -> None:
-    """A group has a largest number of members, and its members may not say too much."""
+    """The number of members, and the size of their subscriptions, have limits."""
     bench = Bench(size_max=1, member_bytes_max=2000, bytes_max=10_000)
     many = tuple(f"topic-{number}" for number in range(200))
     assert bench.beat("a", topics=many).error is Code.GROUP_MAX_SIZE_REACHED
@@ -192,7 +192,7 @@ def test_limits() -> None:
     ((None, None, None), "uniform"), (("uniform", "range", None), "uniform"),
 ])  # fmt: skip
 def test_members_vote_for_the_assignor(names: tuple[str | None, ...], wanted: str) -> None:
-    """Members without a wish do not vote."""
+    """The assignor with the most votes is used; members without a preference do not vote."""
     bench = Bench()
     for number, name in enumerate(names):
         bench.beat(f"m{number}", assignor=name)
@@ -200,7 +200,7 @@ def test_members_vote_for_the_assignor(names: tuple[str | None, ...], wanted: st
 
 
 def test_regression_a_topic_that_changes_between_an_epoch_and_its_target_is_noticed() -> None:
-    """The epoch of a departure and the target that is computed later saw different topics."""
+    """A departure began an epoch, and the later target saw other topics; this was not noticed."""
     bench = Bench()
     bench.beat("a", topics=("t", "u"))
     bench.beat("b")

@@ -1,4 +1,4 @@
-"""Groups of the new protocol over a real log: restarts, types, retention, full and bad disks."""
+"""Test groups of the new protocol over a real log: restarts, types, retention and bad disks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Hosting(Bench):
 
     @property
     def names(self) -> dict[str, str]:
-        """The groups and their types."""
+        """Return the groups and their types."""
         return {
             hosted.group.name: type(hosted.group).__name__
             for hosted in self.groups.shards()[0].all()
@@ -68,7 +68,7 @@ def bench(tmp_path: Path) -> Iterator[Hosting]:
 
 
 def test_a_restart_keeps_members_epochs_and_offsets(tmp_path: Path) -> None:
-    """Sessions begin again; a member that does not return is removed later."""
+    """After a restart, sessions begin again; a member that does not return is removed later."""
     with Hosting([tmp_path / "a"]) as bench:
         assert bench.load().hear("g", "a").assignment == ALL
         assert bench.hear("g", "b").member_epoch == 2
@@ -88,7 +88,7 @@ def test_a_restart_keeps_members_epochs_and_offsets(tmp_path: Path) -> None:
 
 
 def test_a_group_without_members_changes_its_type(tmp_path: Path) -> None:
-    """Back and forth; the records of the other type are deleted, offsets stay."""
+    """In both directions, the records of the other type are deleted, and the offsets stay."""
     with Hosting([tmp_path / "a"]) as bench:
         bench.load().hear("g", "a")
         bench.commit("g", 7, ("a", 1))
@@ -112,14 +112,17 @@ def test_a_group_without_members_changes_its_type(tmp_path: Path) -> None:
 
 
 def test_a_refused_heartbeat_leaves_no_group(bench: Hosting) -> None:
-    """Neither in memory nor in the log."""
+    """After a refused heartbeat, there is no group in memory or in the log."""
     assert bench.hear("new", "a", pattern="(").error is Code.INVALID_REGULAR_EXPRESSION
     assert bench.hear("new", "a", 3).error is Code.GROUP_ID_NOT_FOUND
     assert bench.names == {}
 
 
 def test_offsets_expire_with_the_group(tmp_path: Path) -> None:
-    """The retention begins when the last member leaves; then the group and its records are gone."""
+    """The retention begins when the last member leaves.
+
+    Then the group and its records are deleted.
+    """
     with Hosting([tmp_path / "a"]) as bench:
         bench.load().hear("g", "a")
         bench.commit("g", 7, ("a", 1))
@@ -141,7 +144,7 @@ def test_offsets_expire_with_the_group(tmp_path: Path) -> None:
 
 
 def test_members_read_offsets_in_their_epoch(bench: Hosting) -> None:
-    """A tool names no member, and is not checked."""
+    """Members must name their epoch; a tool names no member, and is not checked."""
     bench.hear("g", "a")
     bench.commit("g", 7, ("a", 1))
     wanted = {("t", 0): 7}
@@ -155,7 +158,7 @@ def test_members_read_offsets_in_their_epoch(bench: Hosting) -> None:
 
 
 def test_a_broker_that_knows_no_topics_yet_refuses_heartbeats(bench: Hosting) -> None:
-    """Otherwise each member would lose its partitions."""
+    """With an empty list of topics, each member would lose its partitions."""
     bench.hear("g", "a")
     bench.groups.consumers.topics = dict
     assert bench.hear("g", "a", 1).error is Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -167,7 +170,7 @@ def test_a_broker_that_knows_no_topics_yet_refuses_heartbeats(bench: Hosting) ->
 def test_a_change_that_was_not_written_never_happened(
     bench: Hosting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The member gets an error, and the group is read again."""
+    """If a change is not written, the member gets an error, and the group is read again."""
     bench.hear("g", "a")
     log = bench.groups.topic.open(0).log
 
@@ -188,7 +191,7 @@ def test_a_change_that_was_not_written_never_happened(
 def test_a_damaged_record_costs_only_its_member(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The member joins again; the log says what was left out."""
+    """The member of a damaged record joins again; the log says what was left out."""
     with Hosting([tmp_path / "a"]) as bench:
         bench.load().hear("g", "a")
         bench.hear("g", "b")
@@ -206,7 +209,7 @@ def test_a_damaged_record_costs_only_its_member(
 def test_a_large_change_is_written_in_several_batches(
     bench: Hosting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that is large needs this; here, each batch has one record."""
+    """A large group needs several batches; here, each batch has one record."""
     monkeypatch.setattr(group_kinds, "BATCH_BYTES_MAX", 64)
     before = bench.groups.topic.open(0).log.log_end_offset
     bench.hear("g", "a")

@@ -1,4 +1,4 @@
-"""Groups outlive restarts, crashes and disks that fail; what was acknowledged is never lost."""
+"""Test that groups survive restarts, crashes and bad disks, and lose no acknowledged data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
-    """A member continues with its id, generation and assignment."""
+    """After a restart, a member continues with its id, generation and assignment."""
     with Bench([tmp_path / "a"]) as bench:
         member = bench.load().member("g")
         assert bench.commit("g", 5, member) is bench.commit("simple", 7) is ErrorCode.NONE
@@ -49,7 +49,7 @@ def test_groups_and_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_member_that_does_not_return_after_a_restart_expires(tmp_path: Path) -> None:
-    """Its session begins with the loading, and needs no request to end."""
+    """A member's session begins with the loading, and ends even without a request."""
     with Bench([tmp_path / "a"]) as bench:
         member = bench.load().member("g")
     with Bench([tmp_path / "a"]) as bench:
@@ -60,7 +60,7 @@ def test_a_member_that_does_not_return_after_a_restart_expires(tmp_path: Path) -
 
 
 def test_requests_are_refused_while_groups_are_loaded(tmp_path: Path) -> None:
-    """With 14, which clients repeat; nothing is created meanwhile."""
+    """While groups are loaded, requests get error 14, which clients repeat."""
     with Bench([tmp_path / "a"]) as bench:
         assert bench.join("g").code is bench.commit("g", 1) is LOADING
         assert bench.sync("g", "m", 1, {}).code is LOADING
@@ -125,7 +125,7 @@ def _delete(bench: Bench, kept: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("count", range(len(SCRIPT) + 1))
 def test_nothing_acknowledged_is_lost_in_a_crash(tmp_path: Path, count: int) -> None:
-    """The process is gone after some steps; the next one has what each step acknowledged."""
+    """The process ends after some steps; the next process has all acknowledged results."""
     kept: dict[str, int] = {}
     bench = Bench([tmp_path / "a"]).load()
     for call in SCRIPT[:count]:
@@ -157,7 +157,7 @@ def offset_batch(offset: int, producer: tuple[int, int, int], attributes: int = 
 def test_offsets_of_a_transaction_count_once_it_is_committed(
     tmp_path: Path, commit: bool | None
 ) -> None:
-    """Not if it was aborted, and not while it is open; offsets after it count in any case."""
+    """Offsets of an aborted or open transaction do not count; later plain offsets always do."""
     with Bench([tmp_path / "a"]) as bench:
         assert bench.load().commit("simple", 1) is ErrorCode.NONE
         log = bench.store.log(NAME, 0)
@@ -174,7 +174,7 @@ def test_offsets_of_a_transaction_count_once_it_is_committed(
 def test_records_that_cannot_be_read_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They are reported; the others count, and those of other kinds are no fault."""
+    """Unreadable records are reported, and the others count; other kinds are no fault."""
     with Bench([tmp_path / "a"]) as bench:
         assert bench.load().commit("g", 5) is ErrorCode.NONE
         log = bench.store.log(NAME, 0)
@@ -189,7 +189,7 @@ def test_records_that_cannot_be_read_are_left_out(
 def test_only_the_last_record_of_a_key_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log of 100 MiB has a million commits of a few keys; an old key version is another key."""
+    """A log of 100 MiB has a million commits of a few keys; only the last ones are parsed."""
     with Bench([tmp_path / "a"]) as bench:
         bench.load()
         for offset in range(20):
@@ -210,7 +210,7 @@ def test_only_the_last_record_of_a_key_is_parsed(
 
 
 def test_a_member_id_fits_into_the_protocol(bench: Bench) -> None:
-    """However long the client's own id is."""
+    """The member id fits, however long the client id is."""
     member = bench.member("g", client_id="x" * 32_767)
     assert len(member[0]) < 300 and bench.beat("g", *member) is ErrorCode.NONE
 
@@ -219,7 +219,7 @@ def test_a_member_id_fits_into_the_protocol(bench: Bench) -> None:
 
 
 def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
-    """Also in the log; those of other topics stay."""
+    """Offsets of a deleted topic are also deleted in the log; other offsets stay."""
     with Bench([tmp_path / "a"]) as bench:
         bench.load().commit("g", 1, topic="gone")
         bench.commit("g", 2)
@@ -233,7 +233,7 @@ def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
 
 
 def test_offsets_are_deleted_after_their_retention(tmp_path: Path) -> None:
-    """With the group, if it has nothing left; a group with members keeps its offsets."""
+    """Expired offsets are deleted, with their group if it is empty; members keep theirs."""
     with Bench([tmp_path / "a"]) as bench:
         bench.load().commit("old", 1)
         member = bench.member("g", session_timeout=2000.0)
@@ -253,7 +253,7 @@ def test_offsets_are_deleted_after_their_retention(tmp_path: Path) -> None:
 
 
 def test_the_retention_runs_on_over_a_restart(tmp_path: Path) -> None:
-    """Of two offsets of a program, each ends after its own commit, the last with the group."""
+    """Each offset of a program ends after its own commit; the group ends with the last offset."""
     with Bench([tmp_path / "a"]) as bench:
         bench.load().commit("simple", 1)
         bench.scheduler.until(bench.scheduler.seconds + 100.0)
@@ -273,7 +273,7 @@ def test_the_retention_runs_on_over_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_deleted_group_does_not_return(tmp_path: Path) -> None:
-    """Neither its members nor its offsets, and its timer is gone."""
+    """A deleted group loses its members, its offsets and its timer."""
     with Bench([tmp_path / "a"]) as bench:
         member = bench.load().member("g")
         bench.commit("g", 1, member)
@@ -290,7 +290,7 @@ def test_a_deleted_group_does_not_return(tmp_path: Path) -> None:
 
 
 def test_a_group_has_one_timer(bench: Bench) -> None:
-    """It fires at the first deadline; heartbeats do not set it anew each time."""
+    """The timer fires at the first deadline; heartbeats do not set it again."""
     member = bench.member("g")
     for _ in range(30):
         bench.scheduler.until(bench.scheduler.seconds + 1.0)
@@ -303,7 +303,7 @@ def test_a_group_has_one_timer(bench: Bench) -> None:
 
 
 def test_commits_keep_a_member(bench: Bench) -> None:
-    """Each begins its session anew, and none sets a timer beside the one that is set."""
+    """Each commit restarts the member's session; no commit sets a second timer."""
     member = bench.member("g")
     for number in range(30):
         bench.scheduler.until(bench.scheduler.seconds + 9.0)
@@ -313,7 +313,7 @@ def test_commits_keep_a_member(bench: Bench) -> None:
 
 
 def test_a_group_that_nobody_needs_is_forgotten(bench: Bench) -> None:
-    """One that was only asked for, or whose first member did not come back with its id."""
+    """A group that was only asked for, or whose first member did not return, is forgotten."""
     assert bench.join("g", protocols=()).code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     (shard,) = bench.groups.shards()
     assert shard.all() == []
@@ -324,7 +324,7 @@ def test_a_group_that_nobody_needs_is_forgotten(bench: Bench) -> None:
 
 
 def test_the_groups_of_a_partition_have_a_limit(bench: Bench) -> None:
-    """Those that exist are served."""
+    """Above the limit, new groups are refused, and existing groups are served."""
     for number in range(10):
         assert bench.commit(f"g{number}", 1) is ErrorCode.NONE
     assert bench.commit("g10", 1) is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -360,7 +360,7 @@ def test_a_group_is_in_the_same_partition_as_in_kafka() -> None:
 def test_an_unexpected_error_costs_no_waiting_member_its_answer(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The groups are read again from the log, which has all that was acknowledged."""
+    """After an unexpected error, the groups are read again from the log."""
     member = bench.member("g")
     waiter = bench.join("g")
     assert not waiter.said

@@ -1,4 +1,4 @@
-"""A disk that fails, is full or hangs costs no group what it was promised."""
+"""Test that a disk that fails, hangs or is full costs no group any acknowledged data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def test_a_log_dir_that_goes_offline_and_returns(tmp_path: Path, bench: Bench) -> None:
-    """Waiting requests end with 16, then 14 and 15; all that was acknowledged returns."""
+    """Waiting requests end with 16, later requests with 14 and 15; acknowledged data returns."""
     member = bench.member("g")
     assert bench.commit("g", 5, member) is ErrorCode.NONE
     waiter = bench.join("g")
@@ -54,7 +54,7 @@ def test_a_log_dir_that_goes_offline_and_returns(tmp_path: Path, bench: Bench) -
 
 
 def test_a_log_dir_that_was_away_between_two_requests(tmp_path: Path, bench: Bench) -> None:
-    """The groups are read again before anything is written, for the log may be shorter now."""
+    """Before any write, the groups are read again, because the log may be shorter now."""
     member = bench.member("g")
     bench.store.take_offline(tmp_path / "a")
     bench.store.reopen_dir(tmp_path / "a")
@@ -67,7 +67,7 @@ def test_a_log_dir_that_was_away_between_two_requests(tmp_path: Path, bench: Ben
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
-    """Give a function that lets each write fail with an error; 0 mends the disk."""
+    """Return a function that lets each write fail with an error; 0 repairs the disk."""
     write, code = files.pwritev, [0]
 
     def failing(fd: int, *arguments: object) -> int:
@@ -81,7 +81,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
 
 def test_a_full_disk(bench: Bench, broken: Callable[[int], None]) -> None:
-    """A commit gets 15 and changes nothing; the members stay."""
+    """On a full disk, a commit gets 15 and changes nothing; the members stay."""
     member = bench.member("g")
     assert bench.commit("g", 5, member) is ErrorCode.NONE
     broken(errno.ENOSPC)
@@ -104,7 +104,7 @@ def commit_soon(bench: Bench, member: tuple[str, int]) -> ErrorCode:
 def test_an_assignment_that_is_not_written_is_not_given(
     bench: Bench, broken: Callable[[int], None]
 ) -> None:
-    """The members get an error, and the group is what the log says."""
+    """If an assignment is not written, the members get an error, and the group is unchanged."""
     first = bench.member("g")
     second = bench.join("g")
     again = bench.join("g", first[0])
@@ -125,7 +125,7 @@ def test_an_assignment_that_is_not_written_is_not_given(
 
 
 def test_an_assignment_on_a_full_disk(bench: Bench, broken: Callable[[int], None]) -> None:
-    """15 for the members; the group in memory is that of the log again."""
+    """On a full disk, members get 15, and the group in memory equals the log again."""
     first = bench.member("g")
     second, again = bench.join("g"), bench.join("g", first[0])
     broken(errno.ENOSPC)
@@ -141,7 +141,7 @@ def test_an_assignment_on_a_full_disk(bench: Bench, broken: Callable[[int], None
 def test_groups_end_although_a_disk_holds_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The requests of the others are answered at once, and nothing is read before all ended."""
+    """Other requests are answered at once; the log is read only after all groups have ended."""
     one = bench.member("one")
     bench.member("other")
     waiter = bench.join("other")
@@ -164,7 +164,7 @@ def test_groups_end_although_a_disk_holds_one(
 
 
 def test_a_disk_that_hangs_holds_one_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others of the partition are answered; this one gets 14 until the disk is back."""
+    """The other groups of the partition are answered; this group gets 14 until the disk answers."""
     one, other = bench.member("one"), bench.member("other")
     monkeypatch.setattr(shards, "LOCK_SECONDS", 0.05)
     with hang(monkeypatch, bench.store.log_dirs[0], "pwritev", "pwrite") as disk:
@@ -183,7 +183,7 @@ def test_a_disk_that_hangs_holds_one_group(bench: Bench, monkeypatch: pytest.Mon
 def test_a_log_that_fails_in_the_middle_of_a_request(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request that has just found the groups loaded gets 14, and leaves no group behind."""
+    """A request that found the groups loaded gets 14, and leaves no group behind."""
     member = bench.member("g")
     require = Shard.require
 
@@ -207,7 +207,7 @@ def test_a_log_that_fails_in_the_middle_of_a_request(
 def test_an_unexpected_error_does_not_hold_the_groups(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be read is tried again, at most once a second."""
+    """A failed loading is tried again at most once a second."""
     (shard,) = bench.groups.shards()
     shard.leave("a test")
     bench.scheduler.run()
@@ -225,7 +225,7 @@ def test_an_unexpected_error_does_not_hold_the_groups(
 def test_regression_a_commit_that_is_refused_leaves_no_group(
     bench: Bench, broken: Callable[[int], None]
 ) -> None:
-    """It was listed for a week, and counted against the limit of groups."""
+    """A refused commit left a group, which was listed for a week and counted for the limit."""
     broken(errno.ENOSPC)
     assert bench.commit("new", 5) is AWAY
     broken(0)
@@ -235,7 +235,7 @@ def test_regression_a_commit_that_is_refused_leaves_no_group(
 def test_regression_a_log_dir_that_is_away_is_reported_once(
     tmp_path: Path, bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each of 50 partitions wrote a line a second."""
+    """Each of 50 partitions logged a line every second."""
     for _ in range(2):
         caplog.clear()
         bench.store.take_offline(tmp_path / "a")

@@ -42,7 +42,7 @@ def dirs() -> Iterator[list[str]]:
 
 
 def journal(path: str) -> Path:
-    """Give the path of the journal in a log dir."""
+    """Return the path of the journal in a log dir."""
     return Path(path, JOURNAL_NAME)
 
 
@@ -63,7 +63,7 @@ def names(dirs: list[str], *, accept: bool = False) -> tuple[int, list[str]]:
 
 
 def test_any_one_copy_is_enough(dirs: list[str]) -> None:
-    """If an operator accepts it: then the log dirs that lost theirs get it back."""
+    """If an operator accepts it, one copy is enough; then the other log dirs get copies again."""
     fill(dirs)
     for kept in dirs:
         for path in set(dirs) - {kept}:
@@ -77,7 +77,7 @@ def test_any_one_copy_is_enough(dirs: list[str]) -> None:
 
 
 def test_the_highest_zxid_wins(dirs: list[str]) -> None:
-    """A log dir that was away, and comes back with an old copy, is brought up to date."""
+    """A log dir that returns with an old copy is brought up to date."""
     fill(dirs)
     shutil.copy(journal(dirs[2]), journal(dirs[2]).with_name("old"))
     with EmbeddedStore(dirs[:2], SETTINGS) as store, store.connect() as session:
@@ -89,7 +89,7 @@ def test_the_highest_zxid_wins(dirs: list[str]) -> None:
 
 
 def test_a_new_store_is_reported(dirs: list[str]) -> None:
-    """So that its user can tell a new store from one whose files are gone."""
+    """So a user can distinguish a new store from a store whose files are gone."""
     with EmbeddedStore(dirs, SETTINGS) as store:
         assert store.is_new
     with EmbeddedStore(dirs, SETTINGS) as store:
@@ -99,7 +99,7 @@ def test_a_new_store_is_reported(dirs: list[str]) -> None:
 
 
 def test_a_damaged_copy_is_refused_by_name(dirs: list[str]) -> None:
-    """It is not replaced. When it is moved away, the others serve."""
+    """A damaged copy is not replaced; when it is moved away, the other copies serve."""
     fill(dirs)
     damaged = journal(dirs[1])
     data = bytearray(damaged.read_bytes())
@@ -115,7 +115,7 @@ def test_a_damaged_copy_is_refused_by_name(dirs: list[str]) -> None:
 
 
 def test_an_unfinished_journal_is_removed(dirs: list[str]) -> None:
-    """A crash left it; files of other names stay."""
+    """An unfinished journal of a crash is removed; files with other names stay."""
     fill(dirs)
     unfinished = Path(dirs[0], f"{JOURNAL_NAME}.0123abcd.tmp")
     for path in (unfinished, Path(dirs[0], "other.tmp"), Path(dirs[0], f"{JOURNAL_NAME}-mine")):
@@ -126,7 +126,7 @@ def test_an_unfinished_journal_is_removed(dirs: list[str]) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"something else\n"])
 def test_a_file_of_another_kind_is_refused(dirs: list[str], data: bytes) -> None:
-    """It is never taken for an empty store, and never replaced."""
+    """A file of another kind is neither used as an empty store nor replaced."""
     journal(dirs[0]).write_bytes(data)
     with pytest.raises(CopyDamagedError):
         EmbeddedStore(dirs)
@@ -135,7 +135,7 @@ def test_a_file_of_another_kind_is_refused(dirs: list[str], data: bytes) -> None
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/null", path)])
 def test_what_is_no_file_is_refused(dirs: list[str], make: Callable[[str], Any]) -> None:
-    """A directory, a FIFO or a symlink of this name; a FIFO is not waited for."""
+    """A directory, a FIFO or a symlink of this name is refused, without waiting for a FIFO."""
     fill(dirs)
     journal(dirs[0]).unlink()
     make(str(journal(dirs[0])))
@@ -144,7 +144,7 @@ def test_what_is_no_file_is_refused(dirs: list[str], make: Callable[[str], Any])
 
 
 def test_copies_of_two_stores_are_refused(dirs: list[str]) -> None:
-    """Both paths and both ids are named."""
+    """The error names both paths and both store ids."""
     fill(dirs[:2])
     fill(dirs[2:])
     with pytest.raises(CopyForeignError) as caught:
@@ -169,7 +169,7 @@ PART_FULL = Fault("ENOSPC after a part", errno.ENOSPC, WRITES)
 
 @pytest.mark.parametrize("fault", [EIO, SYNC_EIO])
 def test_a_disk_that_fails_is_left_out(dirs: list[str], fault: Fault) -> None:
-    """The others continue, the failure is reported once, and the log dir returns at an open."""
+    """The others continue, the failure is reported once, and an open uses the log dir again."""
     failed: list[str] = []
     fill(dirs)
     with (
@@ -187,7 +187,7 @@ def test_a_disk_that_fails_is_left_out(dirs: list[str], fault: Fault) -> None:
 
 
 def test_a_disk_that_cannot_be_read_is_left_out(dirs: list[str]) -> None:
-    """But if no other has a copy, no empty store is begun in its place."""
+    """If no other log dir has a copy, no empty store begins."""
     fill(dirs)
     with failing(dirs, 0, READ_EIO):
         assert names(dirs) == (3, ["0", "1", "2"])
@@ -200,7 +200,7 @@ def test_a_disk_that_cannot_be_read_is_left_out(dirs: list[str]) -> None:
 
 
 def test_a_log_dir_that_is_missing_is_left_out(dirs: list[str]) -> None:
-    """It is not taken for a new one."""
+    """A missing log dir is not mistaken for a new log dir."""
     fill(dirs)
     os.rename(dirs[0], dirs[0] + "-away")
     assert names(dirs) == (3, ["0", "1", "2"])
@@ -208,7 +208,7 @@ def test_a_log_dir_that_is_missing_is_left_out(dirs: list[str]) -> None:
 
 
 def test_without_a_disk_nothing_is_acknowledged(dirs: list[str]) -> None:
-    """The error has the failure of each disk; reads still work; an open helps."""
+    """The error has the failure of each disk; reads still work; an open repairs the store."""
     fill(dirs)
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         with FaultyFiles(os.path.dirname(dirs[0]), EIO, 1):
@@ -228,7 +228,7 @@ def test_without_a_disk_nothing_is_acknowledged(dirs: list[str]) -> None:
 def test_a_full_disk_refuses_a_change_and_half_writes_none(
     dirs: list[str], place: int, fault: Fault
 ) -> None:
-    """No copy has the change, and the next one works when there is space."""
+    """No copy has the change, and the next change works when there is space."""
     fill(dirs)
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         before = [journal(path).read_bytes() for path in dirs]
@@ -244,7 +244,7 @@ def test_a_full_disk_refuses_a_change_and_half_writes_none(
 
 
 def test_a_change_that_cannot_be_taken_back_stops_the_store(dirs: list[str]) -> None:
-    """One disk is full, and another fails while it is cut: the outcome is not known."""
+    """If one disk is full, and another fails during the cut, the outcome is unknown."""
     fill(dirs)
     cut_fails = Fault("EIO", errno.EIO, frozenset({"ftruncate"}), is_sticky=True)
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
@@ -262,7 +262,7 @@ def test_a_change_that_cannot_be_taken_back_stops_the_store(dirs: list[str]) -> 
 
 
 def test_a_full_disk_delays_a_new_journal(dirs: list[str]) -> None:
-    """The long one is kept, and changes continue in it."""
+    """The long journal is kept, and changes continue in it."""
     fill(dirs)
     no_file = Fault("ENOSPC", errno.ENOSPC, frozenset({"open_file"}), is_sticky=True)
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
@@ -279,7 +279,7 @@ def test_a_full_disk_delays_a_new_journal(dirs: list[str]) -> None:
 
 
 def test_a_process_without_descriptors_opens_no_store(dirs: list[str]) -> None:
-    """That is not the fault of the disk, so the log dir is not left out."""
+    """A lack of descriptors is not the disk's fault, so the log dir is not left out."""
     fill(dirs)
     no_descriptor = Fault("EMFILE", errno.EMFILE, frozenset({"open_file"}), is_sticky=True)
     with failing(dirs, 1, no_descriptor), pytest.raises(CopiesOfflineError):
@@ -289,7 +289,7 @@ def test_a_process_without_descriptors_opens_no_store(dirs: list[str]) -> None:
 def test_a_write_that_was_interrupted_stops_the_store(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C comes between a write and its answer: an open finds out what happened."""
+    """After Ctrl-C between a write and its answer, an open finds out what happened."""
     fill(dirs)
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
 
@@ -306,7 +306,7 @@ def test_a_write_that_was_interrupted_stops_the_store(
 
 
 def test_each_call_may_fail_once(dirs: list[str]) -> None:
-    """Whichever call of an open or of a change fails, what was acknowledged is there afterwards."""
+    """Whichever call of an open or a change fails, acknowledged changes are present afterwards."""
     every = frozenset({*WRITES, "fdatasync", "fsync", "ftruncate", "rename", "open_file", "pread"})
     for code in (errno.EIO, errno.ENOSPC):
         for nth in range(1, 200):
@@ -333,7 +333,7 @@ def fill_again(dirs: list[str]) -> None:
 
 
 def write_all(session: Session, acknowledged: list[str]) -> None:
-    """Make changes until the journal is written anew, and note what is acknowledged."""
+    """Make changes until the journal is rewritten, and note the acknowledged changes."""
     for number in range(4):
         session.create(f"/new{number}", b"x" * 150)
         acknowledged.append(f"new{number}")
@@ -352,7 +352,7 @@ def test_the_lowest_zxid_does_not_win(dirs: list[str], monkeypatch: pytest.Monke
 
 
 def test_an_incomplete_line_is_cut_before_the_next_change(dirs: list[str]) -> None:
-    """A crash left a long one; what follows is shorter, and must not end in the old bytes."""
+    """A shorter line after a long incomplete line must not end in the old bytes."""
     fill(dirs[:1])
     with EmbeddedStore(dirs[:1]) as store, store.connect() as session:
         session.create("/lost", b"x" * 1500)
@@ -369,7 +369,7 @@ def test_an_incomplete_line_is_cut_before_the_next_change(dirs: list[str]) -> No
 def test_an_incomplete_line_that_stays_is_noticed(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mutant writes over its beginning only."""
+    """A mutant only overwrites the beginning of the incomplete line."""
 
     def keep(data: bytes, path: str) -> Journal:
         return decode_journal(data, path)._replace(is_torn=False)

@@ -1,4 +1,4 @@
-"""Test a coordination store in log dirs of which some have no space: at an open, and to delete."""
+"""Test a coordination store whose log dirs are partly full: opens and deletions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def dirs(tmp_path: Path) -> list[str]:
 
 
 def journal(path: str) -> Path:
-    """Give the path of the journal in a log dir."""
+    """Return the path of the journal in a log dir."""
     return Path(path, JOURNAL_NAME)
 
 
 def full(paths: list[str]) -> ExitStack:
-    """Let the disks of some log dirs be full."""
+    """Make the disks of some log dirs full."""
     stack = ExitStack()
     for path in paths:
         stack.enter_context(FaultyFiles(path, FULL, 1))
@@ -47,7 +47,7 @@ def full(paths: list[str]) -> ExitStack:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_regression_a_full_disk_prevents_no_open(dirs: list[str], count: int) -> None:
-    """The ephemeral znode is deleted in the others; later, the full ones come back."""
+    """The other copies delete the ephemeral znode; later, the full log dirs return."""
     with full(dirs[:count]), EmbeddedStore(dirs) as store, store.connect() as session:
         assert sorted(store.failures) == dirs[:count]
         assert {error.errno for error in store.failures.values()} == {errno.ENOSPC}
@@ -62,7 +62,7 @@ def test_regression_a_full_disk_prevents_no_open(dirs: list[str], count: int) ->
 
 
 def test_regression_a_full_disk_without_a_copy_prevents_no_open(dirs: list[str]) -> None:
-    """A log dir that is new has no space for its first copy: it gets one at a later open."""
+    """A new log dir without space gets its first copy at a later open."""
     journal(dirs[1]).unlink()
     with full([dirs[1]]), EmbeddedStore(dirs) as store:
         assert list(store.failures) == [dirs[1]]
@@ -73,7 +73,7 @@ def test_regression_a_full_disk_without_a_copy_prevents_no_open(dirs: list[str])
 
 
 def test_regression_a_full_disk_prevents_no_deletion(dirs: list[str]) -> None:
-    """Otherwise nothing could be deleted to make space. Other changes are refused as before."""
+    """Deletions work, because they make space. Other changes are still refused."""
     with EmbeddedStore(dirs) as store, store.connect() as session:
         session.create("/gone")
         with full([dirs[2]]):
@@ -89,7 +89,7 @@ def test_regression_a_full_disk_prevents_no_deletion(dirs: list[str]) -> None:
 
 
 def test_a_deletion_of_which_a_part_was_written_leaves_no_damage(dirs: list[str]) -> None:
-    """The log dir is left out without that part, so a later open can read its copy."""
+    """The log dir is left out without the partial line, so a later open can read its copy."""
     part = Fault("ENOSPC after a part", errno.ENOSPC, WRITES)
     with EmbeddedStore(dirs) as store, store.connect() as session:
         before = journal(dirs[0]).read_bytes()
@@ -102,7 +102,7 @@ def test_a_deletion_of_which_a_part_was_written_leaves_no_damage(dirs: list[str]
 
 
 def test_an_open_without_any_space_is_refused(dirs: list[str]) -> None:
-    """The error names a file on a full disk, and nothing is lost."""
+    """The error names a file on a full disk, and no data is lost."""
     with full(dirs), pytest.raises(CopyFullError) as caught:
         EmbeddedStore(dirs)
     assert caught.value.path == str(journal(dirs[0]))

@@ -57,7 +57,7 @@ def hang_at(path: str, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event
 
 
 def test_a_disk_that_hangs_is_left_out(dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others continue after a moment. When it answers at last, nothing goes wrong."""
+    """The others continue soon. When the disk answers at last, no damage results."""
     settings = EmbeddedSettings(disk_seconds_max=0.1)
     with EmbeddedStore(dirs, settings) as store, store.connect() as session:
         _, may_end = hang_at(dirs[1], monkeypatch)
@@ -97,7 +97,7 @@ def test_no_disk_is_slow_alone(dirs: list[str], monkeypatch: pytest.MonkeyPatch)
 
 
 def test_calls_are_made_in_their_order_and_keep_their_errors() -> None:
-    """The last one ends the thread."""
+    """Calls run in order, keep their errors, and the last call ends the thread."""
     made: list[int] = []
 
     def fail() -> None:
@@ -114,7 +114,7 @@ def test_calls_are_made_in_their_order_and_keep_their_errors() -> None:
 
 
 def test_a_wait_ends_for_a_call_that_hangs_alone() -> None:
-    """But not as long as no other has a good answer."""
+    """A wait for one hanging call ends, but only after another disk has a good answer."""
     over, hanging = Call(lambda: None), Call(lambda: None)
     over.make()
     wait_for([over, hanging], 0.01)
@@ -147,7 +147,7 @@ class HangAt:
 def test_regression_a_disk_that_hangs_at_an_open_is_left_out(
     dirs: list[str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever call hangs. When it ends at last, it damages nothing."""
+    """Any call of an open may hang; when it ends at last, it damages nothing."""
     settings = EmbeddedSettings(disk_seconds_max=0.5)
     with EmbeddedStore(dirs) as store, store.connect() as session:
         session.create("/a")
@@ -191,7 +191,7 @@ def test_regression_a_write_that_hangs_over_a_close_damages_no_later_store(
 def test_the_only_disk_is_not_opened_while_a_call_of_before_hangs(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else can be used, so the open is refused; later it succeeds."""
+    """No other log dir can be used, so the open is refused; later it succeeds."""
     monkeypatch.setattr(embedded, "CALLBACK_SECONDS_MAX", 0.05)
     settings = EmbeddedSettings(disk_seconds_max=0.05)
     store = EmbeddedStore(dirs[:1], settings)
@@ -215,7 +215,7 @@ def _create(session: Session, path: str) -> None:
 
 
 def test_no_call_follows_the_last_one() -> None:
-    """It fails at once, where it would be waited for without an end."""
+    """A call after the last call fails at once, because its caller would wait forever."""
     worker = DiskWorker("x")
     assert worker.end(lambda: None).is_over.wait(60)
     after = worker.begin(lambda: None)

@@ -1,4 +1,4 @@
-"""Test what only the embedded coordination store has: limits, openings, and its locks."""
+"""Test the parts that only the embedded coordination store has: limits, opens and locks."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from support.heard import Heard
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """Give a log dir."""
+    """Return a log dir."""
     return str(tmp_path)
 
 
 @pytest.fixture
 def store(place: str) -> Iterator[EmbeddedStore]:
-    """Give a small store."""
+    """Return a small store."""
     with EmbeddedStore([place], EmbeddedSettings(nodes_max=5, store_bytes_max=100)) as store:
         yield store
 
 
 def test_the_number_of_znodes_is_bounded(store: EmbeddedStore) -> None:
-    """The root counts. A change that makes none more is allowed at the limit."""
+    """The root counts; at the limit, a change that adds no znode is allowed."""
     with store.connect() as session:
         session.multi([Create(f"/{number}") for number in range(4)])
         with pytest.raises(LimitError) as caught:
@@ -51,7 +51,7 @@ def test_the_number_of_znodes_is_bounded(store: EmbeddedStore) -> None:
 
 
 def test_the_size_of_the_store_is_bounded(store: EmbeddedStore) -> None:
-    """Paths and data together. A change that makes it no larger is allowed at the limit."""
+    """Paths and data count together; at the limit, a change that adds no bytes is allowed."""
     with store.connect() as session:
         session.create("/a", b"x" * 97)
         for operation in (Create("/b"), Set("/a", b"x" * 98)):
@@ -75,7 +75,7 @@ def test_numbers_of_names_do_not_wrap() -> None:
 
 
 def test_an_open_ends_the_sessions_of_before(place: str) -> None:
-    """Their ephemeral znodes go as one change; without any, the zxid stays."""
+    """The ephemeral znodes of old sessions are deleted in one change; without any, none is made."""
     with EmbeddedStore([place]) as store:
         session = store.connect()
         session.create("/stays")
@@ -103,7 +103,7 @@ def test_a_session_can_be_continued(place: str) -> None:
 
 
 def test_a_closed_store_ends_its_sessions(place: str) -> None:
-    """They hear of it, and nothing can be begun."""
+    """The sessions' listeners are called, and no new session can begin."""
     store = EmbeddedStore([place])
     session, states = store.connect(), Heard[SessionState]()
     session.on_session(states)
@@ -117,7 +117,7 @@ def test_a_closed_store_ends_its_sessions(place: str) -> None:
 
 
 def test_a_read_does_not_wait_for_a_disk(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a change waits for its sync, others read what was before it, and watches wait."""
+    """While a change waits for its sync, reads see the old state, and watches wait."""
     with EmbeddedStore([place]) as store:
         session, other = store.connect(), store.connect()
         session.create("/a", b"old")
@@ -145,7 +145,7 @@ def test_a_read_does_not_wait_for_a_disk(place: str, monkeypatch: pytest.MonkeyP
 def test_a_session_that_cannot_be_closed_stays_open(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its ephemeral znodes cannot be deleted on a full disk; a later close succeeds."""
+    """On a full disk, a session with ephemeral znodes stays open; a later close succeeds."""
     with EmbeddedStore([place]) as store:
         session, other = store.connect(), store.connect()
         session.create("/e", ephemeral=True)
@@ -163,7 +163,7 @@ def test_a_session_that_cannot_be_closed_stays_open(
 
 
 def test_the_size_of_a_tree_is_that_of_its_znodes() -> None:
-    """After any changes, so that the limit means what it says."""
+    """The computed size stays exact after any changes, so that the limit is exact."""
     tree = Tree()
     changes: list[list[Operation]] = [
         [Create("/a", b"xyz"), Create("/a/b", b"1")],
@@ -183,7 +183,7 @@ def test_the_size_of_a_tree_is_that_of_its_znodes() -> None:
 def test_regression_a_watch_is_called_although_its_change_ends_with_an_error(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change is readable, so whoever watches must hear of it."""
+    """The change is readable, so its watches must be called."""
 
     def fail(copies: Copies) -> None:
         raise MemoryError
@@ -202,7 +202,7 @@ def test_regression_a_watch_is_called_although_its_change_ends_with_an_error(
 def test_regression_a_watch_needs_no_new_thread(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process can start none after a session began; a new session is refused whole."""
+    """If no thread can be started later, watches still work; a new session is refused."""
 
     def fail(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -220,7 +220,7 @@ def test_regression_a_watch_needs_no_new_thread(
 def test_regression_a_failure_callback_that_raises_stops_no_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged; the change counts, its watch is called, and the store continues."""
+    """The error is logged, the change counts, its watch is called, and the store continues."""
     dirs = [tmp_path / name for name in "ab"]
     for path in dirs:
         path.mkdir()
@@ -243,7 +243,7 @@ def test_regression_a_failure_callback_that_raises_stops_no_change(
 def test_regression_a_second_hold_that_is_taken_during_the_end_is_refused(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was given, and never heard that the session had ended."""
+    """The second hold was given, but its holder never learned of the session's end."""
     session = store.connect()
     real = secrets.compare_digest
 
@@ -260,7 +260,7 @@ def test_regression_a_second_hold_that_is_taken_during_the_end_is_refused(
 def test_a_session_that_begins_during_a_close_is_refused(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its thread ends."""
+    """A session that begins during a close is refused, and its thread ends."""
     real = secrets.token_bytes
 
     def close_meanwhile(count: int) -> bytes:

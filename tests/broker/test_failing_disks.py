@@ -1,4 +1,4 @@
-"""A disk that hangs, fails or is full stalls its own partitions only, and nothing is doubled."""
+"""Test that a bad disk stalls only its own partitions, and doubles no record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG_MS = 25_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LogStore]:
-    """Give a store of two log dirs with a partition in each."""
+    """Return a store of two log dirs, with a partition in each."""
     config = StoreConfig(log_dir_suspect_ms=300)
     with LogStore.open([tmp_path / "sick", tmp_path / "well"], config=config) as store:
         for number, path in enumerate(store.log_dirs):
@@ -38,7 +38,7 @@ def numbered(number: int) -> bytes:
 
 
 def test_a_disk_that_hangs(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are served meanwhile; its own clients are disconnected, then get 56, then continue."""
+    """Other disks are served; clients of the hanging disk are disconnected, and later get 56."""
     sick = store.log_dirs[0]
     with (
         Broker.start(store=store) as broker,
@@ -71,7 +71,7 @@ def test_a_disk_that_hangs(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_disk_that_fails_and_returns(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """56 while it is away, without a leader in the metadata; a waiting fetch ends at once."""
+    """Clients get 56 and no leader while the disk is away; a waiting fetch ends at once."""
     sick = store.log_dirs[0]
     write = files.pwritev
 
@@ -102,7 +102,7 @@ def test_a_disk_that_fails_and_returns(store: LogStore, monkeypatch: pytest.Monk
 
 
 def test_a_full_disk(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """56, nothing is written, and the same batch succeeds when there is room."""
+    """Clients get 56, nothing is written, and the same batch succeeds when there is room."""
     write = files.pwritev
 
     def full(fd: int, *arguments: object) -> int:
@@ -123,7 +123,7 @@ def test_a_full_disk(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_disk_that_fails_while_its_file_is_sent(
     store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection ends, the log dir goes offline, and the next fetch gets 56."""
+    """The connection ends, the log dir goes OFFLINE, and the next fetch gets 56."""
     sick = store.log_dirs[0]
     log = store["t", 0]
     for number in range(100):

@@ -1,4 +1,4 @@
-"""Whole batches from the wanted offset on, within the limits, or a wait for them."""
+"""Test that a fetch returns whole batches from its offset on, within the limits, or waits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filled(
 
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_reads(client: KafkaClient, version: int) -> None:
-    """By name, or from version 13 on by id."""
+    """Versions below 13 name topics by name, later versions by id."""
     name = f"fetch-{version}"
     topic_id = filled(client, name, 3)
     topic = topic_id if version >= 13 else name
@@ -52,7 +52,7 @@ def test_every_version_reads(client: KafkaClient, version: int) -> None:
     ("offset", "code"), [(-1, 1), (0, 0), (3, 0), (4, 1), (2**62, 1), (-(2**63), 1)]
 )
 def test_offsets_out_of_range(client: KafkaClient, broker: Broker, offset: int, code: int) -> None:
-    """Error 1 before the log start and after the log end; at the end there is nothing yet."""
+    """Error 1 before the log start and after the log end; no error at the end."""
     if ("range", 0) not in broker.store:
         filled(client, "range", 3)
     data = client.fetch("range", offset)
@@ -61,7 +61,7 @@ def test_offsets_out_of_range(client: KafkaClient, broker: Broker, offset: int, 
 
 
 def test_the_middle_of_a_batch_gives_the_whole_batch(client: KafkaClient) -> None:
-    """Clients leave out the records before their offset."""
+    """The answer has the whole batch; clients leave out the records before their offset."""
     client.create("middle")
     client.produce("middle", batch_of(b"a", b"b", b"c"))
     client.produce("middle", batch_of(b"d"))
@@ -69,7 +69,7 @@ def test_the_middle_of_a_batch_gives_the_whole_batch(client: KafkaClient) -> Non
 
 
 def test_unknown_partitions(client: KafkaClient) -> None:
-    """3 by name, 100 by id, each for its partition alone."""
+    """An unknown name gets 3, an unknown id 100; the other partitions are served."""
     topic_id = filled(client, "known", 1)
     answer = client.call("Fetch", 12, **fetch_fields({("known", 0): 0, ("none", 0): 0}))
     assert [row.partitions[0].error_code for row in answer.responses] == [0, 3]
@@ -79,7 +79,7 @@ def test_unknown_partitions(client: KafkaClient) -> None:
 
 
 def test_limits_hold_but_for_the_first_batch(client: KafkaClient) -> None:
-    """The first partition with records gives a whole batch beyond both limits, the others none."""
+    """The first partition with records returns one batch beyond both limits, the others none."""
     filled(client, "limits", 3, partitions=3, size=1000)
     topics: dict[tuple[str | bytes, int], int] = {("limits", at): 0 for at in range(3)}
 
@@ -103,7 +103,7 @@ def test_limits_hold_but_for_the_first_batch(client: KafkaClient) -> None:
 
 
 def test_a_wait_ends_with_the_first_record(client: KafkaClient, broker: Broker) -> None:
-    """As soon as there are `min_bytes`, long before its time is over."""
+    """The wait ends as soon as there are `min_bytes`, long before its time is over."""
     filled(client, "wait", 1)
     began = time.monotonic()
     client.send("Fetch", 12, **fetch_fields({("wait", 0): 1}, max_wait_ms=LONG_MS))
@@ -115,7 +115,7 @@ def test_a_wait_ends_with_the_first_record(client: KafkaClient, broker: Broker) 
 
 
 def test_a_wait_for_many_bytes(client: KafkaClient, broker: Broker) -> None:
-    """Several appends together reach `min_bytes`."""
+    """Several appends together reach `min_bytes` and end the wait."""
     client.create("many-bytes")
     fields = fetch_fields({("many-bytes", 0): 0}, max_wait_ms=LONG_MS, min_bytes=3000)
     client.send("Fetch", 12, **fields)
@@ -127,7 +127,7 @@ def test_a_wait_for_many_bytes(client: KafkaClient, broker: Broker) -> None:
 
 
 def test_a_wait_ends_at_its_time(client: KafkaClient) -> None:
-    """With what there is."""
+    """At its deadline, a waiting fetch is answered with the available records."""
     filled(client, "time", 1)
     began = time.monotonic()
     data = client.fetch("time", 0, max_wait_ms=200, min_bytes=1 << 20)
@@ -136,7 +136,7 @@ def test_a_wait_ends_at_its_time(client: KafkaClient) -> None:
 
 
 def test_waiting_requests_hold_no_thread(broker: Broker) -> None:
-    """Many clients wait, one record wakes all of them."""
+    """Many clients wait without threads, and one record wakes all of them."""
     with KafkaClient(broker.bootstrap_servers) as first:
         first.create("crowd")
         clients = [KafkaClient(broker.bootstrap_servers) for _ in range(200)]
@@ -159,7 +159,7 @@ def test_waiting_requests_hold_no_thread(broker: Broker) -> None:
 
 
 def test_a_deleted_topic_ends_the_wait(client: KafkaClient, broker: Broker) -> None:
-    """With error 3, at once."""
+    """A deletion of the topic ends the wait at once, with error 3."""
     client.create("deleted")
     client.send("Fetch", 12, **fetch_fields({("deleted", 0): 0}, max_wait_ms=LONG_MS))
     while not broker.store["deleted", 0]._state.subscriptions:
@@ -170,7 +170,7 @@ def test_a_deleted_topic_ends_the_wait(client: KafkaClient, broker: Broker) -> N
 
 
 def test_the_high_watermark_bounds_consumers(client: KafkaClient, broker: Broker) -> None:
-    """Records above it are not given, and an offset between it and the end is no error."""
+    """Records above the high watermark are not sent; a fetch above it is no error."""
     client.create("watermark")
     log = broker.store["watermark", 0]
     log.advance_high_watermark(0)
@@ -189,7 +189,7 @@ def test_the_high_watermark_bounds_consumers(client: KafkaClient, broker: Broker
 
 
 def test_leader_epochs_are_compared(client: KafkaClient, broker: Broker) -> None:
-    """74 for an older epoch than the log's, 75 for a newer one, none for -1."""
+    """74 for an older epoch than the log's, 75 for a newer epoch, no error for -1."""
     filled(client, "epochs", 1)
     broker.store["epochs", 0].leader_epoch = 5
     client.produce("epochs", batch_of(b"in epoch 5"))
@@ -202,7 +202,7 @@ def test_leader_epochs_are_compared(client: KafkaClient, broker: Broker) -> None
 
 
 def test_committed_reads_know_what_was_aborted(client: KafkaClient, broker: Broker) -> None:
-    """They end at the last stable offset, and get the list of aborted transactions."""
+    """Committed reads end at the last stable offset, and list aborted transactions."""
     client.create("transactions")
     log = broker.store["transactions", 0]
     log.append_encoded(batch_of(b"aborted", producer=(7, 0, 0), attributes=0x10))
@@ -217,7 +217,7 @@ def test_committed_reads_know_what_was_aborted(client: KafkaClient, broker: Brok
 
 
 def test_a_session_leaves_out_what_did_not_change(client: KafkaClient) -> None:
-    """KIP-227: the next request names no partition, and the answer only the one that changed."""
+    """The next request names no partition, and the answer only the changed one (KIP-227)."""
     topic_id = filled(client, "session", 1, partitions=3)
     offsets: dict[tuple[str | bytes, int], int] = {(topic_id, at): 1 for at in range(3)}
     first = client.call("Fetch", **fetch_fields(offsets, session_epoch=0))
@@ -238,7 +238,7 @@ def test_a_session_leaves_out_what_did_not_change(client: KafkaClient) -> None:
 
 
 def test_a_session_waits_too(client: KafkaClient, broker: Broker) -> None:
-    """A record in a partition that the request does not name ends its wait."""
+    """A record in a partition that only the session names ends the wait."""
     topic_id = filled(client, "session-wait", 1)
     first = client.call("Fetch", **fetch_fields({(topic_id, 0): 1}, session_epoch=0))
     fields = fetch_fields({}, session_id=first.session_id, session_epoch=1, max_wait_ms=LONG_MS)
@@ -249,7 +249,7 @@ def test_a_session_waits_too(client: KafkaClient, broker: Broker) -> None:
 
 
 def test_a_range_ends_with_its_segment(client: KafkaClient, broker: Broker) -> None:
-    """Over several segments and several requests, every record comes once."""
+    """Over several segments and several requests, every record comes exactly once."""
     client.create("segments", segment_bytes="4096")
     for number in range(200):
         client.produce("segments", batch_of(b"%d" % number * 50))
@@ -277,7 +277,7 @@ def test_a_failing_disk_is_answered(
     version: int,
     code: ErrorCode,
 ) -> None:
-    """56, which versions up to 5 do not know: 6 there."""
+    """The error is 56; versions up to 5, which do not know 56, get 6."""
     if ("sick", 0) not in broker.store:
         filled(client, "sick", 1)
 
@@ -290,7 +290,7 @@ def test_a_failing_disk_is_answered(
 
 
 def test_what_an_open_store_held_before_is_served(tmp_path: Any) -> None:
-    """A broker over a store of this process sees its appends, in every log."""
+    """A broker over an open store of this process serves the store's earlier appends."""
     from logstore import LogStore
 
     with LogStore.open(tmp_path / "logs") as store:

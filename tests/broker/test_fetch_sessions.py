@@ -1,4 +1,4 @@
-"""A client with a session knows at each moment what a client without one would know."""
+"""Test that a client with a session always knows the same as a client without a session."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def opened(
 
 
 class Reader:
-    """A client with a session, as Kafka's: it sends only what changed since its last request."""
+    """A client with a session, like Kafka's: it sends only changes since its last request."""
 
     def __init__(self) -> None:
         self.sessions = sessions_of()
@@ -78,7 +78,7 @@ class Reader:
         self.truth[key] = (self.truth[key][0], 0)
 
     def poll(self, _: Key) -> None:
-        """Fetch, and compare what it knows then with the truth."""
+        """Fetch, and compare the client's knowledge with the real state."""
         if not self.read and not self.session_id:
             return
         sent = self.added if self.session_id else self.read
@@ -160,7 +160,7 @@ def test_the_epoch_wraps() -> None:
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_full_request_closes_the_session_that_it_names(epoch: int) -> None:
-    """Epoch -1 ends without a session, epoch 0 with a new one."""
+    """A full request with epoch -1 ends the session; with epoch 0 it begins a new one."""
     sessions = sessions_of()
     number, _ = sessions.answer(opened(sessions, 0, 0, *KEYS), [], 0.0)
     again = opened(sessions, number, epoch, *KEYS)
@@ -181,7 +181,7 @@ def test_a_session_without_partitions_is_closed() -> None:
 
 
 def test_clients_that_only_make_sessions_push_nobody_out() -> None:
-    """A session goes only if it was not used for long; the newcomer has none until then."""
+    """A session is closed only if it was unused for long; until then, new clients get none."""
     sessions = sessions_of(2, age_min=60.0)
     first, second = (
         sessions.answer(opened(sessions, 0, 0, KEYS[0]), [], float(now))[0] for now in (0, 1)
@@ -194,7 +194,7 @@ def test_clients_that_only_make_sessions_push_nobody_out() -> None:
 
 
 def test_the_partitions_of_all_sessions_have_a_limit() -> None:
-    """A session that would exceed it is not made, or is closed, and the client asks for all."""
+    """A session beyond the limit is refused or closed, and the client asks for everything."""
     sessions = sessions_of(partitions_max=3)
     number, _ = sessions.answer(opened(sessions, 0, 0, *KEYS[:2]), [], 0.0)
     assert sessions.answer(opened(sessions, 0, 0, *KEYS[:2]), [], 0.0)[0] == 0
@@ -205,7 +205,7 @@ def test_the_partitions_of_all_sessions_have_a_limit() -> None:
 
 
 def test_a_log_start_that_moved_is_a_change() -> None:
-    """Clients compare their offsets with it."""
+    """A moved log start counts as a change, because clients compare their offsets with it."""
     sessions = sessions_of()
     before = data_of(KEYS[0], 5)
     first = opened(sessions, 0, 0, KEYS[0])
@@ -217,7 +217,7 @@ def test_a_log_start_that_moved_is_a_change() -> None:
 
 
 def test_partitions_with_records_are_last_in_the_next_answer() -> None:
-    """So a partition with many records does not keep the others from being served."""
+    """So a partition with many records does not delay the other partitions."""
     sessions = sessions_of()
     number, _ = sessions.answer(opened(sessions, 0, 0, *KEYS[:3]), [], 0.0)
     found = opened(sessions, number, 1)

@@ -1,4 +1,4 @@
-"""Test copies of a coordination store that were used one without the other."""
+"""Test copies of a coordination store of which each was used without the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(dirs: list[str], name: str, count: int) -> None:
 
 
 def journal(path: str) -> str:
-    """Give the path of the journal in a log dir."""
+    """Return the path of the journal in a log dir."""
     return str(Path(path, JOURNAL_NAME))
 
 
@@ -38,7 +38,7 @@ def journal(path: str) -> str:
 def test_regression_copies_with_different_changes_are_refused(
     dirs: list[str], of_first: int, of_second: int
 ) -> None:
-    """Both files are named, none is changed, and the operator chooses."""
+    """The error names both files, neither is changed, and the operator chooses."""
     write(dirs[:1], "first", of_first)
     write(dirs[1:], "second", of_second)
     before = [Path(journal(path)).read_bytes() for path in dirs]
@@ -54,7 +54,7 @@ def test_regression_copies_with_different_changes_are_refused(
 
 
 def test_an_older_copy_is_continued(dirs: list[str]) -> None:
-    """Znodes that were written, deleted, created again, or got children since are no fork."""
+    """An older copy without changes of its own is no fork, whatever changed in the newer copy."""
     with EmbeddedStore(dirs[:1], accept_incomplete=True) as store, store.connect() as session:
         session.set("/common0", b"y")
         session.delete("/common1")

@@ -39,7 +39,7 @@ def servers(broker: Broker) -> str:
 
 
 def filled(servers: str, topic: str, start: int = 0) -> None:
-    """Make a topic with records in all partitions, or add further ones."""
+    """Make a topic with records in all partitions, or add more records."""
     if not start:
         with KafkaClient(servers) as client:
             client.create(topic, PARTITIONS)
@@ -57,7 +57,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Confluent:
-    """A consumer of librdkafka, with what it was assigned and has read."""
+    """A consumer of librdkafka, with its assignment and the records that it has read."""
 
     def __init__(self, servers: str, group: str, topic: str, **config: Any) -> None:
         self.read: list[int] = []
@@ -75,7 +75,7 @@ class Confluent:
         self.consumer.subscribe([topic], on_assign=note("assign"), on_revoke=note("revoke"))
 
     def poll(self) -> bool:
-        """Read what is there; returns False, to be followed by `or` and a condition."""
+        """Read available records; return False, so that the caller can add `or` and a condition."""
         for message in self.consumer.consume(500, 0.05):
             assert message.error() is None
             self.read.append(int(message.value()))
@@ -83,13 +83,16 @@ class Confluent:
 
     @property
     def share(self) -> list[int]:
-        """The partitions that it has."""
+        """The partitions of the consumer."""
         return sorted(part.partition for part in self.consumer.assignment())
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "cooperative-sticky"])
 def test_two_confluent_consumers_share_a_topic(servers: str, strategy: str) -> None:
-    """Each partition has one reader; when one leaves, the other one has all, from the commits."""
+    """Each partition has one reader.
+
+    When one consumer leaves, the other continues at its commits.
+    """
     topic = f"confluent-{strategy}"
     filled(servers, topic)
     one, two = (
@@ -113,7 +116,7 @@ def test_two_confluent_consumers_share_a_topic(servers: str, strategy: str) -> N
 
 
 def test_a_static_member_restarts_without_a_rebalance(servers: str) -> None:
-    """The other member keeps its share and hears nothing; the old one is fenced."""
+    """The other member keeps its share without a rebalance; the old process is fenced."""
     topic = "static"
     filled(servers, topic)
     one = Confluent(servers, topic, topic, group_instance_id="one", session_timeout_ms=10_000)
@@ -135,7 +138,7 @@ def test_a_static_member_restarts_without_a_rebalance(servers: str) -> None:
 
 
 def test_a_consumer_that_is_killed_loses_its_share(servers: str, tmp_path: Path) -> None:
-    """After its session timeout; what it had not committed is read again, nothing is missing."""
+    """After its session timeout, the killed consumer's share moves, and no record is missing."""
     topic = "killed"
     filled(servers, topic)
     program = f"""
@@ -165,7 +168,7 @@ def test_a_consumer_that_is_killed_loses_its_share(servers: str, tmp_path: Path)
 
 
 def test_aiokafka(servers: str) -> None:
-    """Two consumers share a topic; a third one continues from what they committed."""
+    """Two consumers share a topic; a third consumer continues at their commits."""
     topic = "aiokafka-group"
     filled(servers, topic)
 
@@ -209,7 +212,7 @@ def test_aiokafka(servers: str) -> None:
 
 @pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning")
 def test_kafka_python(servers: str) -> None:
-    """Two consumers share a topic, and their group's offsets are listed, and it is deleted."""
+    """Two consumers share a topic; their group's offsets are listed, and the group is deleted."""
     import kafka  # it warns while it is imported
 
     topic = "kafka-python-group"
@@ -257,7 +260,7 @@ def test_kafka_python(servers: str) -> None:
 
 
 def test_groups_go_on_after_a_restart_of_the_broker(tmp_path: Path) -> None:
-    """A consumer keeps its share and its place; nothing is read twice."""
+    """After a restart of the broker, a consumer keeps its share and position."""
     with Broker.start(tmp_path) as broker:
         servers = broker.bootstrap_servers
         filled(servers, "restart")

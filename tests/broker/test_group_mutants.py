@@ -1,4 +1,4 @@
-"""Each rule of the groups, changed, is noticed by the model."""
+"""Test that the model notices each changed rule of the groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         "a member whose request was refused is not heard of",
-        "rebalance", "            member.hear(now.seconds)  # the", "            # the",
+        "rebalance", "            member.hear(now.seconds)  # otherwise", "            # otherwise",
     ),
     Mutant("a new leader is not chosen", "rebalance", "group.leader_id = joined[0].id", "pass"),
     Mutant(

@@ -1,4 +1,4 @@
-"""Offsets are deleted once nobody needs them (KIP-211), and not before."""
+"""Test that offsets are deleted when they are no longer needed (KIP-211), and not before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def committed(at: int, ends: int = -1) -> Committed:
 
 
 def test_the_offsets_of_a_program_without_membership_end_after_their_commit() -> None:
-    """Each for itself."""
+    """Each offset expires by its own commit time."""
     offsets = {A: committed(0), B: committed(DAY_MS)}
     group = Scene().group
     assert expired(group, offsets, None, RETENTION_MS, RETENTION_MS - 1) == []
@@ -25,7 +25,7 @@ def test_the_offsets_of_a_program_without_membership_end_after_their_commit() ->
 
 
 def test_the_offsets_of_a_group_end_after_it_became_empty() -> None:
-    """However old they were then; a later commit counts from its own time."""
+    """The retention begins when the group becomes empty, or with a later commit."""
     scene = Scene()
     scene.join("1")
     offsets = {A: committed(WALL_MS - 30 * DAY_MS), B: committed(WALL_MS + 10 * DAY_MS)}
@@ -40,7 +40,7 @@ def test_the_offsets_of_a_group_end_after_it_became_empty() -> None:
 
 
 def test_topics_that_no_member_reads_end_after_their_commit() -> None:
-    """While the group has members; those that a member reads stay for ever."""
+    """Such offsets expire even while the group has members; offsets of read topics stay."""
     scene = Scene()
     scene.form({})
     offsets = {A: committed(0), B: committed(0)}
@@ -49,14 +49,14 @@ def test_topics_that_no_member_reads_end_after_their_commit() -> None:
 
 
 def test_a_group_whose_topics_are_not_known_keeps_its_offsets() -> None:
-    """Such as one of another protocol than the consumers'."""
+    """A group with another protocol type than the consumers' keeps its offsets."""
     scene = Scene()
     scene.form({})
     assert expired(scene.group, {A: committed(0)}, None, RETENTION_MS, WALL_MS) == []
 
 
 def test_a_client_may_have_said_when_its_offset_ends() -> None:
-    """Old clients do; the broker's own retention does not matter then."""
+    """Old clients choose an expiry time; then the broker's retention is not used."""
     group = Scene().group
     early, late = {A: committed(0, 5)}, {A: committed(0, WALL_MS)}
     assert expired(group, early, None, RETENTION_MS, 4) == []

@@ -1,4 +1,4 @@
-"""Groups and offsets are kept as Kafka keeps them, and bytes of strangers do no harm."""
+"""Test that groups and offsets have Kafka's records, and that invalid bytes do no harm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSIONS = range(5)
 
 
 def group_value(version: int) -> bytes:
-    """Write a group of one member as a broker of that version did."""
+    """Write a group of one member, as a broker of that version wrote it."""
     Row = GroupMetadataValue.MemberMetadata  # noqa: N806 - a class
     row = Row("m", "i", "client", "/host", 60_000, 10_000, b"meta", b"given")
     value = GroupMetadataValue("consumer", 7, "range", "m", 123, [row])
@@ -40,7 +40,7 @@ def restored(value: bytes) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_groups_of_all_versions_are_read(version: int) -> None:
-    """What an old version lacks has a sensible value."""
+    """A field that an old version lacks gets a sensible value."""
     group = restored(group_value(version))
     (member,) = group.members.values()
     assert (group.generation, group.protocol, group.leader_id) == (7, "range", "m")
@@ -54,7 +54,7 @@ def test_groups_of_all_versions_are_read(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("key_version", [0, 1])
 def test_offsets_of_all_versions_are_read(version: int, key_version: int) -> None:
-    """What an old version lacks has a sensible value."""
+    """A field that an old version lacks gets a sensible value."""
     value = OffsetCommitValue(
         offset=5, leader_epoch=3, metadata="x", commit_timestamp=9, expire_timestamp=99
     )
@@ -71,7 +71,7 @@ def test_offsets_of_all_versions_are_read(version: int, key_version: int) -> Non
 def test_offsets_round_trip(
     group: str, topic: str, number: int, offset: int, text: str, at: int, ends: int, topic_id: bytes
 ) -> None:
-    """An offset is read as it was written; one that ends has no epoch and id in Kafka's layout."""
+    """An offset can be read again; one with an expiry time has no epoch and id, as in Kafka."""
     committed = Committed(offset, -1, text, at, ends)
     if ends < 0:
         committed = committed._replace(leader_epoch=4, topic_id=topic_id)
@@ -82,7 +82,7 @@ def test_offsets_round_trip(
 
 
 def test_deletions_are_read() -> None:
-    """A record without a value deletes."""
+    """A record without a value is read as a deletion."""
     gone = records.parse(records.offset_key("g", "t", 1), None)
     assert gone == OffsetRecord("g", "t", 1, None)
     assert records.parse(records.group_key("g"), None) == GroupRecord("g", None)
@@ -101,14 +101,14 @@ def test_an_empty_group_round_trips() -> None:
 
 @pytest.mark.parametrize("kind", [3, 4, 5, 8, 15, 16, -1])
 def test_records_of_other_kinds_are_left_alone(kind: int) -> None:
-    """Such as those of Kafka's new group protocol."""
+    """Records of other kinds, such as Kafka's new group protocol, are ignored."""
     assert records.parse(struct.pack(">h", kind) + b"anything", b"whatever") is None
     assert records.parse(struct.pack(">h", kind) + b"anything", None) is None
 
 
 @pytest.mark.parametrize("version", [-1, 5, 99])
 def test_a_value_of_an_unknown_version_is_refused(version: int) -> None:
-    """Its bytes are not guessed at."""
+    """A value of an unknown version is refused, not guessed."""
     for key in (records.group_key("g"), records.offset_key("g", "t", 0)):
         with pytest.raises(WireError, match=f"version {version}"):
             records.parse(key, struct.pack(">h", version) + group_value(3)[2:])
@@ -128,7 +128,7 @@ KEYS = [records.group_key("g"), records.offset_key("g", "t", 1)]
 
 @given(st.sampled_from(KEYS), st.integers(0, 4), st.binary(max_size=80))
 def test_any_value_is_read_or_refused(key: bytes, version: int, body: bytes) -> None:
-    """With a WireError, and nothing else; what is read can be a group."""
+    """Any value is read, or raises WireError; a read value can become a group."""
     value = struct.pack(">h", version) + body
     try:
         found = records.parse(key, value)
@@ -140,7 +140,7 @@ def test_any_value_is_read_or_refused(key: bytes, version: int, body: bytes) -> 
 
 @given(st.data())
 def test_any_damage_to_a_group_is_read_or_refused(data: st.DataObject) -> None:
-    """A bit that flipped, or an end that is missing, raises WireError or gives some group."""
+    """A flipped bit or a missing end raises WireError, or gives some group."""
     value = bytearray(group_value(data.draw(st.integers(0, 4))))
     at = data.draw(st.integers(0, len(value) - 1))
     value[at] ^= 1 << data.draw(st.integers(0, 7))
@@ -158,7 +158,7 @@ def test_any_damage_to_a_group_is_read_or_refused(data: st.DataObject) -> None:
 
 
 def test_a_record_that_names_an_instance_twice_gives_it_one_member() -> None:
-    """The later one; the other has none, so nothing is left behind when it goes."""
+    """The later member keeps the instance id; the other member has none."""
     Row = GroupMetadataValue.MemberMetadata  # noqa: N806 - a class
     rows = [Row(name, "i", "c", "/h", 60_000, 10_000, b"", b"") for name in ("a", "b")]
     value = GroupMetadataValue("consumer", 7, "range", "nobody", 123, rows)

@@ -1,4 +1,4 @@
-"""Groups over the wire: each API in each version, and what it refuses."""
+"""Test the group requests in each version, and their errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def join(client: KafkaClient, group: str, version: int = 9, **fields: Any) -> An
 def sync(
     client: KafkaClient, group: str, joined: Any, version: int = 5, assignments: Any = ()
 ) -> Any:
-    """Ask for the assignment; the leader brings all."""
+    """Send a SyncGroup request; the leader sends all assignments."""
     Assignment = messages.SyncGroupRequest.SyncGroupRequestAssignment  # noqa: N806 - a class
     return client.call(
         "SyncGroup", version, group_id=group, generation_id=joined.generation_id,
@@ -64,7 +64,7 @@ def join_alone(client: KafkaClient, group: str, **fields: Any) -> Any:
 def commit(
     client: KafkaClient, group: str, topic: str, offset: int, version: int = 9, **fields: Any
 ) -> list[int]:
-    """Commit the offset of partition 0, and of one that does not exist."""
+    """Commit the offset of partition 0, and of a partition that does not exist."""
     request = messages.OffsetCommitRequest
     rows = [
         request.OffsetCommitRequestPartition(number, offset, 7, fields.pop("metadata", "a note"))
@@ -80,7 +80,7 @@ def commit(
 def fetched(
     client: KafkaClient, group: str, topic: str | None, version: int = 9, *partitions: int
 ) -> dict[int, tuple[int, int, str, int]]:
-    """Fetch committed offsets; without a topic, all."""
+    """Fetch committed offsets; without a topic, fetch all offsets."""
     request = messages.OffsetFetchRequest
     if version >= 8:
         wanted = [request.OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)]
@@ -101,7 +101,7 @@ def fetched(
 
 @pytest.mark.parametrize("version", range(10))
 def test_join_in_every_version(client: KafkaClient, version: int) -> None:
-    """The leader is told the members; the first protocol that all support is taken."""
+    """The leader gets the members; the first protocol that all members support is chosen."""
     joined = join(client, f"join-{version}", version)
     assert (joined.error_code, joined.generation_id) == (0, 1)
     assert joined.protocol_name == "range" and joined.leader == joined.member_id
@@ -115,7 +115,7 @@ def test_join_in_every_version(client: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_sync_in_every_version(client: KafkaClient, version: int) -> None:
-    """The assignment comes back; a wrong protocol is 23 where the version names one."""
+    """Each member gets its assignment; a wrong protocol gets 23 if the version names protocols."""
     group = f"sync-{version}"
     joined = join(client, group)
     answer = sync(client, group, joined, version, [(joined.member_id, b"part")])
@@ -133,7 +133,7 @@ def test_sync_in_every_version(client: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_heartbeat_in_every_version(client: KafkaClient, version: int) -> None:
-    """22 for another generation, 25 for a stranger or a group that does not exist."""
+    """22 for another generation, 25 for an unknown member or group."""
     group = f"heartbeat-{version}"
     joined = join_alone(client, group)
 
@@ -150,7 +150,7 @@ def test_heartbeat_in_every_version(client: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_leave_in_every_version(client: KafkaClient, version: int) -> None:
-    """Afterwards the group is empty; from version 3 on, each member has its code."""
+    """Afterwards the group is empty; from version 3 on, each member has its own code."""
     group = f"leave-{version}"
     joined = join_alone(client, group)
     Member = messages.LeaveGroupRequest.MemberIdentity  # noqa: N806 - a class
@@ -167,7 +167,7 @@ def test_leave_in_every_version(client: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(2, 10))
 def test_commit_in_every_version(client: KafkaClient, topic: str, version: int) -> None:
-    """By a member, and without one; a partition that does not exist is 3."""
+    """Members and other clients can commit; a partition that does not exist gets 3."""
     group = f"commit-{version}"
     assert commit(client, group, topic, 5, version) == [0, 3]
     joined = join_alone(client, group)
@@ -184,7 +184,7 @@ def test_commit_in_every_version(client: KafkaClient, topic: str, version: int) 
 
 @pytest.mark.parametrize("version", range(1, 10))
 def test_fetch_in_every_version(client: KafkaClient, topic: str, version: int) -> None:
-    """What was not committed is -1 without an error; every partition is answered."""
+    """An offset without a commit is -1 without an error; every partition is answered."""
     group = f"fetch-{version}"
     assert commit(client, group, topic, 3) == [0, 3]
     found = fetched(client, group, topic, version, 0, 1, 77)
@@ -198,13 +198,13 @@ def test_fetch_in_every_version(client: KafkaClient, topic: str, version: int) -
 
 @pytest.mark.parametrize("version", range(2, 5))
 def test_regression_a_retention_without_end(client: KafkaClient, topic: str, version: int) -> None:
-    """The end of time is the largest number; the connection was closed without an answer."""
+    """The longest retention ends at the largest time; before, the connection was closed."""
     assert commit(client, "for-ever", topic, 3, version, retention_time_ms=2**63 - 1) == [0, 3]
     assert fetched(client, "for-ever", topic, 9, 0)[0][0] == 3
 
 
 def test_metadata_that_is_too_long(client: KafkaClient, topic: str) -> None:
-    """12, and the offset is not committed."""
+    """Too long metadata gets 12, and the offset is not committed."""
     assert commit(client, "long", topic, 3, metadata="x" * 4097)[0] == 12
     assert fetched(client, "long", topic, 9, 0) == {0: (-1, -1, "", 0)}
 
@@ -220,7 +220,7 @@ def test_metadata_that_is_too_long(client: KafkaClient, topic: str) -> None:
     ],
 )
 def test_a_member_that_is_refused(client: KafkaClient, fields: Any, code: int) -> None:
-    """Nothing of the group is left."""
+    """After a refused member, no part of the group is left."""
     assert join(client, "refused", **fields).error_code == code
     assert "refused" not in [row.group_id for row in client.call("ListGroups").groups]
     assert join(client, "", **fields).error_code == 24
@@ -228,7 +228,7 @@ def test_a_member_that_is_refused(client: KafkaClient, fields: Any, code: int) -
 
 @pytest.mark.parametrize("version", range(7))
 def test_describe_in_every_version(client: KafkaClient, version: int) -> None:
-    """Members with what they said and got; a missing group is Dead, later an error."""
+    """The answer has each member's data; a missing group is Dead, in later versions an error."""
     group = f"describe-{version}"
     joined = join_alone(client, group)
     row, missing = client.call("DescribeGroups", version, groups=[group, "none"]).groups
@@ -244,7 +244,7 @@ def test_describe_in_every_version(client: KafkaClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_list_in_every_version(client: KafkaClient, topic: str, version: int) -> None:
-    """All groups; later versions filter by state and type."""
+    """All groups are listed; later versions filter by state and type."""
     join_alone(client, f"list-{version}")
     commit(client, f"list-only-{version}", topic, 1)
     answer = client.call("ListGroups", version)
@@ -262,7 +262,7 @@ def test_list_in_every_version(client: KafkaClient, topic: str, version: int) ->
 
 @pytest.mark.parametrize("version", range(3))
 def test_delete_in_every_version(client: KafkaClient, topic: str, version: int) -> None:
-    """68 while it has members, 69 if there is none; its offsets go with it."""
+    """68 for a group with members, 69 without a group; the offsets are deleted, too."""
     group, empty = f"delete-{version}", f"delete-empty-{version}"
     join_alone(client, group)
     commit(client, empty, topic, 4)
@@ -273,7 +273,7 @@ def test_delete_in_every_version(client: KafkaClient, topic: str, version: int) 
 
 
 def test_delete_offsets(client: KafkaClient, topic: str) -> None:
-    """Of a group without members any; of others only those of topics that nobody reads."""
+    """Without members, any offset can be deleted, otherwise only offsets of unread topics."""
     request = messages.OffsetDeleteRequest
 
     def delete(group: str) -> tuple[int, list[int]]:
@@ -299,13 +299,13 @@ def test_delete_offsets(client: KafkaClient, topic: str) -> None:
 
 
 def subscription(topic: str) -> bytes:
-    """Give what a consumer says of its topics."""
+    """Return the subscription of a consumer."""
     name = topic.encode()
     return b"\0\1\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\xff\xff\xff\xff" + bytes(4)
 
 
 def test_offsets_of_a_deleted_topic_are_deleted(client: KafkaClient) -> None:
-    """A new topic of the same name is read from where the client says."""
+    """A new topic with the same name is read from where the client's setting says."""
     client.create("short-lived")
     assert commit(client, "its-reader", "short-lived", 8) == [0, 3]
     State = messages.DeleteTopicsRequest.DeleteTopicState  # noqa: N806 - a class
@@ -317,7 +317,7 @@ def test_offsets_of_a_deleted_topic_are_deleted(client: KafkaClient) -> None:
 def test_regression_no_heartbeat_and_no_sync_gets_14(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While groups are loaded: aiokafka ends after such a heartbeat, and Java after such a sync."""
+    """During a loading, aiokafka ends after 14 to a heartbeat, and Java after 14 to a sync."""
     joined = join_alone(client, "loading")
     member = {"group_id": "loading", "member_id": joined.member_id, "generation_id": 1}
 
@@ -336,7 +336,7 @@ def test_regression_no_heartbeat_and_no_sync_gets_14(
 def test_regression_an_offset_belongs_to_one_topic_of_its_name(
     client: KafkaClient, broker: Broker, version: int
 ) -> None:
-    """A program deleted the topic, so no group was told; the offset counted for the next topic."""
+    """A program deleted the topic, so the offset was wrongly used for the next topic."""
     client.create("again")
     assert commit(client, "reader", "again", 5)[0] == 0
     broker.store.delete("again", 0)
@@ -352,7 +352,7 @@ def test_regression_an_offset_belongs_to_one_topic_of_its_name(
 
 
 def test_two_members_wait_for_each_other(client: KafkaClient, broker: Broker) -> None:
-    """The first one is told to join again; both get the same generation, one leads."""
+    """The first member must join again; then both have the same generation and one leader."""
     with KafkaClient(broker.bootstrap_servers) as other:
         first = join_alone(client, "two")
         asked = {

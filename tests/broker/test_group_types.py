@@ -1,4 +1,4 @@
-"""A group without members changes its type when a member of the other protocol joins."""
+"""Test that an empty group changes its type when a member of the other protocol joins."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("fields", "code"), REFUSED)
 def test_regression_a_refused_join_changes_no_type(fields: dict[str, Any], code: ErrorCode) -> None:
-    """It left an empty classic group behind, and the epoch of the group was lost."""
+    """Before, a refused join left an empty classic group, and the group's epoch was lost."""
     with Broker.start() as broker, KafkaClient(broker.bootstrap_servers) as client:
         client.create("t")
         before = leave_empty(client)
@@ -61,7 +61,7 @@ def test_regression_a_refused_join_changes_no_type(fields: dict[str, Any], code:
 
 
 def test_a_classic_member_joins_an_empty_group_of_the_new_protocol() -> None:
-    """Its first request only gives it an id, and the second one knows this id."""
+    """The first request only returns an id, which the second request uses."""
     with Broker.start() as broker, KafkaClient(broker.bootstrap_servers) as client:
         client.create("t")
         leave_empty(client)

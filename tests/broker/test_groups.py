@@ -1,4 +1,4 @@
-"""The rules of Kafka's classic groups, one example each; the model tests them in any order."""
+"""Test the rules of Kafka's classic groups with one example each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIR: tuple[dict[str, Any], ...] = ({}, {})
 
 
 def test_a_new_member_is_first_given_an_id() -> None:
-    """From version 4 on, 79 and an id, with which it joins; a static member needs none."""
+    """From version 4 on, a new member gets 79 and an id to join with; static members do not."""
     scene = Scene()
     said = scene.join("first", needs_known_id=True)
     assert said and (said.error, said.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1")
@@ -30,7 +30,7 @@ def test_a_new_member_is_first_given_an_id() -> None:
 
 
 def test_an_id_that_was_given_out_ends_with_the_session() -> None:
-    """A rebalance waits for it until then; afterwards it is unknown."""
+    """A rebalance waits for a given id until it expires; then the id is unknown."""
     scene = Scene()
     scene.join("asks", needs_known_id=True)
     assert scene.join("other", session_timeout=30.0) is not None  # the group was empty
@@ -43,7 +43,7 @@ def test_an_id_that_was_given_out_ends_with_the_session() -> None:
 
 
 def test_an_id_that_nobody_uses_leaves_a_stable_group_alone() -> None:
-    """Neither its end nor its leave begins a rebalance."""
+    """An unused id begins no rebalance, neither when it expires nor when it leaves."""
     scene = formed(*PAIR)
     for name in ("ends", "leaves"):
         scene.join(name, needs_known_id=True)
@@ -55,7 +55,10 @@ def test_an_id_that_nobody_uses_leaves_a_stable_group_alone() -> None:
 
 
 def test_the_leader_alone_is_told_the_members() -> None:
-    """All are told the generation, the protocol and the leader."""
+    """All members get the generation, the protocol and the leader.
+
+    Only the leader gets the members.
+    """
     scene = formed({"protocols": (("range", b"1"),)}, {"protocols": (("range", b"2"),)})
     first, second = scene.said["c-1 again"], scene.said["join 2"]
     assert first[2:6] == second[2:6] == (2, "consumer", "range", "c-1")
@@ -63,7 +66,7 @@ def test_the_leader_alone_is_told_the_members() -> None:
 
 
 def test_the_protocol_is_one_that_all_support() -> None:
-    """By votes; a member that supports none of the common ones gets 23."""
+    """Members vote; a member that supports no common protocol gets 23."""
     both = (("sticky", b"s"), ("range", b"r"))
     scene = formed({"protocols": both}, {"protocols": (*both, ("own", b""))}, {"protocols": RANGE})
     assert scene.group.protocol == "range"
@@ -77,14 +80,14 @@ def test_the_protocol_is_one_that_all_support() -> None:
 
 
 def test_the_protocol_with_most_votes_is_taken() -> None:
-    """Of two that all support, the one that more members like best."""
+    """If all members support two protocols, the one that more members prefer wins."""
     one, two = (("range", b""), ("sticky", b"")), (("sticky", b""), ("range", b""))
     scene = formed({"protocols": one}, {"protocols": two}, {"protocols": two})
     assert scene.group.protocol == "sticky"
 
 
 def test_a_leader_that_joins_again_begins_a_rebalance() -> None:
-    """It does so if the number of partitions has changed; its metadata is the same."""
+    """A leader joins again if the number of partitions has changed, with the same metadata."""
     scene = formed(*PAIR)
     assert scene.join("again", "c-1") is None
     assert scene.beat("c-2") is ErrorCode.REBALANCE_IN_PROGRESS
@@ -93,7 +96,7 @@ def test_a_leader_that_joins_again_begins_a_rebalance() -> None:
 
 
 def test_a_follower_that_joins_again_unchanged_gets_its_generation() -> None:
-    """With another subscription it begins a rebalance."""
+    """A follower that joins again with another subscription begins a rebalance."""
     scene = formed(*PAIR)
     said = scene.join("again", "c-2")
     assert said and (said.error, said.generation, said.members) == (0, 2, ())
@@ -103,7 +106,7 @@ def test_a_follower_that_joins_again_unchanged_gets_its_generation() -> None:
 
 
 def test_a_join_is_repeated_while_the_leader_assigns() -> None:
-    """The answer is the same, for the leader with the members."""
+    """The repeated join gets the same answer, and the leader's answer has the members."""
     scene = Scene()
     first = scene.join("first")
     again = scene.join("again", "c-1")
@@ -113,7 +116,7 @@ def test_a_join_is_repeated_while_the_leader_assigns() -> None:
 
 
 def test_a_rebalance_waits_for_the_members_and_then_goes_without_them() -> None:
-    """For as long as the largest rebalance timeout; a member that is gone is unknown."""
+    """The wait is the largest rebalance timeout; a member that is gone is then unknown."""
     scene = formed(
         {"session_timeout": 200.0, "rebalance_timeout": 90.0}, {"session_timeout": 200.0}
     )
@@ -128,7 +131,7 @@ def test_a_rebalance_waits_for_the_members_and_then_goes_without_them() -> None:
 
 
 def test_a_new_member_whose_client_is_gone_is_dropped() -> None:
-    """After 5 minutes; until then it may wait for others, however short its session is."""
+    """It is dropped after 5 minutes; until then, it may wait, however short its session is."""
     scene = formed({"session_timeout": 900.0, "rebalance_timeout": 900.0})
     scene.join("new", session_timeout=6.0)
     assert scene.beat("c-2") is ErrorCode.REBALANCE_IN_PROGRESS  # this does not shorten it
@@ -139,7 +142,7 @@ def test_a_new_member_whose_client_is_gone_is_dropped() -> None:
 
 
 def test_an_empty_group_waits_for_further_members() -> None:
-    """The delay begins anew with each member, up to the rebalance timeout."""
+    """Each new member restarts the delay, up to the rebalance timeout."""
     scene = Scene(initial_delay=3.0)
     scene.join("1", rebalance_timeout=8.0)
     scene.until(102.0)
@@ -156,7 +159,7 @@ def test_an_empty_group_waits_for_further_members() -> None:
 
 
 def test_the_delay_ends_if_nobody_came() -> None:
-    """A single consumer waits once."""
+    """A single consumer waits for one delay only."""
     scene = Scene(initial_delay=3.0)
     scene.join("1")
     scene.until(103.0)
@@ -164,7 +167,7 @@ def test_the_delay_ends_if_nobody_came() -> None:
 
 
 def test_a_group_can_be_full() -> None:
-    """Ids that were given to clients count as members; a member may join again."""
+    """Given ids count as members of a full group; a member may join again."""
     scene = Scene(size_max=2)
     scene.join("1")
     scene.join("2", needs_known_id=True)
@@ -179,7 +182,7 @@ def test_a_group_can_be_full() -> None:
 
 
 def test_a_sync_waits_for_the_leader() -> None:
-    """Then it has what the leader assigned; a later one has the same at once."""
+    """A sync waits for the leader's assignments; a later sync is answered at once."""
     scene = Scene()
     scene.join("1")
     scene.join("2")
@@ -192,7 +195,7 @@ def test_a_sync_waits_for_the_leader() -> None:
 
 
 def test_a_sync_of_something_else_is_refused() -> None:
-    """22 for another generation, 25 for a stranger, 23 for another protocol, 27 in a rebalance."""
+    """22 for another generation, 25 for an unknown member, 23 for a protocol, 27 in a rebalance."""
     scene = formed(*PAIR)
     for changed, code in (
         ({"generation": 1}, ErrorCode.ILLEGAL_GENERATION),
@@ -208,7 +211,7 @@ def test_a_sync_of_something_else_is_refused() -> None:
 
 
 def test_a_member_that_does_not_sync_is_removed() -> None:
-    """After the rebalance timeout, although it sends heartbeats; the others join again."""
+    """Such a member is removed after the rebalance timeout, even if it sends heartbeats."""
     scene = Scene()
     scene.join("1", session_timeout=100.0)
     scene.join("2", session_timeout=100.0)
@@ -223,7 +226,7 @@ def test_a_member_that_does_not_sync_is_removed() -> None:
 
 
 def test_regression_a_member_that_waited_longer_than_its_session_is_kept() -> None:
-    """Its leader died; it is sent back to join, and has a whole session for that."""
+    """Its leader died; it must join again, and gets a whole session for that."""
     scene = Scene()
     scene.join("1", session_timeout=30.0)
     scene.join("2", session_timeout=6.0)
@@ -237,7 +240,7 @@ def test_regression_a_member_that_waited_longer_than_its_session_is_kept() -> No
 
 
 def test_assignments_that_are_too_large_are_refused() -> None:
-    """-1 for all that wait; then they join again."""
+    """All waiting members get -1, and join again."""
     scene = Scene(bytes_max=1000)
     scene.join("1")
     scene.join("2")
@@ -250,7 +253,7 @@ def test_assignments_that_are_too_large_are_refused() -> None:
 
 
 def test_regression_a_member_that_is_too_large_is_refused() -> None:
-    """A new one, and one that joins again: the group could not be written to the log."""
+    """A member, new or not, is refused if the group could not be written to the log then."""
     scene = Scene(bytes_max=1000)
     large = (("range", bytes(1000)),)
     said = scene.join("1", protocols=large)
@@ -265,7 +268,7 @@ def test_regression_a_member_that_is_too_large_is_refused() -> None:
 
 
 def test_regression_many_protocols_are_not_small() -> None:
-    """All of them are in memory, though the log has one."""
+    """All protocols count, because all of them are in memory."""
     scene = Scene(bytes_max=1000)
     many = tuple((f"p{number}", bytes(100)) for number in range(50))
     said = scene.join("1", protocols=many)
@@ -273,7 +276,7 @@ def test_regression_many_protocols_are_not_small() -> None:
 
 
 def test_the_size_of_a_group_is_in_bytes() -> None:
-    """A letter may take three bytes in the log."""
+    """The size counts bytes, not letters: a letter may take three bytes."""
     scene = Scene()
     scene.join("1", client_id="\u20ac" * 1000)
     assert scene.group.size_bytes >= 6000  # the client's id, and the member's, which begins with it
@@ -300,7 +303,7 @@ def test_heartbeats_tell_the_state() -> None:
 
 
 def test_a_silent_member_expires() -> None:
-    """After its session timeout; a heartbeat begins the session anew."""
+    """A silent member expires after its session timeout; a heartbeat restarts the session."""
     scene = formed(*PAIR)
     scene.until(109.0)
     assert scene.beat("c-1") is ErrorCode.NONE
@@ -309,7 +312,7 @@ def test_a_silent_member_expires() -> None:
 
 
 def test_a_member_that_leaves_is_out_at_once() -> None:
-    """Its requests that wait are answered, the others join again."""
+    """Its waiting requests are answered, and the other members join again."""
     scene = formed(*PAIR)
     scene.join("again", "c-1")
     assert scene.leave("c-1") is ErrorCode.NONE
@@ -319,7 +322,7 @@ def test_a_member_that_leaves_is_out_at_once() -> None:
 
 
 def test_the_last_member_expires_while_an_id_is_pending() -> None:
-    """The group is empty at once, in one step."""
+    """The group becomes empty at once, in one step."""
     scene = formed({})
     scene.until(105.0)
     scene.join("asks", needs_known_id=True)
@@ -329,7 +332,7 @@ def test_the_last_member_expires_while_an_id_is_pending() -> None:
 
 
 def test_who_may_commit() -> None:
-    """An outsider while the group is empty; a member of this generation, unless it completes."""
+    """Any client while the group is empty; otherwise a member of this generation."""
     group = Scene().group
     assert group.fault_of_commit("", None, -1) is ErrorCode.NONE
     scene = formed(*PAIR)
@@ -348,7 +351,7 @@ def test_who_may_commit() -> None:
 
 
 def test_a_group_that_is_removed_answers_what_waits() -> None:
-    """And refuses what comes."""
+    """A removed group answers its waiting requests, and refuses new ones."""
     scene = formed(*PAIR)
     scene.join("waits", "c-1")
     sessions.end(scene.group, ErrorCode.NOT_COORDINATOR, scene.now)
@@ -360,7 +363,7 @@ def test_a_group_that_is_removed_answers_what_waits() -> None:
 
 
 def test_generations_begin_anew_after_the_largest() -> None:
-    """With 1, because -1 and 0 have meanings."""
+    """After the largest generation comes 1, because -1 and 0 have other meanings."""
     scene = formed({})
     scene.group.generation = 2**31 - 1
     scene.join("again", "c-1")
@@ -368,7 +371,7 @@ def test_generations_begin_anew_after_the_largest() -> None:
 
 
 def test_a_group_is_kept_as_it_is() -> None:
-    """Its record gives the members again, with the same timeouts, and new sessions."""
+    """A group's record restores its members with the same timeouts and new sessions."""
     scene = formed({**STATIC, "session_timeout": 1001 / 1000, "rebalance_timeout": 1003 / 1000}, {})
     found = records.parse(records.group_key("g"), records.group_value(scene.group))
     assert isinstance(found, GroupRecord) and found.value is not None

@@ -1,4 +1,4 @@
-"""Requests of any content meet the guard: it answers or closes, and reveals and changes nothing."""
+"""Test that the guard answers or closes for any request, and reveals and changes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JOIN, SYNC = 11, 14  # their answers wait for other members
 def test_any_request_is_answered_or_ends_its_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The guard meets no error that it does not expect, whatever a client may do."""
+    """No request causes an unexpected error in the guard."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -69,7 +69,7 @@ def send(broker: GuardedBroker, key: int, version: int, rng: random.Random) -> N
 
 
 def test_without_an_authorizer_everything_is_allowed() -> None:
-    """And every operation of Kafka is shown."""
+    """Without an authorizer, everything is allowed, and every operation of Kafka is shown."""
     assert not code_for_read(EVERYTHING, "t")
     assert not code_for_write(EVERYTHING, "x", "t")
     assert EVERYTHING.sees_any(Operation.WRITE, ResourceType.TOPIC)
@@ -78,7 +78,7 @@ def test_without_an_authorizer_everything_is_allowed() -> None:
 
 
 def test_before_the_acls_are_read_only_super_users_may_do_anything(tmp_path: Path) -> None:
-    """A broker whose disks do not answer at its start must not be open meanwhile."""
+    """If its disks do not answer at the start, a broker must not be open to everyone."""
     with GuardedBroker(tmp_path / "a", allow_everyone_if_no_acl_found=True) as broker:
         authorizer = broker.acls.authorizer
         authorizer._state = authorizer._state._replace(snapshot=None, decisions={})
@@ -104,7 +104,7 @@ def is_broker(broker: GuardedBroker, client: Client) -> bool:
 
 
 def test_a_broker_logs_in_as_one_or_needs_cluster_action(tmp_path: Path) -> None:
-    """Where brokers log in, no ACL is needed; where nobody does, only the ACL tells."""
+    """If brokers log in, no ACL is needed; if no one logs in, the ACL decides."""
     with GuardedBroker(tmp_path / "a") as broker:
         client = Client(broker.server.listeners[0].endpoint, "10.0.0.9")
         client.principal = "User:alice"

@@ -1,4 +1,4 @@
-"""Test the bytes of the journal of an embedded coordination store: each one of them counts."""
+"""Test the bytes of the journal of an embedded coordination store."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def changed(tree: Tree, operations: list[Operation]) -> Draft:
 
 
 def whole(tree: Tree) -> tuple[bytes, int]:
-    """Make a journal without changes, and give the checksum of its last line."""
+    """Make a journal without changes, and return the checksum of its last line."""
     data, digest = journal.encode_znodes(STORE_ID, MEMBERSHIP, tree)
     line, digest = journal.encode_copy_id(COPY_ID, digest, len(data))
     return data + line, digest
 
 
 def example(at: int = 2) -> tuple[bytes, Tree]:
-    """Make a journal that was written anew after some changes, and the tree as it is at the end."""
+    """Make a journal that was rewritten after some changes, and the tree at its end."""
     tree = Tree()
     for operations in CHANGES[:at]:
         changed(tree, operations)
@@ -62,7 +62,7 @@ def example(at: int = 2) -> tuple[bytes, Tree]:
 
 @pytest.mark.parametrize("at", range(len(CHANGES) + 1))
 def test_a_journal_is_read_as_it_was_written(at: int) -> None:
-    """Wherever it was written anew."""
+    """A journal can be read again, wherever it was rewritten."""
     data, tree = example(at)
     found = journal.decode_journal(data, "journal")
     assert (found.tree.nodes, found.tree.zxid) == (tree.nodes, len(CHANGES))
@@ -72,7 +72,7 @@ def test_a_journal_is_read_as_it_was_written(at: int) -> None:
 
 
 def test_no_flipped_bit_is_believed() -> None:
-    """Each bit of each byte, also in the last line: the file is refused with the place."""
+    """If any bit of any byte flips, even in the last line, the file is refused."""
     data, _ = example()
     for position in range(len(data)):
         for bit in range(8):
@@ -85,7 +85,7 @@ def test_no_flipped_bit_is_believed() -> None:
 
 
 def test_no_line_is_missing_doubled_or_in_another_place() -> None:
-    """But for the last lines, which a crash can take together with nothing else."""
+    """Each line must be present, once, in its place, except the last lines after a crash."""
     data, _ = example()
     lines = data.splitlines(keepends=True)
     for place in range(len(lines) - 1):
@@ -99,7 +99,7 @@ def test_no_line_is_missing_doubled_or_in_another_place() -> None:
 
 
 def test_an_incomplete_last_line_is_cut_off() -> None:
-    """Each way in which a crash can leave it: blocks of zeros, and an end at a block."""
+    """All incomplete lines that a crash can leave are cut: zero blocks, and ends at a block."""
     data, _ = example()
     start = data.rindex(b"\n", 0, len(data) - 1) + 1
     whole = journal.decode_journal(data[:start], "journal")
@@ -121,7 +121,7 @@ def test_an_incomplete_last_line_is_cut_off() -> None:
 
 
 def test_zeros_before_the_last_line_are_damage() -> None:
-    """A crash loses blocks of one line only: what comes before was synced."""
+    """A crash loses blocks of the last line only, because earlier lines were synced."""
     tree = Tree()
     data, digest = whole(tree)
     for number in range(30):
@@ -138,7 +138,7 @@ def test_zeros_before_the_last_line_are_damage() -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 30])
 def test_a_last_line_that_ends_inside_a_block_is_damage(cut: int) -> None:
-    """No crash leaves a part of a block, so bytes were lost in another way."""
+    """A crash never leaves a part of a block, so bytes were lost in another way."""
     data, _ = example()
     assert (len(data) - cut) % 512
     with pytest.raises(CopyDamagedError):
@@ -146,7 +146,7 @@ def test_a_last_line_that_ends_inside_a_block_is_damage(cut: int) -> None:
 
 
 def test_no_whole_line_ends_at_the_end_of_a_block() -> None:
-    """So a file that ends there is recognised as incomplete."""
+    """So a file that ends at the end of a block is recognised as incomplete."""
     for size in range(480):
         tree = Tree()
         draft = changed(tree, [Create("/a", b"x" * size)])
@@ -160,7 +160,7 @@ def test_no_whole_line_ends_at_the_end_of_a_block() -> None:
     "data", [b"", b"\n", b"\0" * 600, b"x" * 600, b"PAR1", b'{"version": 1}\nxxh3-64 0\n']
 )
 def test_a_file_of_another_kind_is_refused(data: bytes) -> None:
-    """Never taken for an empty store."""
+    """A file of another kind is not mistaken for an empty store."""
     with pytest.raises(CopyDamagedError) as caught:
         journal.decode_journal(data, "journal")
     assert caught.value.position == 0
@@ -233,7 +233,7 @@ WRONG: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_field_is_checked_also_if_the_checksums_hold(name: str) -> None:
-    """Types, ranges, parents and the order of changes."""
+    """Types, ranges, parents and the order of changes are checked, even with right checksums."""
     data, digest = b"", 0
     for document in WRONG[name]:
         line, digest = journal.encode_line(document, digest, len(data))
@@ -244,7 +244,7 @@ def test_a_field_is_checked_also_if_the_checksums_hold(name: str) -> None:
 
 
 def test_a_later_version_is_refused_by_its_number() -> None:
-    """The file is kept for the library that wrote it."""
+    """The error names the version, and the file is kept for the later library."""
     line, _ = journal.encode_line({**HEADER, "version": 2}, 0, 0)
     with pytest.raises(CopyVersionError) as caught:
         journal.decode_journal(line, "journal")
@@ -252,7 +252,7 @@ def test_a_later_version_is_refused_by_its_number() -> None:
 
 
 def test_a_second_reader_finds_the_same_znodes() -> None:
-    """Written from the document alone: a checksum, seeded with the one before, and JSON."""
+    """A reader that was written from the document alone finds the same znodes."""
     data, tree = example()
     digest, documents = 0, []
     for line in data.decode("ascii").split("\n")[:-1]:
@@ -279,7 +279,7 @@ def test_a_second_reader_finds_the_same_znodes() -> None:
 
 
 def test_regression_the_journal_is_not_foreign_in_a_log_dir(tmp_path: Path) -> None:
-    """A start leaves it alone without a warning, and removes a new one that a crash left."""
+    """A start ignores the journal without a warning, and removes an unfinished new one."""
     path, log_dir = tmp_path / "a" / journal.JOURNAL_NAME, tmp_path / "a"
     with LogStore.open([log_dir], admin_socket=False), EmbeddedStore([str(log_dir)]):
         pass
@@ -293,7 +293,7 @@ def test_regression_the_journal_is_not_foreign_in_a_log_dir(tmp_path: Path) -> N
 
 
 def test_only_the_owner_reads_a_journal(tmp_path: Path) -> None:
-    """It has the keys of passwords; also when it is written anew."""
+    """Only the owner may read the keys of passwords, even after the journal was rewritten."""
     path = tmp_path / journal.JOURNAL_NAME
     with EmbeddedStore([str(tmp_path)], EmbeddedSettings(rewrite_bytes_min=1000)) as store:
         session = store.connect()

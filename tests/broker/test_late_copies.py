@@ -53,7 +53,7 @@ def wait_until(is_true: Callable[[], bool]) -> None:
 
 
 def names(dirs: list[str]) -> list[str]:
-    """Open a store, and give the names of its znodes."""
+    """Open a store, and return the names of its znodes."""
     with EmbeddedStore(dirs) as store, store.connect() as session:
         return session.children("/")
 
@@ -76,7 +76,7 @@ class Hang:
 def test_regression_a_disk_that_was_slow_once_is_used_again(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without an open and without a change: it has all changes, also those of meanwhile."""
+    """The log dir returns without an open and without a change, and has all changes."""
     with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
         hang = Hang(dirs[1], monkeypatch)
         session.create("/while")
@@ -92,7 +92,7 @@ def test_regression_a_disk_that_was_slow_once_is_used_again(
 
 
 def test_a_full_disk_is_used_again_when_it_has_space(dirs: list[str]) -> None:
-    """It was left out by a deletion. As long as it is full, the store continues without it."""
+    """A deletion left it out. While it is full, the store continues without it."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         session.create("/gone")
         with FaultyFiles(dirs[0], FULL, 1) as full:
@@ -109,7 +109,7 @@ def test_a_full_disk_is_used_again_when_it_has_space(dirs: list[str]) -> None:
 def test_a_copy_whose_unfinished_file_is_removed_is_begun_again(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner of the log dir removes such files when it opens the log dir again."""
+    """When the owner opens the log dir again, it removes such files."""
     with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
         first = Hang(dirs[1], monkeypatch)
         session.create("/a")
@@ -124,7 +124,7 @@ def test_a_copy_whose_unfinished_file_is_removed_is_begun_again(
 
 
 def test_a_disk_with_an_error_is_not_used_again(dirs: list[str]) -> None:
-    """Only an open uses it again, after somebody has looked at it."""
+    """After an error, only an open uses the log dir again, after a check by an operator."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         with FaultyFiles(dirs[0], EIO, 1):
             session.create("/a")
@@ -140,7 +140,7 @@ def test_a_disk_with_an_error_is_not_used_again(dirs: list[str]) -> None:
 def test_changes_do_not_wait_for_a_copy_that_catches_up(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its disk hangs again: it is still left out, and a close does not wait for ever."""
+    """The disk hangs again: it is still left out, and a close does not wait for it."""
     with EmbeddedStore(dirs, IMPATIENT) as store, store.connect() as session:
         first = Hang(dirs[1], monkeypatch)
         session.create("/a")
@@ -177,7 +177,7 @@ def test_a_copy_that_is_too_far_behind_is_begun_again(
 
 
 def test_a_log_dir_that_its_owner_takes_again_is_used_again(dirs: list[str]) -> None:
-    """While the owner has released it, nothing is written there."""
+    """While the owner has released the log dir, no file is written there."""
     with LogStore.open(dirs, admin_socket=False) as owner, EmbeddedStore(dirs, SETTINGS) as store:
         session = store.connect()
         owner.take_offline(dirs[1])
@@ -193,7 +193,7 @@ def test_a_log_dir_that_its_owner_takes_again_is_used_again(dirs: list[str]) -> 
 
 
 def test_regression_a_log_dir_returns_only_if_a_member_records_it(dirs: list[str]) -> None:
-    """The only member fails at that write. Alone, it would lack each change that is made later."""
+    """The only member fails at that write. Alone, the returned copy would lack later changes."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         with FaultyFiles(dirs[0], SLOW, 1):
             session.create("/a")
@@ -226,7 +226,7 @@ def test_regression_a_copy_without_a_member_is_not_used_at_an_open(dirs: list[st
 def test_a_log_dir_counts_as_left_out_until_a_member_records_it(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then, the store does not survive the other disk."""
+    """Until then, the store would not survive the loss of the other disk."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         with FaultyFiles(dirs[0], SLOW, 1):
             session.create("/a")
@@ -240,7 +240,7 @@ def test_a_log_dir_counts_as_left_out_until_a_member_records_it(
 def test_regression_an_interrupted_return_stops_the_store(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A journal has a line more. A shorter line in its place would damage the journal."""
+    """A journal has one line more. A shorter line in its place would damage the journal."""
     interrupted, real = threading.Event(), JournalFile.append_epoch
 
     def append_epoch(file: JournalFile, membership: Membership) -> None:
@@ -264,7 +264,7 @@ def test_regression_an_interrupted_return_stops_the_store(
 def test_regression_a_released_log_dir_does_not_return(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its copy was catching up when the owner released it."""
+    """Its copy was catching up when the owner released the log dir."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         with FaultyFiles(dirs[0], SLOW, 1):
             session.create("/a")
@@ -282,7 +282,7 @@ def test_regression_a_released_log_dir_does_not_return(
 def test_regression_a_close_waits_for_a_copy_that_was_given_up(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the close, another process may use the log dir, so nothing is written any more."""
+    """After the close, another process may use the log dir, so this one must write nothing."""
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session:
         with FaultyFiles(dirs[0], SLOW, 1):
             session.create("/a")

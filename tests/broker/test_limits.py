@@ -1,4 +1,4 @@
-"""Each limit of a connection has a clear end, and leaves the other connections alone."""
+"""Test each limit of a connection, and that other connections are not disturbed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from support.serving import (
 
 
 class OpenFile:
-    """A file like a log's range: the sender closes it."""
+    """A file like a range of a log, which the sender closes."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDONLY)
@@ -54,7 +54,7 @@ class OpenFile:
 def test_connections_above_the_limit_are_closed(
     limits: dict[str, int], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says which limit; when one of the others leaves, there is room again."""
+    """The log names the limit; when another client leaves, there is room again."""
     with serving(echo, **limits) as server, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(connected(server)) for _ in range(3)]
         wait_until(lambda: server.connection_count == 3, "not all were accepted")
@@ -69,7 +69,7 @@ def test_connections_above_the_limit_are_closed(
 
 
 def test_an_idle_connection_is_closed() -> None:
-    """After its time; one that works in between stays."""
+    """An idle connection is closed after its time; a connection with requests stays."""
     with (
         serving(echo, connections_max_idle_ms=300) as server,
         connected(server) as idle,
@@ -85,7 +85,7 @@ def test_an_idle_connection_is_closed() -> None:
 
 
 def test_a_large_request_must_make_progress() -> None:
-    """A client that declares much and sends nothing holds its memory only for a moment."""
+    """A client that declares much and sends nothing holds its memory only for a short time."""
     with serving(echo, request_arrival_ms=300) as server, connected(server) as silent:
         silent.sendall(struct.pack(">i", 50_000_000))
         assert is_closed(silent)
@@ -93,18 +93,18 @@ def test_a_large_request_must_make_progress() -> None:
 
 
 def test_a_request_that_does_not_arrive_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that trickle in do not help; the log names the client."""
+    """Slowly arriving bytes do not prevent this; the log names the client."""
     with serving(echo, request_arrival_ms=300) as server, connected(server) as slow:
         for byte in struct.pack(">i", 20) + bytes(19):
             with contextlib.suppress(ConnectionError):
                 slow.sendall(bytes([byte]))
             threading.Event().wait(0.02)
         wait_until(lambda: server.connection_count == 0, "the connection was kept")
-    wait_until(lambda: "does not arrive" in caplog.text, "the log does not say why")
+    wait_until(lambda: "does not arrive in time" in caplog.text, "the log does not say why")
 
 
 def test_requests_wait_for_memory_in_order() -> None:
-    """A large request is not read before there is room for it; small ones need none."""
+    """A large request waits until there is room; small requests need no room."""
     size, began, released = 300_000, threading.Semaphore(0), threading.Event()
 
     def handler(frame: memoryview, client: Client) -> Answer:
@@ -136,7 +136,7 @@ def test_requests_wait_for_memory_in_order() -> None:
 
 
 def test_a_client_that_leaves_gives_its_memory_back() -> None:
-    """In the middle of its request, and while it waits for memory."""
+    """The memory is returned in the middle of a request, and during a wait for memory."""
     size = 300_000
     limits = {"socket_request_max_bytes": size, "queued_max_request_bytes": size}
     with serving(echo, **limits) as server:
@@ -154,7 +154,7 @@ def test_a_client_that_leaves_gives_its_memory_back() -> None:
 
 
 def test_a_file_is_sent_between_data(tmp_path: Path) -> None:
-    """In any number of pieces, and it is closed after its last byte."""
+    """The file may be sent in many pieces, and is closed after its last byte."""
     path = tmp_path / "segment"
     path.write_bytes(bytes(range(256)) * 8000)
     files: list[OpenFile] = []
@@ -180,7 +180,7 @@ def test_a_file_is_sent_between_data(tmp_path: Path) -> None:
 def test_a_client_that_reads_nothing_is_closed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It holds no thread meanwhile, and afterwards no file: its segment may be deleted."""
+    """It holds no thread, and afterwards no file, so its segment may be deleted."""
     path = tmp_path / "segment"
     path.write_bytes(bytes(8_000_000))
     file = OpenFile(path)
@@ -193,11 +193,11 @@ def test_a_client_that_reads_nothing_is_closed(
         wait_until(lambda: server.connection_count == 1, "not accepted")
         assert file.is_closed.wait(SECONDS)
         wait_until(lambda: server.connection_count == 0, "the connection was kept")
-    wait_until(lambda: "takes no more of its answer" in caplog.text, "the log does not say why")
+    wait_until(lambda: "has stopped reading its answer" in caplog.text, "the log does not say why")
 
 
 def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:
-    """Its connection is parked until it takes more, as often as needed."""
+    """The connection is parked until the client takes more, as often as needed."""
     path = tmp_path / "segment"
     path.write_bytes(bytes(6_000_000))
 
@@ -216,7 +216,7 @@ def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_ends_the_connection(tmp_path: Path) -> None:
-    """Here it is shorter than the range: nothing wrong is sent in its place."""
+    """The file is shorter than its range; no wrong bytes are sent instead."""
     path = tmp_path / "segment"
     path.write_bytes(b"short")
     file = OpenFile(path)
@@ -233,7 +233,7 @@ def test_a_file_that_cannot_be_read_ends_the_connection(tmp_path: Path) -> None:
 def test_without_descriptors_accepting_rests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Clients are accepted again as soon as there are some."""
+    """Clients are accepted again as soon as there are descriptors."""
     accept, failures = Listener.accept, [2]
 
     def failing(listener: Listener) -> tuple[socket.socket, str] | None:

@@ -1,4 +1,4 @@
-"""Markers are written again until each partition has one, or needs none."""
+"""Test that markers are written again until each partition has one, or needs none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B, C = ("a", 0), ("b", 0), ("c", 0)
 
 
 class World:
-    """Brokers 2 and 3, and this one; a test sets routes, results, and who answers."""
+    """Brokers 2, 3 and this one; a test sets routes, results, and which brokers answer."""
 
     def __init__(self) -> None:
         self.scheduler = Scheduler()
@@ -68,7 +68,7 @@ class World:
 
 
 def test_markers_go_to_their_leaders() -> None:
-    """One request for each broker."""
+    """Each leader gets one request with all its markers."""
     world = World()
     world.routes = {A: HERE, B: 2, C: 2}
     world.write(A, B, C)
@@ -77,7 +77,7 @@ def test_markers_go_to_their_leaders() -> None:
 
 
 def test_a_refused_marker_is_written_again() -> None:
-    """Here and elsewhere; the others are not written twice."""
+    """A refused marker is written again, here or elsewhere; others are not written twice."""
     world = World()
     world.routes = {A: HERE, B: 2, C: 2}
     late = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -91,7 +91,7 @@ def test_a_refused_marker_is_written_again() -> None:
 
 
 def test_a_silent_broker_is_asked_until_another_leads() -> None:
-    """The waits grow to a second."""
+    """The waits grow to one second, until another broker leads."""
     world = World()
     world.routes, world.silent = {B: 2}, {2}
     world.write(B)
@@ -105,7 +105,7 @@ def test_a_silent_broker_is_asked_until_another_leads() -> None:
 
 
 def test_partitions_that_need_no_marker() -> None:
-    """A deleted topic, and a partition with a newer epoch."""
+    """A deleted topic, and a partition with a newer epoch, need no marker."""
     world = World()
     world.routes = {A: None, B: HERE}
     world.results = {B: [ErrorCode.INVALID_PRODUCER_EPOCH]}
@@ -114,7 +114,7 @@ def test_partitions_that_need_no_marker() -> None:
 
 
 def test_a_coordinator_that_was_replaced_writes_no_more() -> None:
-    """Neither after its object has ended nor after a partition says so."""
+    """It stops when its object has ended, or when a partition reports a newer coordinator."""
     world = World()
     world.routes = {}
     world.write(A)
@@ -129,7 +129,7 @@ def test_a_coordinator_that_was_replaced_writes_no_more() -> None:
 
 
 def test_a_large_transaction_needs_several_requests() -> None:
-    """Each has a bounded number of markers."""
+    """Each request has a bounded number of markers."""
     world = World()
     places = [("t", number) for number in range(2 * ROWS_MAX + 5)]
     world.routes = dict.fromkeys(places, 2)

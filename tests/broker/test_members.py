@@ -1,4 +1,4 @@
-"""Test which copies of a coordination store are believed when others cannot be read."""
+"""Test which copies of a coordination store are trusted when others cannot be read."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def fail_in_a_change(dirs: list[str], failing: list[str], path: str) -> None:
 def test_regression_a_copy_that_was_left_out_is_not_believed_alone(
     dirs: list[str], count: int
 ) -> None:
-    """It lacks changes. The others continue without it, and later bring it up to date."""
+    """Such a copy lacks changes; the others continue without it, and later bring it up to date."""
     dirs = dirs[:count]
     create(dirs, "/a")
     fail_in_a_change(dirs, dirs[:1], "/while")
@@ -81,7 +81,7 @@ def test_regression_a_copy_that_was_left_out_is_not_believed_alone(
 
 
 def test_disks_that_die_one_after_another_need_no_operator(dirs: list[str]) -> None:
-    """The last one has noted that it is alone."""
+    """The last copy has recorded that only it is alive."""
     create(dirs, "/a")
     with EmbeddedStore(dirs, SETTINGS) as store, store.connect() as session, ExitStack() as stack:
         for number, path in enumerate(dirs[:-1]):
@@ -97,7 +97,7 @@ def test_disks_that_die_one_after_another_need_no_operator(dirs: list[str]) -> N
 
 
 def test_more_than_half_of_the_copies_are_enough(dirs: list[str]) -> None:
-    """A disk that is dead at an open is noted by the others, too; half of them are too few."""
+    """The others record a dead disk at an open, too; exactly half of the copies is too few."""
     create(dirs, "/a")
     with pytest.raises(CopiesIncompleteError):
         names(dirs[2:])
@@ -112,7 +112,7 @@ def test_more_than_half_of_the_copies_are_enough(dirs: list[str]) -> None:
 
 
 def test_an_operator_accepts_a_copy_once(dirs: list[str]) -> None:
-    """From then on it is enough by itself, and a copy without changes of its own follows it."""
+    """After that, the copy suffices by itself, and a copy without own changes follows it."""
     create(dirs[:2], "/a")
     with pytest.raises(CopiesIncompleteError, match="accept_incomplete"):
         names(dirs[1:2])
@@ -122,7 +122,7 @@ def test_an_operator_accepts_a_copy_once(dirs: list[str]) -> None:
 
 
 def test_regression_a_fork_whose_writes_are_gone_is_refused(dirs: list[str]) -> None:
-    """Each copy was used without the other; that nothing is left of it does not make them one."""
+    """Each copy was used without the other, even if no changes of one remain."""
     create(dirs[:2], "/a")
     for path in dirs[:2]:
         with (
@@ -137,7 +137,7 @@ def test_regression_a_fork_whose_writes_are_gone_is_refused(dirs: list[str]) -> 
 
 
 def test_a_change_of_one_copy_alone_is_dropped(dirs: list[str]) -> None:
-    """A crash came before the others had it, so nobody had an answer; then its disk was away."""
+    """A crash came before the others had the change, so no caller had an answer."""
     dirs = dirs[:3]
     with EmbeddedStore(dirs) as store, store.connect() as session:
         session.create("/a")
@@ -154,7 +154,7 @@ def test_a_change_of_one_copy_alone_is_dropped(dirs: list[str]) -> None:
 
 
 def begin_an_epoch_in(dirs: list[str], chosen: list[str]) -> None:
-    """Let the process of an open end when only some copies have its epoch."""
+    """Make the process of an open end when only some copies have its epoch."""
     journals = [Path(path, JOURNAL_NAME) for path in dirs if path not in chosen]
     before = [path.read_bytes() for path in journals]
     names(dirs)
@@ -166,7 +166,7 @@ def begin_an_epoch_in(dirs: list[str], chosen: list[str]) -> None:
 def test_regression_an_epoch_that_others_replaced_is_not_believed(
     dirs: list[str], order: int
 ) -> None:
-    """Two epochs have one number. The copy that continued one of them is missing."""
+    """Two epochs have the same number, and the copy that continued one of them is missing."""
     a, b, c, _ = dirs
     create([a, b, c], "/a")
     begin_an_epoch_in([a, b, c], [b])
@@ -179,7 +179,7 @@ def test_regression_an_epoch_that_others_replaced_is_not_believed(
 
 
 def test_regression_an_epoch_that_more_than_half_have_is_continued(dirs: list[str]) -> None:
-    """A copy that is one change ahead in this epoch is no fork: this change did not count."""
+    """A copy that is one incomplete change ahead in this epoch is no fork."""
     a, b, c, d = dirs
     create(dirs, "/a")
     begin_an_epoch_in(dirs, [b])
@@ -194,7 +194,7 @@ def test_regression_an_epoch_that_more_than_half_have_is_continued(dirs: list[st
 
 
 def test_two_files_of_one_copy_count_once(dirs: list[str]) -> None:
-    """A file was copied to another log dir."""
+    """A file that was copied to another log dir does not count twice."""
     create(dirs[:3], "/a")
     shutil.copy(Path(dirs[0], JOURNAL_NAME), dirs[3])
     with pytest.raises(CopiesIncompleteError):
@@ -204,7 +204,7 @@ def test_two_files_of_one_copy_count_once(dirs: list[str]) -> None:
 
 
 def test_a_log_dir_is_added_and_removed(dirs: list[str]) -> None:
-    """The configuration changes by less than half of the log dirs."""
+    """Less than half of the log dirs of the configuration change."""
     create(dirs[:1], "/a")
     create(dirs[:2], "/b")
     with pytest.raises(CopiesIncompleteError):
@@ -215,7 +215,7 @@ def test_a_log_dir_is_added_and_removed(dirs: list[str]) -> None:
 
 
 def test_members_change_one_by_one() -> None:
-    """Never without a member, and each time in a new epoch."""
+    """There is always a member, and each step begins a new epoch."""
     now = Membership.first("a", "/a")
     wanted = {"b": "/b", "c": "/c"}
     seen = []
@@ -229,7 +229,7 @@ def test_members_change_one_by_one() -> None:
 
 
 def lineage(*zxids: int, name: str = "x") -> Membership:
-    """Make a membership with epochs that begin after some changes."""
+    """Make a membership whose epochs begin after the given changes."""
     epochs = [Epoch(number, f"{name}{number}", zxid) for number, zxid in enumerate(zxids, 1)]
     return Membership(tuple(epochs), {"a": "/a"})
 
@@ -250,5 +250,5 @@ def lineage(*zxids: int, name: str = "x") -> Membership:
 def test_where_two_copies_parted(
     old: Membership, old_zxid: int, new: Membership, expected: bool
 ) -> None:
-    """A copy may be one change ahead in the last epoch that both know, and no more."""
+    """In the last epoch that both know, a copy may be at most one change ahead."""
     assert is_older(old, old_zxid, new) is expected

@@ -1,4 +1,4 @@
-"""Requests never take more memory than the limit, and each one has its turn."""
+"""Test that requests never take more memory than the limit, and that each has its turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIMIT = 100
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, LIMIT)), max_size=100))
 def test_it_is_a_queue_in_order(steps: list[tuple[bool, int, int]]) -> None:
-    """Those that wait are served in order, as soon as the first of them fits."""
+    """Waiting requests are served in order, as soon as the first of them fits."""
     budget: MemoryBudget[int] = MemoryBudget(LIMIT)
     held: dict[int, int] = {}
     queue: list[tuple[int, int]] = []

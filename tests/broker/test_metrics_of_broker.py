@@ -1,4 +1,4 @@
-"""A scrape gives the metrics of a broker and its store, under Kafka's names."""
+"""Test the metrics of a broker and its store, under Kafka's names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.places import environment
 
 
 def scraped(port: int) -> dict[str, float]:
-    """Scrape; returns the values by name and labels."""
+    """Scrape the metrics; return the values by name and labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     rows = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
@@ -25,7 +25,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def test_a_scrape(broker: Broker, client: KafkaClient) -> None:
-    """Bytes and records by topic, requests by API, connections, groups, and those of the store."""
+    """A scrape has bytes and records by topic, requests by API, connections and groups."""
     client.create("seen")
     batch = batch_of(b"one", b"two", b"three")
     client.produce("seen", batch)
@@ -77,7 +77,7 @@ def test_without_the_extra_it_says_what_to_install(
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
-    """Counters do not grow with topics that come and go; refusals of unknown ones do not count."""
+    """Deleted topics lose their counters; refusals of unknown topics are not counted."""
     traffic = Traffic()
     traffic.refused("unknown", is_fetch=True)
     traffic.appended("t", 10, 1)
@@ -89,7 +89,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
 
 @pytest.mark.parametrize("port", [0])
 def test_metrics_of_the_command(port: int) -> None:
-    """The endpoint of a broker that is closed can be scraped no more."""
+    """The endpoint of a closed broker can no longer be scraped."""
     with Broker.start() as broker:
         endpoint = serve(broker, port)
         assert scraped(endpoint.port)["logstore_broker_group_count"] == 0

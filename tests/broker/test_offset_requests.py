@@ -1,4 +1,4 @@
-"""Offsets by time, and the special ones; ends of leader epochs."""
+"""Test offsets by time, special offsets, and the ends of leader epochs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def listed(
     epoch: int = -1,
     partition: int = 0,
 ) -> Any:
-    """Ask for one offset."""
+    """Ask for the offset of one timestamp."""
     request = messages.ListOffsetsRequest
     one = request.ListOffsetsPartition(partition, epoch, timestamp)
     answer = client.call(
@@ -35,7 +35,7 @@ def listed(
 
 @pytest.fixture(scope="module")
 def topic(broker: Broker) -> str:
-    """Give a topic with records at the times 1000 to 1900, the last but one the latest."""
+    """Make a topic with records at the times 1000 to 1900; the last but one is the latest."""
     with KafkaClient(broker.bootstrap_servers) as client:
         client.create("offsets")
         log = broker.store["offsets", 0]
@@ -61,7 +61,7 @@ def test_each_version_and_point(
     first_version: int,
     expected: tuple[int, int],
 ) -> None:
-    """Exact inside a batch; nothing is no error; 35 for a point that the version does not have."""
+    """Offsets are exact inside a batch; an empty result is no error; unknown points get 35."""
     row = listed(client, topic, wanted, version)
     if version < first_version:
         assert row.error_code == 35
@@ -82,7 +82,7 @@ def test_times_inside_compressed_batches(client: KafkaClient, broker: Broker, co
 
 
 def test_the_end_is_that_of_the_reader(client: KafkaClient, broker: Broker) -> None:
-    """The high watermark, or the last stable offset for committed reads."""
+    """The end is the high watermark, or the last stable offset for committed reads."""
     client.create("ends")
     log = broker.store["ends", 0]
     log.append_encoded(batch_of(b"plain", timestamp=10))
@@ -94,7 +94,7 @@ def test_the_end_is_that_of_the_reader(client: KafkaClient, broker: Broker) -> N
 
 
 def test_an_empty_log_and_an_unknown_one(client: KafkaClient) -> None:
-    """Offsets 0, no timestamp; error 3."""
+    """An empty log has the offsets 0 and no timestamp; an unknown topic gets error 3."""
     client.create("empty")
     assert [listed(client, "empty", wanted).offset for wanted in (-1, -2, -3, 0)] == [0, 0, -1, -1]
     assert listed(client, "none", -1).error_code == 3
@@ -103,7 +103,7 @@ def test_an_empty_log_and_an_unknown_one(client: KafkaClient) -> None:
 
 
 def ended(client: KafkaClient, topic: str, leader_epoch: int, current: int = -1) -> Any:
-    """Ask where a leader epoch ended."""
+    """Ask for the end of a leader epoch."""
     request = messages.OffsetForLeaderEpochRequest
     one = request.OffsetForLeaderPartition(0, current, leader_epoch)
     answer = client.call(
@@ -113,7 +113,7 @@ def ended(client: KafkaClient, topic: str, leader_epoch: int, current: int = -1)
 
 
 def test_leader_epochs_end_where_the_next_one_begins(client: KafkaClient, broker: Broker) -> None:
-    """The largest epoch that is not after the wanted one; offsets of a time have their epoch."""
+    """The answer has the largest epoch up to the wanted one; offsets by time have their epoch."""
     client.create("leader-epochs")
     log = broker.store["leader-epochs", 0]
     for epoch, times in ((0, [10, 11]), (3, [20]), (7, [30, 31, 32])):

@@ -1,4 +1,4 @@
-"""The topic of the groups is completed after each fault, and its size is never forgotten."""
+"""Test that the topic of the groups is completed after faults, and keeps its size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG, FACT = OFFSETS.config, OFFSETS.fact
 
 
 class Case:
-    """A store over two log dirs, and its topic; a test moves the clock."""
+    """A store over two log dirs, and its internal topic; a test moves the clock."""
 
     def __init__(self, dirs: list[Path]) -> None:
         self.seconds = 100.0
@@ -42,7 +42,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 
 def test_regression_a_deleted_topic_is_created_again(case: Case) -> None:
-    """A client may delete it. All groups were refused until a restart."""
+    """A client may delete the topic. Before, all groups were refused until a restart."""
     assert case.topic.ensure() == PARTITIONS
     found = case.topics.get(NAME)
     assert found is not None
@@ -54,7 +54,7 @@ def test_regression_a_deleted_topic_is_created_again(case: Case) -> None:
 def test_regression_partitions_that_a_full_disk_refused_are_tried_again(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not at each request. They were missing until a restart."""
+    """They are created later, not at each request. Before, they were missing until a restart."""
     case.store.create(NAME, 0, config=CONFIG)
     dir_facts.remember(case.store, FACT, PARTITIONS)
 
@@ -73,7 +73,7 @@ def test_regression_partitions_that_a_full_disk_refused_are_tried_again(
 def test_regression_a_disk_that_hangs_during_the_creation_holds_one_thread(
     case: Case, monkeypatch: pytest.MonkeyPatch, *, has_some: bool
 ) -> None:
-    """Each request for a group waited for the disk, until the broker had no thread left."""
+    """Before, each request for a group waited for the disk, until no thread was left."""
     monkeypatch.setattr(internal_topic, "LOCK_SECONDS", 0.05)
     if has_some:
         dir_facts.remember(case.store, FACT, PARTITIONS)
@@ -102,7 +102,7 @@ def test_regression_a_disk_that_hangs_during_the_creation_holds_one_thread(
 def test_regression_a_log_dir_that_is_added_later_remembers_the_number(
     case: Case, tmp_path: Path
 ) -> None:
-    """After all disks were replaced one by one, groups would be sought in other partitions."""
+    """Without this, replacing all disks one by one would change the partition of each group."""
     case.topic.ensure()
     case.store.add_dir(tmp_path / "c")
     assert case.topic.ensure() == PARTITIONS
@@ -110,7 +110,7 @@ def test_regression_a_log_dir_that_is_added_later_remembers_the_number(
 
 
 def test_a_number_is_remembered_only_if_it_is_certain(case: Case, tmp_path: Path) -> None:
-    """With a log dir of Kafka's that is away, the largest partition may be on it."""
+    """If a log dir of Kafka is away, it may have the largest partition."""
     for number, path in enumerate(case.store.log_dirs):
         case.store.create(NAME, number, config=CONFIG, log_dir=path)
     case.store.take_offline(tmp_path / "b")

@@ -1,4 +1,4 @@
-"""The requests with which clients begin, and those for settings and coordinators."""
+"""Test the first requests of clients, and requests about settings and coordinators."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from support.kafka_client import KafkaClient
 
 
 def test_each_announced_api_has_a_handler() -> None:
-    """Clients hang, or refuse to start, if an announced API is missing."""
+    """Clients hang, or refuse to start, if a broker lacks an announced API."""
     assert sorted(HANDLERS) == [row.key for row in ApiVersions(MILESTONES).announced]
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions(client: KafkaClient, version: int) -> None:
-    """Every version lists the same APIs, and Produce from 0 on."""
+    """Every version lists the same APIs; Produce is listed from version 0 on."""
     names = {"client_software_name": "my-client", "client_software_version": "1.0"}
     answer = client.call("ApiVersions", version, **names)
     rows = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
@@ -35,7 +35,7 @@ def test_api_versions(client: KafkaClient, version: int) -> None:
 
 
 def test_an_unknown_version_is_answered_in_version_0(client: KafkaClient) -> None:
-    """Error 35, and the versions of ApiVersions itself."""
+    """The answer has error 35, and the versions of ApiVersions itself."""
     body = struct.pack(">hhih", 18, 99, 7, 3) + b"raw" + b"unreadable"
     client.socket.sendall(struct.pack(">i", len(body)) + body)
     number, answer = decode_response(18, 0, client.read_frame())
@@ -45,7 +45,7 @@ def test_an_unknown_version_is_answered_in_version_0(client: KafkaClient) -> Non
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("ä", "1")])
 def test_a_bad_software_name_is_refused(client: KafkaClient, name: str, version: str) -> None:
-    """Error 42."""
+    """A bad software name gets error 42."""
     fields = {"client_software_name": name, "client_software_version": version}
     assert client.call("ApiVersions", 3, **fields).error_code == 42
 
@@ -54,7 +54,7 @@ def test_a_bad_software_name_is_refused(client: KafkaClient, name: str, version:
 def test_an_unknown_request_ends_the_connection(
     client: KafkaClient, key: int, version: int
 ) -> None:
-    """Also a version of Produce that is announced only for librdkafka."""
+    """This includes the versions of Produce that are announced only for librdkafka."""
     body = struct.pack(">hhih", key, version, 7, -1) + bytes(20)
     client.socket.sendall(struct.pack(">i", len(body)) + body)
     assert client.is_closed_by_broker
@@ -62,7 +62,7 @@ def test_an_unknown_request_ends_the_connection(
 
 @pytest.mark.parametrize("version", range(6))
 def test_each_producer_gets_its_own_id(client: KafkaClient, version: int) -> None:
-    """With epoch 0, also if it names the id that it has."""
+    """The epoch is 0, even if the producer names its present id."""
     fields: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 1000}
     answers = [client.call("InitProducerId", version, **fields) for _ in range(3)]
     ids = [answer.producer_id for answer in answers]
@@ -82,7 +82,7 @@ def test_each_producer_gets_its_own_id(client: KafkaClient, version: int) -> Non
 
 @pytest.mark.parametrize("version", range(7))
 def test_the_broker_coordinates_groups(client: KafkaClient, broker: Broker, version: int) -> None:
-    """It names itself, by the address of the listener that was asked."""
+    """The broker names itself, with the address of the client's listener."""
     answer = client.call("FindCoordinator", version, key="k", coordinator_keys=["k", "l"])
     rows = answer.coordinators if version >= 4 else [answer]
     assert {(row.error_code, row.node_id) for row in rows} == {(0, 0)}
@@ -94,7 +94,7 @@ def test_the_broker_coordinates_groups(client: KafkaClient, broker: Broker, vers
 def test_the_broker_coordinates_transactions(
     client: KafkaClient, broker: Broker, version: int
 ) -> None:
-    """It names itself; there are no coordinators of other types."""
+    """The broker names itself; there are no coordinators of other types."""
     answer = client.call("FindCoordinator", version, key="k", key_type=1, coordinator_keys=["k"])
     rows = answer.coordinators if version >= 4 else [answer]
     assert {(row.error_code, row.node_id) for row in rows} == {(0, 0)}
@@ -106,7 +106,7 @@ def test_the_broker_coordinates_transactions(
 
 
 def configs_of(client: KafkaClient, kind: int, name: str, version: int = 4, **fields: Any) -> Any:
-    """Ask for the settings of a resource."""
+    """Describe the settings of a resource."""
     one = messages.DescribeConfigsRequest.DescribeConfigsResource(
         kind, name, fields.pop("configuration_keys", None)
     )
@@ -116,7 +116,7 @@ def configs_of(client: KafkaClient, kind: int, name: str, version: int = 4, **fi
 
 @pytest.mark.parametrize("version", range(1, 5))
 def test_settings_of_a_topic(client: KafkaClient, version: int) -> None:
-    """Kafka's keys, with what was set for this topic, and the defaults of the others."""
+    """The answer has Kafka's keys, with the topic's settings and the other defaults."""
     name = f"configs-{version}"
     client.create(name, retention_ms="-1", cleanup_policy="compact", segment_bytes="1048576")
     result = configs_of(client, 2, name, version, include_synonyms=True)
@@ -140,7 +140,7 @@ def test_settings_of_a_topic(client: KafkaClient, version: int) -> None:
 
 
 def test_a_default_that_the_broker_was_given_is_static(tmp_path: Path) -> None:
-    """Its own value comes before Kafka's, under the broker's key; a topic may still differ."""
+    """The broker's value precedes Kafka's default, under the broker's key; a topic may differ."""
     log_config = KAFKA_LOG_CONFIG.replace(segment_bytes=1 << 20)
     config = {"log_config": log_config, "num_partitions": 3}
     with (
@@ -170,7 +170,7 @@ def test_a_default_that_the_broker_was_given_is_static(tmp_path: Path) -> None:
 
 
 def test_settings_of_a_broker(client: KafkaClient, broker: Broker) -> None:
-    """Read-only; those of all brokers are empty, and another broker is unknown here."""
+    """The settings are read-only; shared settings are empty, and other brokers are unknown."""
     rows = {row.name: row.value for row in configs_of(client, 4, "0").configs}
     assert rows["broker.id"] == "0" and rows["log.dirs"] == ",".join(broker.store.log_dirs)
     assert rows["auto.create.topics.enable"] == "true"

@@ -1,4 +1,4 @@
-"""The broker answers as Kafka 4.1 does, error for error; `make kafka-parity` asks Kafka anew."""
+"""Test that the broker answers like Kafka 4.1; `make kafka-parity` asks a new Kafka."""
 
 from __future__ import annotations
 

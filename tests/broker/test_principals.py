@@ -1,4 +1,4 @@
-"""The owner of a certificate: its subject as RFC 2253 writes it, and the rules that shorten it."""
+"""Test the mapping of certificates to names: RFC 2253, and the mapping rules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_subject_begins_with_its_last_part() -> None:
     ],
 )
 def test_the_first_rule_that_matches_counts(rules: str, principal: str) -> None:
-    """No rule: nobody."""
+    """If no rule matches, the name is empty."""
     assert principal_of_certificate(CERTIFICATE, parse_rules(rules)) == principal
     assert principal_of_certificate(None, parse_rules(rules)) == ""
 
@@ -50,12 +50,12 @@ def test_the_first_rule_that_matches_counts(rules: str, principal: str) -> None:
     "rules", ["default", "RULE:a/b", "RULE:(/b/", "DEFAULT DEFAULT", "DEFAULT,", "RULE:a/b/X"]
 )
 def test_wrong_rules_are_refused(rules: str) -> None:
-    """With the part that is wrong."""
+    """The error quotes the wrong part."""
     with pytest.raises(ValueError, match=r"RULE|pattern|comma"):
         parse_rules(rules)
 
 
 def test_a_long_subject_meets_no_pattern() -> None:
-    """A client chooses its subject; a pattern may be slow."""
+    """A client chooses its subject, and a pattern may be slow, so long subjects are not matched."""
     certificate: dict[str, Any] = {"subject": ((("commonName", "a" * 5000),),)}
     assert principal_of_certificate(certificate, parse_rules("DEFAULT")) == ""

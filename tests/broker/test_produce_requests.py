@@ -1,4 +1,4 @@
-"""A batch is appended as it came, or answered with the error that leads its client to the right."""
+"""Test that a batch is appended unchanged, or that the error makes its client do right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.mark.parametrize("version", range(3, 14))
 def test_every_version_appends(client: KafkaClient, version: int) -> None:
-    """By name, or from version 13 on by id; the answer says where the records are."""
+    """Versions below 13 name topics by name, later by id; the answer has the offsets."""
     name = f"produce-{version}"
     topic_id = client.create(name)
     topic = topic_id if version >= 13 else name
@@ -40,7 +40,7 @@ def test_every_version_appends(client: KafkaClient, version: int) -> None:
 
 
 def test_partitions_are_independent(client: KafkaClient, broker: Broker) -> None:
-    """One without a topic, one without a partition, one with damage; the others are appended."""
+    """An unknown topic, an unknown partition and a damaged batch do not affect the others."""
     client.create("independent", 2)
     bad = bytearray(batch_of(b"damaged"))
     bad[-1] ^= 1
@@ -99,7 +99,7 @@ BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_batch_is_refused(client: KafkaClient, broker: Broker, case: str) -> None:
-    """With Kafka's code, and nothing is written; a producer may begin at any sequence."""
+    """Kafka's code is returned, and nothing is written; a producer may begin at any sequence."""
     if ("bad", 0) not in broker.store:
         client.create("bad")
     log = broker.store["bad", 0]
@@ -119,7 +119,7 @@ def test_other_acks_are_refused(client: KafkaClient, acks: int) -> None:
 
 
 def test_without_acks_there_is_no_answer(client: KafkaClient, broker: Broker) -> None:
-    """The next request is answered; an error closes the connection, so that the client notices."""
+    """The next request is answered; an error closes the connection, so the client notices."""
     client.create("no-acks")
     client.send("Produce", 12, **produce_fields({("no-acks", 0): BATCH}, acks=0))
     assert client.call("ApiVersions", client_software_name="a", client_software_version="1")
@@ -129,7 +129,7 @@ def test_without_acks_there_is_no_answer(client: KafkaClient, broker: Broker) ->
 
 
 def test_zstd_needs_version_7(client: KafkaClient) -> None:
-    """Older clients could not read it: 76."""
+    """Older versions get 76, because their clients could not read zstd."""
     client.create("zstd")
     batch = batch_of(b"x", attributes=4)
     assert client.produce("zstd", batch, version=6).error_code == 76
@@ -137,7 +137,7 @@ def test_zstd_needs_version_7(client: KafkaClient) -> None:
 
 
 def test_a_duplicate_gets_its_offset(client: KafkaClient) -> None:
-    """A retry of one of the last five batches succeeds, and nothing is written twice (KIP-98)."""
+    """A retry of one of the last five batches succeeds without a second write (KIP-98)."""
     client.create("idempotent")
     for sequence in range(6):
         batch = batch_of(b"%d" % sequence, producer=(500, 0, sequence))
@@ -158,7 +158,7 @@ def test_a_duplicate_gets_its_offset(client: KafkaClient) -> None:
 
 
 def test_append_time_is_that_of_the_broker(client: KafkaClient) -> None:
-    """The answer has it, and the batch says so."""
+    """The answer and the batch have the broker's time."""
     client.create("append-time", message_timestamp_type="LogAppendTime")
     row = client.produce("append-time", BATCH)
     assert row.log_append_time_ms > 1_700_000_000_000
@@ -168,7 +168,7 @@ def test_append_time_is_that_of_the_broker(client: KafkaClient) -> None:
 
 
 def test_a_compacted_topic_needs_keys(client: KafkaClient) -> None:
-    """87, with the record's number."""
+    """A record without a key gets 87, with the number of the record."""
     client.create("compacted", cleanup_policy="compact")
     row = client.produce("compacted", batch_of(b"x", b"y", keys=[b"k", None]))
     assert row.error_code == 87
@@ -177,7 +177,7 @@ def test_a_compacted_topic_needs_keys(client: KafkaClient) -> None:
 
 
 def test_internal_and_columnar_partitions_are_refused(client: KafkaClient, broker: Broker) -> None:
-    """17 for topics of Kafka's own state, 43 for records in columns."""
+    """17 for internal topics, 43 for topics with records in columns."""
     broker.store.create("__consumer_offsets", 0, config=LogConfig(record_format="kafka"))
     broker.store.create("columns", 0, config=LogConfig())
     assert client.produce("__consumer_offsets", BATCH).error_code == 17
@@ -188,7 +188,7 @@ def test_internal_and_columnar_partitions_are_refused(client: KafkaClient, broke
 
 
 def test_acks_all_waits_for_the_high_watermark(client: KafkaClient, broker: Broker) -> None:
-    """If a program replicates the log: until the records are replicated, or the time is over."""
+    """If a program replicates the log, the request waits for replication or its deadline."""
     client.create("replicated")
     log = broker.store["replicated", 0]
     log.advance_high_watermark(0)
@@ -210,7 +210,7 @@ class Frame(bytearray):
 
 
 def test_a_request_that_waits_keeps_no_records(client: KafkaClient, broker: Broker) -> None:
-    """Its memory was given back to the budget when it began to wait."""
+    """Its memory was returned to the budget when it began to wait."""
     client.create("light")
     broker.store["light", 0].advance_high_watermark(0)
     _, sent = client.frame("Produce", 12, **produce_fields({("light", 0): BATCH}))
@@ -255,7 +255,7 @@ ERRORS: list[tuple[Exception, ErrorCode]] = [
 
 @pytest.mark.parametrize(("error", "code"), ERRORS, ids=lambda one: type(one).__name__)
 def test_each_error_has_its_code(error: Exception, code: ErrorCode) -> None:
-    """A disk that does not serve is 56, which makes clients fetch metadata and try again."""
+    """A disk that does not serve gets 56, after which clients fetch metadata and try again."""
     assert failures.code_of(error) is code
 
 

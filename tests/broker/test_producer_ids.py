@@ -1,4 +1,4 @@
-"""No two producers get the same id, whatever ended or failed in between."""
+"""Test that no two producers get the same id, whatever fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dirs(tmp_path: Path) -> list[Path]:
 
 
 def test_ids_rise_over_blocks_and_restarts(dirs: list[Path]) -> None:
-    """A restart leaves the rest of a block out; its end is in every log dir."""
+    """After a restart, the rest of a block is skipped; every log dir has the block's end."""
     seen: list[int] = []
     for _ in range(3):
         with LogStore.open(dirs) as store:
@@ -41,7 +41,7 @@ def test_ids_rise_over_blocks_and_restarts(dirs: list[Path]) -> None:
 
 
 def test_ids_are_above_those_of_the_logs(dirs: list[Path]) -> None:
-    """Such as those of an adopted broker; ids from 2^62 on are of other programs."""
+    """An adopted log may have larger ids; ids from 2^62 on belong to other programs."""
     with LogStore.open(dirs) as store:
         log = store.create("t", 0, config=LogConfig(record_format="kafka"))
         log.append_encoded(batch_of(b"x", producer=(123_456, 0, 0)))
@@ -50,7 +50,7 @@ def test_ids_are_above_those_of_the_logs(dirs: list[Path]) -> None:
 
 
 def test_a_log_dir_that_was_away_is_asked_when_it_returns(dirs: list[Path]) -> None:
-    """Its ids are not given again."""
+    """The ids in the returning log dir are not given again."""
     with LogStore.open(dirs) as store:
         log = store.create("t", 0, log_dir=dirs[0], config=LogConfig(record_format="kafka"))
         log.append_encoded(batch_of(b"x", producer=(5_000, 0, 0)))
@@ -68,7 +68,7 @@ def test_a_log_dir_that_was_away_is_asked_when_it_returns(dirs: list[Path]) -> N
 
 
 def test_a_log_dir_that_is_missing_at_the_start(dirs: list[Path]) -> None:
-    """Each log dir alone remembers the ids of all."""
+    """Each log dir alone remembers the end of all blocks."""
     with LogStore.open(dirs) as store:
         ids = ProducerIds(store)
         last = [ids.take() for _ in range(BLOCK_IDS + 1)][-1]
@@ -86,7 +86,7 @@ def test_a_log_dir_that_is_missing_at_the_start(dirs: list[Path]) -> None:
 def test_a_log_dir_that_hangs_delays_little(
     dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others remember the block."""
+    """The other log dirs store the block's end."""
     released, write = threading.Event(), Facts.__setitem__
     monkeypatch.setattr(dir_facts, "WRITE_SECONDS_MAX", 0.05)
     with LogStore.open(dirs) as store:
@@ -110,7 +110,7 @@ def test_a_log_dir_that_hangs_delays_little(
 def test_without_a_log_dir_there_is_no_id(
     dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is the log dir's; afterwards nothing is lost."""
+    """The error is the log dir's; when it is back, ids are given again."""
 
     def full(self: Facts, name: str, value: Any) -> None:
         raise LogDirFullError(path="/disk", reason="")

@@ -1,4 +1,4 @@
-"""Properties files are read as Java reads them."""
+"""Test that properties files are read as Java reads them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ JAVA: list[tuple[str, dict[str, str] | None]] = [
 
 @pytest.mark.parametrize(("text", "expected"), JAVA)
 def test_a_text_means_what_it_means_to_java(text: str, expected: dict[str, str] | None) -> None:
-    """Separators, blanks, comments, continued lines, escapes."""
+    """Separators, blanks, comments, continued lines and escapes have Java's meaning."""
     data = text.encode("iso-8859-1")
     if expected is None:
         with pytest.raises(ValueError, match=r"line 1: four hexadecimal digits must follow"):
@@ -115,7 +115,7 @@ def test_a_text_means_what_it_means_to_java(text: str, expected: dict[str, str] 
 
 
 def test_text_is_utf8_if_it_can_be() -> None:
-    """With or without a byte order mark; else it is ISO-8859-1."""
+    """With or without a byte order mark, a file is UTF-8 if valid, or else ISO-8859-1."""
     for data in ("log.dirs=/data/é€".encode(), "log.dirs=/data/é€".encode("utf-8-sig")):
         assert parse_properties(data) == {"log.dirs": "/data/é€"}
     assert parse_properties("log.dirs=/data/é".encode("iso-8859-1")) == {"log.dirs": "/data/é"}

@@ -1,4 +1,4 @@
-"""Quotas on the wire: clients set them, a client above its rate waits, and others do not."""
+"""Test quotas in requests: clients set them, and only clients above their rate wait."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broker() -> Iterator[Broker]:
 def alter(
     client: KafkaClient, entity: dict[str, str | None], *, dry: Any = False, **ops: Any
 ) -> Any:
-    """Set quotas of an entity; None removes one. Returns the row of the answer."""
+    """Set quotas of an entity; None removes a quota. Return the row of the answer."""
     entry = Alter.EntryData(
         [Alter.EntityData(*one) for one in entity.items()],
         [Alter.OpData(key, rate or 0.0, rate is None) for key, rate in ops.items()],
@@ -60,7 +60,7 @@ def described(client: KafkaClient, *components: tuple[Any, ...], strict: bool = 
 
 
 def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
-    """Also after a restart, and by each kind of filter."""
+    """Quotas survive a restart, and can be listed by each kind of filter."""
     with Broker.start(tmp_path) as broker, KafkaClient(broker.bootstrap_servers) as client:
         assert described(client) == []
         assert alter(client, {"user": "alice"}, producer_byte_rate=1e6).error_code == 0
@@ -106,7 +106,7 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
 def test_what_cannot_be_a_quota_is_refused(
     broker: Broker, entity: dict[str, str | None], ops: dict[str, float], reason: str
 ) -> None:
-    """The answer says why, and nothing is changed."""
+    """The answer gives the reason, and nothing changes."""
     with KafkaClient(broker.bootstrap_servers) as client:
         row = alter(client, entity, **ops)
         assert row.error_code == ErrorCode.INVALID_REQUEST
@@ -127,7 +127,7 @@ def test_what_cannot_be_a_quota_is_refused(
 def test_a_bad_filter_is_refused(
     broker: Broker, components: list[tuple[Any, ...]], code: ErrorCode
 ) -> None:
-    """No entity is listed."""
+    """A bad filter lists no entity."""
     with KafkaClient(broker.bootstrap_servers) as client:
         rows = [Component(*one) for one in components]
         answer = client.call("DescribeClientQuotas", components=rows, strict=False)
@@ -135,7 +135,7 @@ def test_a_bad_filter_is_refused(
 
 
 def test_a_producer_is_held_to_its_rate(broker: Broker) -> None:
-    """It learns how long it has to wait, and waits for so long even if it does not want to."""
+    """The producer learns its wait, and has to wait even if it does not want to."""
     rate, size = 400_000, 20_000
     with KafkaClient(broker.bootstrap_servers) as client:
         client.create("t")
@@ -153,7 +153,7 @@ def test_a_producer_is_held_to_its_rate(broker: Broker) -> None:
 
 
 def test_a_client_without_a_quota_does_not_wait(broker: Broker) -> None:
-    """Another client of the same broker is answered at once, while the first one is muted."""
+    """Another client is answered at once, while the first client is muted."""
     with KafkaClient(broker.bootstrap_servers) as muted:
         muted.create("t")
         alter(muted, {"client-id": MINE}, producer_byte_rate=1000)
@@ -172,7 +172,7 @@ def test_a_client_without_a_quota_does_not_wait(broker: Broker) -> None:
 
 
 def test_a_consumer_is_held_to_its_rate(broker: Broker) -> None:
-    """Answers are cut to what a quarter of a second brings, so that they come evenly."""
+    """An answer has at most the bytes of a quarter second, so that answers come evenly."""
     rate = 400_000
     with KafkaClient(broker.bootstrap_servers) as client:
         topic_id = client.create("t")
@@ -197,7 +197,7 @@ def test_a_consumer_is_held_to_its_rate(broker: Broker) -> None:
 def test_a_consumer_that_wants_more_than_its_quota_gives_does_not_wait_longer(
     broker: Broker,
 ) -> None:
-    """`fetch.min.bytes` above what one answer may have would never be reached."""
+    """Otherwise a `fetch.min.bytes` above the largest answer would never be reached."""
     with KafkaClient(broker.bootstrap_servers) as client:
         topic_id = client.create("t")
         for _ in range(20):
@@ -211,7 +211,7 @@ def test_a_consumer_that_wants_more_than_its_quota_gives_does_not_wait_longer(
 
 
 def test_the_time_of_requests_is_held_to_its_rate(broker: Broker) -> None:
-    """A client that asks all the time gets one hundredth of a thread's time."""
+    """A client that sends requests without a pause gets one hundredth of a thread's time."""
     with KafkaClient(broker.bootstrap_servers) as client:
         alter(client, {"client-id": MINE}, request_percentage=1.0)
         deadline, told = time.monotonic() + 30, 0
@@ -221,7 +221,7 @@ def test_the_time_of_requests_is_held_to_its_rate(broker: Broker) -> None:
 
 
 def test_real_clients_go_on(broker: Broker) -> None:
-    """A producer and a consumer with quotas lose nothing."""
+    """A producer and a consumer with quotas lose no records."""
     with KafkaClient(broker.bootstrap_servers) as client:
         client.create("t", 2)
         alter(client, {"client-id": None}, producer_byte_rate=200_000, consumer_byte_rate=400_000)
@@ -248,7 +248,7 @@ def test_real_clients_go_on(broker: Broker) -> None:
 
 @pytest.mark.parametrize("how", ["stop", "hang up", "half close"])
 def test_a_muted_connection_ends(broker: Broker, how: str) -> None:
-    """A broker that stops does not wait for the end of a throttle, and a client may leave."""
+    """A stopping broker does not wait for the end of a throttle, and a client may leave."""
     client = KafkaClient(broker.bootstrap_servers)
     client.create("t")
     alter(client, {"client-id": MINE}, producer_byte_rate=1000)

@@ -1,4 +1,4 @@
-"""Quotas: the most specific one counts, and over any time no client gets more than its rate."""
+"""Test that the most specific quota counts, and that no client exceeds its rate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES: tuple[Name | None, ...] = (None, DEFAULT, "a", "b")
 
 
 def naive_entity(settings: dict[Entity, Any], user: str, client_id: str) -> Entity | None:
-    """Find the entity that counts, by Kafka's list of eight, written down one by one."""
+    """Find the entity that counts, by Kafka's list of eight, written out one by one."""
     order: list[tuple[Name | None, Name | None]] = [
         (user, client_id), (user, DEFAULT), (user, None),
         (DEFAULT, client_id), (DEFAULT, DEFAULT), (DEFAULT, None),
@@ -27,7 +27,7 @@ def naive_entity(settings: dict[Entity, Any], user: str, client_id: str) -> Enti
 
 
 def test_the_most_specific_quota_counts() -> None:
-    """For all sets of up to three quotas, the rate is that of Kafka's order."""
+    """For all sets of up to three quotas, the rate follows Kafka's order."""
     entities = [Entity(*pair) for pair in itertools.product(NAMES, NAMES) if pair != (None, None)]
     checked = 0
     for count in (1, 2, 3):
@@ -45,7 +45,7 @@ def test_the_most_specific_quota_counts() -> None:
 
 
 def test_a_less_specific_quota_counts_for_the_keys_that_the_other_lacks() -> None:
-    """A quota is looked up by its key: an entity may have one rate only."""
+    """Each key is looked up separately, because an entity may have only one rate."""
     quotas = Quotas()
     quotas.settings = {Entity("a", "b"): {PRODUCE: 1.0}, Entity("a", None): {FETCH: 2.0}}
     assert quotas.rate_for(PRODUCE, "a", "b") == 1.0
@@ -67,7 +67,7 @@ def test_a_less_specific_quota_counts_for_the_keys_that_the_other_lacks() -> Non
 def test_who_shares_a_rate(
     entity: Entity, first: tuple[str, str], second: tuple[str, str], *, is_shared: bool
 ) -> None:
-    """A client waits for what another one took only if both share the rate."""
+    """A client waits for another client's usage only if both share the rate."""
     quotas = Quotas()
     quotas.settings = {entity: {PRODUCE: 100.0}}
     assert quotas.charge(PRODUCE, *first, 125.0, 0.0) == pytest.approx(1.0)
@@ -93,14 +93,14 @@ def test_no_client_gets_more_than_its_rate() -> None:
 
 
 def test_a_long_wait_is_cut_into_pieces() -> None:
-    """A huge request delays its client by at most 20 s, and the next request waits for the rest."""
+    """A huge request delays its client by at most 20 s; the next request waits for the rest."""
     bucket = Bucket(1.0, 0.0)
     assert bucket.take(100.25, 0.0) == THROTTLE_SECONDS_MAX
     assert bucket.take(0.0, 90.0) == pytest.approx(10.0)
 
 
 def test_a_changed_rate_counts_at_once() -> None:
-    """What a client owes takes as many seconds as before; from then on the new rate counts."""
+    """The remaining wait stays the same; after it, the new rate counts."""
     quotas = Quotas()
     quotas.settings = {Entity("u", None): {PRODUCE: 100.0}}
     assert quotas.charge(PRODUCE, "u", "", 525.0, 0.0) == pytest.approx(5.0)
@@ -112,7 +112,7 @@ def test_a_changed_rate_counts_at_once() -> None:
 
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that are gone take no memory for long, and very many clients only so much."""
+    """Buckets of inactive clients are dropped, and the number of buckets is bounded."""
     monkeypatch.setattr(quotas_module, "BUCKETS_MAX", 100)
     quotas = Quotas()
     quotas.settings = {Entity(None, DEFAULT): {PRODUCE: 10.0}}
@@ -126,7 +126,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_client_id_takes_little_memory() -> None:
-    """Of a long one, only a hash is kept; two that differ at the end are two clients."""
+    """Only a hash of a long id is kept; two ids that differ at the end stay different."""
     quotas = Quotas()
     quotas.settings = {Entity(None, DEFAULT): {PRODUCE: 100.0}}
     first, second = "x" * 30_000 + "1", "x" * 30_000 + "2"
@@ -136,7 +136,7 @@ def test_a_long_client_id_takes_little_memory() -> None:
 
 
 def test_a_clock_that_was_read_earlier_does_no_harm() -> None:
-    """A thread may read the clock, and get the lock after another thread."""
+    """A thread may read the clock earlier than another thread, but get the lock later."""
     bucket = Bucket(100.0, 5.0)
     assert bucket.take(125.0, 5.0) == pytest.approx(1.0)
     assert bucket.take(0.0, 4.0) == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""What administrators ask about leaders and replicas reaches `ReplicaChanges`, and comes back."""
+"""Test that requests about leaders and replicas reach `ReplicaChanges`, and are answered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Recorder:
 
 
 def asked(changes: Any, key: int, message: Any) -> Any:
-    """Ask a handler, over the bytes of a request and of its answer."""
+    """Call a handler, with the bytes of a request and of its answer."""
     version = APIS.announced[[row.key for row in APIS.announced].index(key)].last
     frame = bytes(encode_request(key, version, 9, "test", message))[4:]
     services = cast(Services, SimpleNamespace(replica_changes=changes, quotas=Quotas()))
@@ -68,7 +68,7 @@ def rows_of(answer: Any) -> list[tuple[str, list[tuple[int, int]]]]:
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_elections_of_partitions(kind: int) -> None:
-    """The answer has each partition in the order of the request; the wait has a bound."""
+    """The answer has the partitions in the order of the request; the wait is bounded."""
     changes = Recorder({ORDERS: Outcome(), OTHER: Outcome(ErrorCode.ELECTION_NOT_NEEDED, "why")})
     answer = asked(changes, ELECT, election({"orders": [2, 0]}, kind, 99_000))
     assert changes.asked == [([OTHER, ORDERS], bool(kind), reassignments.SECONDS_MAX)]
@@ -77,7 +77,7 @@ def test_elections_of_partitions(kind: int) -> None:
 
 
 def test_elections_of_all_partitions() -> None:
-    """The answer has those that were elected, or should have been."""
+    """The answer has the partitions that were elected, or should have been."""
     changes = Recorder({ORDERS: Outcome(), ("x", 1): Outcome(ErrorCode.NOT_CONTROLLER, "")})
     answer = asked(changes, ELECT, election(None))
     assert changes.asked == [(None, False, 5.0)]
@@ -85,7 +85,7 @@ def test_elections_of_all_partitions() -> None:
 
 
 def test_another_broker_is_the_controller() -> None:
-    """Clients look for the controller after this code, which stands for the whole request."""
+    """The code is for the whole request, and makes clients look for the controller."""
     changes = Recorder(ErrorCode.NOT_CONTROLLER)
     answer = asked(changes, ELECT, election({"orders": [0]}))
     assert answer.error_code == 41 and rows_of(answer) == [("orders", [(0, 41)])]
@@ -96,7 +96,7 @@ def test_another_broker_is_the_controller() -> None:
 
 
 def test_there_is_no_third_election() -> None:
-    """Nobody is asked."""
+    """An unknown type of election is refused without asking `ReplicaChanges`."""
     changes = Recorder({})
     answer = asked(changes, ELECT, election({"orders": [0]}, 2))
     assert answer.error_code == 42 and rows_of(answer) == [("orders", [(0, 42)])]
@@ -110,7 +110,7 @@ def alteration(*wanted: list[int] | None) -> Any:
 
 
 def test_reassignments_begin_and_are_cancelled() -> None:
-    """Each partition has its own outcome."""
+    """Each partition has its own result."""
     failed = Outcome(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "none")
     changes = Recorder({ORDERS: Outcome(), OTHER: failed})
     answer = asked(changes, ALTER, alteration([2, 3], None))
@@ -122,7 +122,7 @@ def test_reassignments_begin_and_are_cancelled() -> None:
 
 
 def test_reassignments_are_listed() -> None:
-    """Of all partitions, or of some, in topics."""
+    """Running reassignments of all partitions, or of some, are listed by topic."""
     changes = Recorder({ORDERS: Reassignment((1, 2, 3), (3,), (1,))})
     Request = m.ListPartitionReassignmentsRequest  # noqa: N806 - a class
     topics = [Request.ListPartitionReassignmentsTopics("orders", [0, 2])]
@@ -136,7 +136,7 @@ def test_reassignments_are_listed() -> None:
 
 
 def test_a_broker_alone_moves_nothing() -> None:
-    """It accepts what is there already."""
+    """A broker without a cluster accepts only the present replicas."""
     sole = SoleReplicas(4, lambda name, partition: (name, partition) == ORDERS)
     assert sole.list_reassignments(None, 1) == {}
     assert sole.elect_leaders(None, is_unclean=False, seconds=1) == {}

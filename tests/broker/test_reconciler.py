@@ -1,4 +1,4 @@
-"""Topics that the coordination store knows and no disk has, and the reverse, met by clients."""
+"""Test topics that only the coordination store or only the log dirs have, through clients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(dirs: list[Path]) -> bytes:
 def test_a_topic_whose_disks_are_lost_is_there_again_empty(
     dirs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With its id, its partitions and its settings, as in Kafka. A warning names what is gone."""
+    """The topic has its id, partitions and settings, as in Kafka. A warning names the loss."""
     topic_id = made(dirs)
     for path in dirs:
         without_replicas(path)
@@ -69,7 +69,7 @@ def test_a_topic_whose_disks_are_lost_is_there_again_empty(
 
 
 def test_the_store_knows_the_journal_as_its_own_file(dirs: list[Path]) -> None:
-    """A start that warns about unknown files does not warn about it."""
+    """A start that warns about unknown files does not warn about the journal."""
     made(dirs)
     with LogStore.open(dirs) as store:
         assert all((path / "coordination-journal").is_file() for path in dirs)
@@ -92,7 +92,7 @@ def test_a_partition_of_a_lost_disk_is_there_again_empty(
 
 
 def test_a_topic_on_a_disk_that_is_away(dirs: list[Path], tmp_path: Path) -> None:
-    """Clients see all of it, and get errors after which they wait; nothing is created anew."""
+    """Clients see the whole topic, get retriable errors, and nothing is created again."""
     with Served(dirs) as served:
         served.store.cordon(dirs[0])
         code, topic_id = served.create()
@@ -127,7 +127,7 @@ def found(served: Served) -> set[tuple[str, int]]:
 def test_an_empty_disk_replaces_one_while_the_broker_runs(
     dirs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The partitions of the old disk are there again, empty, without a restart."""
+    """The partitions of the old disk are created again, empty, without a restart."""
     topic_id = made(dirs)
     with Served(dirs) as served:
         lost = served.on(dirs[1])
@@ -145,7 +145,7 @@ def test_an_empty_disk_replaces_one_while_the_broker_runs(
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_topic_is_deleted_while_a_log_dir_is_away(dirs: list[Path], *, restarts: bool) -> None:
-    """Clients see it gone at once, and its replicas are deleted when the log dir is back."""
+    """Clients no longer see it, and its replicas are deleted when the log dir is back."""
     made(dirs)
     with Served(dirs) as served:
         away = served.on(dirs[1])
@@ -167,7 +167,7 @@ def test_a_topic_is_deleted_while_a_log_dir_is_away(dirs: list[Path], *, restart
 
 
 def test_a_topic_whose_replicas_are_all_away_is_deleted(dirs: list[Path], tmp_path: Path) -> None:
-    """Restarts with and without the log dir do not bring it back."""
+    """Restarts with and without the log dir do not bring the topic back."""
     with Served(dirs) as served:
         served.store.cordon(dirs[0])
         served.create()
@@ -185,7 +185,7 @@ def test_a_topic_whose_replicas_are_all_away_is_deleted(dirs: list[Path], tmp_pa
 def test_a_store_of_an_earlier_version_is_adopted(
     dirs: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also partitions with ids of their own. From then on, the topics outlive their disk."""
+    """Partitions may have their own ids; after the adoption, topics survive their disk."""
     config = KAFKA_LOG_CONFIG.replace(retention_ms=123456789)
     with LogStore.open(dirs) as store:
         store.create_topic("t", 4, config=config, topic_id=b"t" * 16)
@@ -205,7 +205,7 @@ def test_a_store_of_an_earlier_version_is_adopted(
 
 
 def test_a_program_changes_topics_while_the_broker_runs(dirs: list[Path]) -> None:
-    """The coordination store follows it, so that a restart brings nothing back."""
+    """The coordination store follows the program, so a restart brings no topic back."""
     with Served(dirs) as served:
         for number in range(3):
             served.store.create("p", number, config=KAFKA_LOG_CONFIG)
@@ -219,7 +219,7 @@ def test_a_program_changes_topics_while_the_broker_runs(dirs: list[Path]) -> Non
 
 
 def recreated(dirs: list[Path], numbers: list[int]) -> None:
-    """Delete replicas of a topic, and create those of another topic with its name."""
+    """Delete replicas of a topic, and create replicas of another topic with its name."""
     with LogStore.open(dirs) as store:
         for number in numbers:
             store.delete("t", number)
@@ -229,7 +229,7 @@ def recreated(dirs: list[Path], numbers: list[int]) -> None:
 def test_a_replica_of_another_topic_is_not_served(
     dirs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is named in the log, and nothing is deleted; after its deletion, the partition returns."""
+    """A warning names the replica, which stays; after its deletion, the partition returns."""
     topic_id = made(dirs)
     recreated(dirs, [2])
     with Served(dirs) as served:
@@ -249,7 +249,7 @@ def test_a_replica_of_another_topic_is_not_served(
 def test_another_topic_replaces_one_that_is_gone(
     dirs: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If all log dirs serve: under its own id, so that clients notice."""
+    """If all log dirs serve, the other topic gets its own id, so that clients notice."""
     topic_id = made(dirs)
     recreated(dirs, list(ALL))
     with Served(dirs) as served:
@@ -261,7 +261,7 @@ def test_another_topic_replaces_one_that_is_gone(
 def test_another_topic_does_not_replace_one_that_may_be_away(
     dirs: list[Path], tmp_path: Path
 ) -> None:
-    """Its replicas are not served, and the topic is there when its log dir is back."""
+    """Its replicas are not served, and the old topic is served when its log dir is back."""
     with Served(dirs) as served:
         served.store.cordon(dirs[0])
         code, topic_id = served.create("t", 1)
@@ -278,7 +278,7 @@ def test_another_topic_does_not_replace_one_that_may_be_away(
 
 @pytest.mark.parametrize("change", ["settings", "partitions"])
 def test_changes_outlive_the_disk(dirs: list[Path], change: str) -> None:
-    """The settings and the partitions of the last change are those of the topic."""
+    """The topic has the settings and the partitions of the last change."""
     made(dirs)
     with Served(dirs) as served:
         assert alter(served, change) == 0
@@ -304,7 +304,7 @@ def alter(served: Served, change: str) -> int:
 
 
 def test_two_brokers_over_one_store_agree(tmp_path: Path) -> None:
-    """They share the coordination store."""
+    """The brokers share the coordination store, so they agree."""
     with (
         LogStore.open(tmp_path) as store,
         Broker.start(store=store) as first,
@@ -328,7 +328,7 @@ def open_in(path: Path) -> list[str]:
 
 
 def test_a_log_dir_that_is_taken_offline_can_be_unmounted(dirs: list[Path]) -> None:
-    """No file in it stays open; when it is back, it gets what it lacks."""
+    """No file in the log dir stays open; when it is back, it gets the missing changes."""
     made(dirs)
     with Served(dirs) as served:
         assert any("coordination-journal" in name for name in open_in(dirs[1]))

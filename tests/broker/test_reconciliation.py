@@ -1,4 +1,4 @@
-"""The table of what to do if coordination store and log dirs know different topics, row by row."""
+"""Test the table for differences between coordination store and log dirs, row by row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GONE = topic({0: OTHER, 1: OTHER})._replace(id=OTHER)
 
 
 class Row(NamedTuple):
-    """What is known and found, and what is to be done if all log dirs serve, and otherwise."""
+    """A row: the known and found replicas, and the plan with and without all log dirs."""
 
     known: Known
     found: dict[int, bytes | None]
@@ -106,7 +106,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("is_all", [True, False])
 def test_each_row(name: str, *, is_all: bool) -> None:
-    """If all log dirs serve, and if one of them does not."""
+    """Each row is tested with all log dirs, and with one log dir missing."""
     row = ROWS[name]
     wanted = row.all_serve if is_all else row.not_all
     assert decide(row.known, row.found, is_all=is_all) == wanted
@@ -114,7 +114,7 @@ def test_each_row(name: str, *, is_all: bool) -> None:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_nothing_is_created_or_forgotten_while_a_log_dir_is_away(name: str) -> None:
-    """And what is deleted belongs to a topic whose deletion is recorded."""
+    """Only replicas of topics with a recorded deletion are deleted."""
     row = ROWS[name]
     plan = decide(row.known, row.found, is_all=False)
     assert not (plan.create or plan.create_again or plan.ended or plan.is_replaced)
@@ -130,6 +130,6 @@ def test_a_plan_that_changes_nothing_is_empty() -> None:
 
 
 def test_what_a_topic_has_after_an_adoption() -> None:
-    """Of a topic that was not recorded, a replica that cannot be read now is a part."""
+    """A replica that cannot be read now counts as a part of an unrecorded topic."""
     assert adopted(None, {0: None, 1: OURS}, {1: OURS}) == {0: OURS, 1: OURS}
     assert adopted(ONE, {0: OURS, 1: None, 2: THIRD}, {2: THIRD}) == {0: OURS, 2: THIRD}

@@ -1,4 +1,4 @@
-"""A later batch of a producer does not overtake one that was refused or timed out."""
+"""Test that no later batch of a producer overtakes a refused or timed out batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(sent: Sent = SECOND) -> RefusedBatches:
 
 
 def test_later_batches_wait_for_the_refused_one() -> None:
-    """As often as they come; when the refused one comes again, it is forgotten."""
+    """Later batches are refused until the refused batch comes again, which is then forgotten."""
     made = refused()
     for _ in range(2):
         assert made.code_for(PLACE, THIRD, 1.0) == 6
@@ -46,12 +46,12 @@ def test_later_batches_wait_for_the_refused_one() -> None:
     "sent", [Sent(8, 0, 20), Sent(7, 1, 0), Sent(7, 1, 20), Sent(7, 0, 5), SECOND], ids=str
 )
 def test_other_batches_pass(sent: Sent) -> None:
-    """Another producer or epoch, an earlier batch, and the refused one itself."""
+    """Another producer or epoch, an earlier batch, and the refused batch itself pass."""
     assert refused().code_for(PLACE, sent, 1.0) is None
 
 
 def test_a_batch_before_the_refused_one_changes_nothing() -> None:
-    """It is a copy of one that is in the log already."""
+    """An earlier batch is a copy of a batch that is already in the log."""
     made = refused()
     assert made.code_for(PLACE, Sent(7, 0, 5), 1.0) is None
     assert made.code_for(PLACE, THIRD, 1.0) == 6
@@ -71,12 +71,12 @@ def test_sequences_wrap() -> None:
 
 
 def test_after_a_minute_the_log_decides() -> None:
-    """A client that has given up the refused batch is not stopped for ever."""
+    """If a client has given up the refused batch, it can continue after a minute."""
     assert refused().code_for(PLACE, THIRD, KEPT_SECONDS) is None
 
 
 def test_memory_is_bounded() -> None:
-    """One more is not remembered, so its connection is closed; a name of no topic is not kept."""
+    """One batch too many closes its connection; a batch of no topic is not kept."""
     made = refused()
     for number in range(1, COUNT_MAX):
         assert made.note((f"t{number}", 0), SECOND, 6, 1.0)
@@ -168,7 +168,7 @@ def test_a_batch_behind_a_refused_one_is_sent_again(
 def test_a_producer_in_a_new_epoch_begins_at_once(
     client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of other producers pass as well."""
+    """Batches of other producers pass, too."""
     client.create("new-epoch")
 
     def fail(*_: Any, **__: Any) -> None:
@@ -183,7 +183,7 @@ def test_a_producer_in_a_new_epoch_begins_at_once(
 
 
 def test_a_topic_that_is_not_known_yet(client: KafkaClient) -> None:
-    """The second batch of a new topic does not overtake the first."""
+    """The second batch of a new topic does not overtake the first batch."""
     batches = [batch_of(b"%d" % n, producer=(9, 0, n)) for n in range(2)]
     assert client.produce("soon", batches[0]).error_code == 3
     client.create("soon")
@@ -192,7 +192,7 @@ def test_a_topic_that_is_not_known_yet(client: KafkaClient) -> None:
 
 
 class Slow:
-    """A topic whose other replica has nothing, so that each wait for it times out."""
+    """A topic whose other replica has no records, so that each wait for it times out."""
 
     def __init__(self, client: KafkaClient, broker: Broker, topic: str) -> None:
         client.create(topic)
@@ -201,7 +201,7 @@ class Slow:
         self.batches = [batch_of(b"%d" % n, producer=(9, 0, n)) for n in range(3)]
 
     def send(self, number: int, acks: int = -1) -> str:
-        """Send a batch that does not wait long; return the name of the answer."""
+        """Send a batch with a short timeout; return the name of the error."""
         row = self._client.produce(self._topic, self.batches[number], acks=acks, timeout_ms=0)
         return ErrorCode(row.error_code).name
 
@@ -229,7 +229,7 @@ def test_regression_a_batch_behind_one_that_timed_out_is_sent_again(
 def test_a_producer_that_gives_up_a_timed_out_batch_is_not_stopped_for_long(
     client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is in the log, so the next one is in order."""
+    """The timed out batch is in the log, so the next batch is in order."""
     slow = Slow(client, broker, "given-up")
     now = [0.0]
     monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + now[0])
@@ -243,7 +243,7 @@ def test_a_producer_that_gives_up_a_timed_out_batch_is_not_stopped_for_long(
 def test_regression_a_connection_is_closed_before_a_refused_batch_is_forgotten(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second batch of a partition that was forgotten passed, although the first was refused."""
+    """Before, a forgotten partition accepted the second batch after it had refused the first."""
     monkeypatch.setattr(refused_batches, "COUNT_MAX", 2)
     batch = batch_of(b"x", producer=(9, 0, 0))
     for topic in ("none-1", "none-2", "none-1"):

@@ -1,4 +1,4 @@
-"""In a cluster, a group's answers wait until its records are replicated, and hold no thread."""
+"""Test that a group's answers wait for replication without holding threads."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ class Replicated(Bench):
         self.groups.topic = self.topic
 
     def hold(self) -> None:
-        """Let no further record be replicated at once."""
+        """Stop replicating records at once."""
         self.topic.is_fast = False
         self.topic.waits.clear()
 
     def end(self, error: Any = None) -> None:
-        """End the first wait that is under way."""
+        """End the first running wait."""
         self.topic.waits.pop(0).end(error)
         self.scheduler.run()
 
@@ -145,7 +145,7 @@ def bench(tmp_path: Path) -> Iterator[Replicated]:
 
 
 def test_a_commit_counts_when_it_is_replicated(bench: Replicated) -> None:
-    """Before, it is neither acknowledged nor visible; the commits count in the order of the log."""
+    """Until then, a commit is neither acknowledged nor visible; commits count in log order."""
     bench.hold()
     first, second = bench.ask(5), bench.ask(6)
     assert first.said == second.said == [] and bench.offset("g") is None
@@ -164,7 +164,7 @@ def test_a_wait_that_is_over_at_once_is_answered(bench: Replicated) -> None:
 
 
 def test_an_assignment_is_told_when_it_is_replicated(bench: Replicated) -> None:
-    """Also a member that asks again later does not hear of it before."""
+    """Even a member that asks again does not get the assignment earlier."""
     said = bench.join("g").one
     bench.hold()
     member = (said.member_id, said.generation)
@@ -189,7 +189,7 @@ def test_a_commit_behind_an_assignment_waits_for_both(bench: Replicated) -> None
 
 
 def test_waiting_syncs_get_an_error_after_a_time(bench: Replicated) -> None:
-    """The member joins again; the records still count when they are replicated later."""
+    """The member joins again; the records become valid when they are replicated later."""
     said = bench.join("g").one
     bench.hold()
     member = (said.member_id, said.generation)
@@ -203,7 +203,7 @@ def test_waiting_syncs_get_an_error_after_a_time(bench: Replicated) -> None:
 
 
 def test_a_failed_wait_ends_all_groups_of_the_partition(bench: Replicated) -> None:
-    """What was not acknowledged may be lost, so the groups are read again from the log."""
+    """Unacknowledged records may be lost, so the groups are read again from the log."""
     bench.hold()
     first, second = bench.ask(5), bench.ask(6)
     bench.end(NotServedError(code=ErrorCode.REQUEST_TIMED_OUT, reason="the role ended"))
@@ -213,7 +213,7 @@ def test_a_failed_wait_ends_all_groups_of_the_partition(bench: Replicated) -> No
 
 
 def test_refused_records_change_nothing(bench: Replicated) -> None:
-    """Too few replicas are in sync: the client tries again, and no group is forgotten."""
+    """If too few replicas are in sync, the client tries again, and no group is forgotten."""
     member = bench.member_of_cluster()
     bench.topic.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
     assert bench.ask(5, member).said == [AWAY]
@@ -225,7 +225,7 @@ def test_refused_records_change_nothing(bench: Replicated) -> None:
 
 
 def test_a_fenced_append_ends_the_groups(bench: Replicated) -> None:
-    """Another broker leads a newer epoch: it has the groups."""
+    """Another broker leads a newer epoch, and has the groups."""
     member = bench.member_of_cluster()
     bench.topic.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert bench.ask(5, member).said == [NOT_HERE]
@@ -233,7 +233,7 @@ def test_a_fenced_append_ends_the_groups(bench: Replicated) -> None:
 
 
 def test_a_lost_role_answers_all_that_wait(bench: Replicated) -> None:
-    """Joins, syncs and commits are answered at once, without a further request."""
+    """Joins, syncs and commits are answered at once, even without a further request."""
     member = bench.member_of_cluster()
     joining = bench.join("g", member_id="", client_id="other")
     bench.hold()
@@ -250,7 +250,7 @@ def test_a_lost_role_answers_all_that_wait(bench: Replicated) -> None:
 
 
 def test_a_request_notices_a_lost_role_before_the_report(bench: Replicated) -> None:
-    """Otherwise a commit that another broker took meanwhile could go back."""
+    """Otherwise a commit that another broker accepted in between could be lost."""
     bench.ask(5)
     bench.scheduler.run()
     bench.topic.epoch = 2  # it led, another broker led, and now it leads again
@@ -277,7 +277,7 @@ def test_groups_are_read_when_all_records_are_replicated(bench: Replicated) -> N
 
 
 def test_a_role_that_is_lost_during_the_loading(bench: Replicated) -> None:
-    """What was read is not used."""
+    """The loaded groups are not used."""
     bench.topic.epoch, bench.topic.is_settled = 2, False
     bench.groups.role_changed(0)
     bench.scheduler.run()
@@ -292,7 +292,7 @@ def test_a_role_that_is_lost_during_the_loading(bench: Replicated) -> None:
 
 
 def test_a_group_is_gone_when_its_deletion_is_replicated(bench: Replicated) -> None:
-    """Until then, its offsets are neither shown nor missing; a late commit is deleted with it."""
+    """Until then, its offsets stay hidden; a late commit is deleted with the group."""
     bench.ask(5)
     bench.scheduler.run()
     bench.hold()
@@ -309,7 +309,7 @@ def test_a_group_is_gone_when_its_deletion_is_replicated(bench: Replicated) -> N
 
 
 def test_offsets_are_gone_when_their_deletion_is_replicated(bench: Replicated) -> None:
-    """An administrator deletes them one by one."""
+    """An administrator deletes single offsets."""
     bench.ask(5)
     bench.scheduler.run()
     bench.hold()
@@ -322,7 +322,7 @@ def test_offsets_are_gone_when_their_deletion_is_replicated(bench: Replicated) -
 
 
 def test_a_group_with_a_commit_under_way_does_not_expire(bench: Replicated) -> None:
-    """The new offset would be deleted with the old one."""
+    """Otherwise the new offset would be deleted with the old offset."""
     bench.ask(5)
     bench.later(900.0)
     bench.hold()
@@ -334,7 +334,7 @@ def test_a_group_with_a_commit_under_way_does_not_expire(bench: Replicated) -> N
 
 
 def test_offsets_of_a_deleted_topic(bench: Replicated) -> None:
-    """They are deleted in another thread; those of a newer topic with its name are kept."""
+    """Another thread deletes them; offsets of a newer topic with the same name are kept."""
     bench.upkeep.start(bench.scheduler)
     for topic_id, left in ((bytes(15) + b"2", 5), (bytes(15) + b"1", None)):
         offsets = {("t", 0): Committed(5, -1, "", 0, topic_id=bytes(15) + b"1")}

@@ -1,4 +1,4 @@
-"""How long requests take is counted by API and phase, and slow ones are named."""
+"""Test that the times of requests are counted by API and phase, and slow requests named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRAME = bytes(encode_request(3, 1, 7, "c", MetadataRequest(topics=())))
 
 
 def test_the_phases_add_up() -> None:
-    """A request that waits: what it waited for is no part of its execution."""
+    """If a request waits, its waiting time is not a part of its execution."""
     clock = RequestClock(1, 10.0, 10.5)
     clock.wait(11.0)
     clock.decide(14.0)
@@ -30,7 +30,7 @@ def test_the_phases_add_up() -> None:
 
 
 def test_requests_are_counted_by_their_total_time() -> None:
-    """In the bucket whose upper end is not below it; the sums are those of the phases."""
+    """A request counts in the first bucket whose end is large enough; the sums are by phase."""
     times = RequestTimes()
     times.note(1, (0.0, BOUNDS[0], 0.0, 0.0))
     times.note(1, (0.0, BOUNDS[0], 0.0001, 0.0))
@@ -43,13 +43,13 @@ def test_requests_are_counted_by_their_total_time() -> None:
 
 
 def test_waiting_is_not_slow() -> None:
-    """Only what the broker and its client need counts."""
+    """Only the times of the broker and of the client's reading count."""
     assert slowness_of((0.0, 0.5, 99.0, 0.5), 1.0) == ""
     assert slowness_of((0.6, 0.5, 99.0, 0.0), 1.0).startswith("queue 0.600 s, local 0.500 s")
 
 
 def test_the_server_measures_requests(caplog: pytest.LogCaptureFixture) -> None:
-    """One that is executed for long, one that waits, and one without an answer."""
+    """A long request, a waiting request, and a request without an answer are measured."""
     waiting = Waiting()
     slow = threading.Event()
 

@@ -127,7 +127,7 @@ def codes_of(message: Any) -> set[int]:
 
 
 def answered(case: Case, version: int, granted: list[tuple[Any, tuple[Any, str]]]) -> Any:
-    """Apply the rule of a case; give the answer to the client."""
+    """Apply the rule of a case; return the answer to the client."""
     authorizer = Authorizer(AuthorizerSettings())
     authorizer.replace(AclSnapshot.of(allowing(one, *resource) for one, resource in granted))
     rights = Rights(authorizer, "User:alice", "h", case.api, lambda kind, text: None)
@@ -150,7 +150,7 @@ def versions_of(case: Case) -> range:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.api)
 def test_each_missing_right_gives_its_error(case: Case) -> None:
-    """With all rights, nothing is refused or left out."""
+    """With all rights, no part of the request is refused or left out."""
     rights = [(operation, resource) for operation, resource, _ in case.needs]
     for version in versions_of(case):
         full = answered(case, version, rights)
@@ -171,7 +171,7 @@ def test_each_missing_right_gives_its_error(case: Case) -> None:
 
 
 def test_every_rule_is_probed() -> None:
-    """Here, or by the requests to a broker."""
+    """Each rule is probed here, or by requests to a broker."""
     cases: dict[int, set[Any]] = {}
     for case in CASES:
         found = cases.setdefault(API_KEYS[case.api], set())

@@ -1,4 +1,4 @@
-"""The SCRAM users of a broker: clients create and list them, and only keys are on the disks."""
+"""Test the SCRAM users of a broker, whose keys alone are stored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def upsertion(user: str, mechanism: int, secret: str = "secret", **other: Any) -
 
 
 def alter(client: KafkaClient, *changes: Any) -> dict[str, int]:
-    """Change credentials; returns the error of each user."""
+    """Change credentials; return the error of each user."""
     upsertions = [one for one in changes if hasattr(one, "salt")]
     deletions = [one for one in changes if not hasattr(one, "salt")]
     answer = client.call("AlterUserScramCredentials", upsertions=upsertions, deletions=deletions)
@@ -51,7 +51,7 @@ def alter(client: KafkaClient, *changes: Any) -> dict[str, int]:
 
 
 def described(client: KafkaClient, *users: str) -> dict[str, Any]:
-    """List credentials; by user the error, or the mechanisms with their iterations."""
+    """List credentials; return by user the error, or the mechanisms with their iterations."""
     names = [DescribeUserScramCredentialsRequest.UserName(one) for one in users]
     answer = client.call("DescribeUserScramCredentials", users=names or None)
     assert not answer.error_code
@@ -62,7 +62,7 @@ def described(client: KafkaClient, *users: str) -> dict[str, Any]:
 
 
 def test_a_user_lives_as_long_as_its_credentials(tmp_path: Path) -> None:
-    """Over a restart; a change of the password, and a deletion, count at once."""
+    """Users survive a restart; a changed password, or a deletion, counts at once."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     with (
         Broker.start(dirs, config={"listeners": LISTENERS}) as broker,
@@ -104,7 +104,7 @@ def log_in(broker: Broker, mechanism: str, user: str, secret: str) -> int:
 
 
 def test_users_survive_a_log_dir(tmp_path: Path) -> None:
-    """A log dir that is taken away and comes back has all users again."""
+    """A log dir that returns gets all users again."""
     dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     with (
         Broker.start(dirs, config={"listeners": LISTENERS}) as broker,
@@ -134,7 +134,7 @@ def test_users_survive_a_log_dir(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_bad_credential_is_refused(client: KafkaClient, change: Any, code: int) -> None:
-    """And nothing of the same user is changed."""
+    """No credential of the same user is changed."""
     assert alter(client, change, upsertion("good", 1)) == {change.name: code, "good": 0}
     assert described(client, "good") == {"good": {1: 4096}}
     assert alter(client, upsertion("twice", 1), Deletion("twice", 1)) == {"twice": 92}
@@ -142,7 +142,7 @@ def test_a_bad_credential_is_refused(client: KafkaClient, change: Any, code: int
 
 
 def test_the_text_of_a_credential_is_that_of_kafka() -> None:
-    """It is read again as it was; other text is refused, and not shown."""
+    """Kafka's text can be read again; other text is refused, and not shown."""
     for name, size in (("SCRAM-SHA-256", 44), ("SCRAM-SHA-512", 88)):
         made = credential_of_password(name, "secret", SALT)
         text = encode_credential(made)
@@ -165,7 +165,7 @@ def test_the_text_of_a_credential_is_that_of_kafka() -> None:
 
 
 def test_other_settings_of_a_user_are_kept() -> None:
-    """Such as quotas; the path is the one that Kafka uses."""
+    """Other settings, such as quotas, are kept; the path is Kafka's."""
     settings = {"producer_byte_rate": "5", "SCRAM-SHA-256": "x"}
     assert parse_settings(encode_settings(settings), "/p") == settings
     assert merged(settings, {"SCRAM-SHA-256": None}) == {"producer_byte_rate": "5"}

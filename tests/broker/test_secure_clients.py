@@ -68,7 +68,7 @@ def confluent_config(
 def test_confluent_kafka(
     broker: Broker, certificates: Certificates, protocol: str, mechanism: str
 ) -> None:
-    """It produces, and reads the same records."""
+    """The client produces, and reads the same records."""
     config = confluent_config(broker, certificates, protocol, mechanism)
     topic, errors = f"confluent-{protocol}-{mechanism}", list[Any]()
     producer = confluent_kafka.Producer(config)
@@ -97,7 +97,7 @@ def test_confluent_kafka_with_a_wrong_password(broker: Broker, certificates: Cer
 
 
 def test_confluent_kafka_changes_users(broker: Broker, certificates: Certificates) -> None:
-    """Its admin client creates, lists and deletes them."""
+    """Its admin client creates, lists and deletes users."""
     admin = AdminClient(confluent_config(broker, certificates, "SASL_SSL", "PLAIN"))
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8000)
     made = UserScramCredentialUpsertion("carol", info, b"the secret of carol")
@@ -116,7 +116,7 @@ def test_confluent_kafka_changes_users(broker: Broker, certificates: Certificate
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_aiokafka(broker: Broker, certificates: Certificates, mechanism: str) -> None:
-    """It produces, and reads the same records; a wrong password is an error."""
+    """The client produces, and reads the same records; a wrong password is an error."""
     config = {
         "bootstrap_servers": address_of(broker, "SASL_SSL"), "security_protocol": "SASL_SSL",
         "ssl_context": client_context(certificates), "sasl_mechanism": mechanism,
@@ -149,7 +149,7 @@ def test_aiokafka(broker: Broker, certificates: Certificates, mechanism: str) ->
 @pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python(broker: Broker, certificates: Certificates, mechanism: str) -> None:
-    """It produces, and reads the same records."""
+    """The client produces, and reads the same records."""
     import kafka  # it warns while it is imported
 
     config = {

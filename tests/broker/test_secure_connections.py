@@ -1,4 +1,4 @@
-"""Encrypted connections and logins over real sockets: what works, and what is refused and how."""
+"""Test encrypted connections and logins over real sockets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def broker(certificates: Certificates) -> Iterator[Broker]:
 
 
 def connected(broker: Broker, protocol: str, certificates: Certificates) -> SecureClient:
-    """Connect, and log in if the listener wants it."""
+    """Connect, and log in if the listener asks for it."""
     context = client_context(certificates) if Protocol(protocol).is_tls else None
     client = SecureClient(address_of(broker, protocol), context)
     if Protocol(protocol).is_sasl:
@@ -58,7 +58,7 @@ def connected(broker: Broker, protocol: str, certificates: Certificates) -> Secu
 
 
 def test_each_listener_gives_the_same_records(broker: Broker, certificates: Certificates) -> None:
-    """Large ones, from whichever listener they came; and the address of the listener asked."""
+    """Each listener returns large records, and its own address."""
     sent = []
     with KafkaClient(address_of(broker, "PLAINTEXT")) as client:
         client.create("records")
@@ -80,7 +80,7 @@ def test_each_listener_gives_the_same_records(broker: Broker, certificates: Cert
 def test_a_wrong_password_is_refused_late(
     broker: Broker, certificates: Certificates, protocol: str, mechanism: str
 ) -> None:
-    """With error 58 after 100 ms; then the connection is closed. It is counted."""
+    """The client gets error 58 after 100 ms; then the connection is closed, and counted."""
     context = client_context(certificates) if Protocol(protocol).is_tls else None
     before = broker.counts()["login_failure_count"]
     for user, secret in ((USER, "wrong"), ("nobody", "wrong")):
@@ -103,7 +103,7 @@ def wait_for(is_done: object, seconds: float = 10.0) -> None:
 
 @pytest.mark.parametrize("name", ["Metadata", "Produce", "JoinGroup", "DescribeCluster"])
 def test_other_requests_before_the_login_close_the_connection(broker: Broker, name: str) -> None:
-    """Also between the steps of a login."""
+    """This includes requests between the steps of a login."""
     for steps in range(2):
         with SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client:
             assert not client.call("ApiVersions", 0).error_code
@@ -114,7 +114,7 @@ def test_other_requests_before_the_login_close_the_connection(broker: Broker, na
 
 
 def test_a_wrong_choice_of_mechanism_gets_the_list(broker: Broker) -> None:
-    """And the old handshake is refused; without SASL, there is no login."""
+    """The old handshake is refused, too; without SASL, there is no login."""
     with SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client:
         answer = client.handshake("GSSAPI")
         assert (answer.error_code, tuple(answer.mechanisms)) == (33, MECHANISMS)
@@ -129,7 +129,7 @@ def test_a_wrong_choice_of_mechanism_gets_the_list(broker: Broker) -> None:
 
 
 def test_a_large_request_before_the_login_is_not_read(broker: Broker) -> None:
-    """After the login it is."""
+    """The same request is read after the login."""
     with SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client:
         began = time.monotonic()
         client.socket.sendall((600_000).to_bytes(4))
@@ -142,7 +142,7 @@ def test_a_large_request_before_the_login_is_not_read(broker: Broker) -> None:
 
 
 def test_a_session_ends_without_a_new_login(certificates: Certificates) -> None:
-    """A client that logs in again goes on; one that does not is closed."""
+    """A client that logs in again can continue; other clients are closed."""
     more = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "connections_max_reauth_ms": 1200}
     with secure_broker(certificates, **more) as broker:
         with SecureClient(broker.bootstrap_servers) as client:
@@ -177,7 +177,7 @@ def mutual(certificates: Certificates) -> Iterator[Broker]:
 
 
 def test_a_certificate_names_its_client(mutual: Broker, certificates: Certificates) -> None:
-    """From the first request on; a login with a password counts more."""
+    """The certificate counts from the first request on; a login with a password replaces it."""
     context = client_context(certificates, certificates.client)
     for protocol, principal in (("SSL", "User:alice"), ("SASL_SSL", "User:ANONYMOUS")):
         with SecureClient(address_of(mutual, protocol), context) as client:
@@ -190,7 +190,7 @@ def test_a_certificate_names_its_client(mutual: Broker, certificates: Certificat
 def test_a_client_without_a_good_certificate_is_refused(
     mutual: Broker, certificates: Certificates, tmp_path: Path
 ) -> None:
-    """No certificate, one of another authority, one that has expired."""
+    """The certificate is missing, expired, or of another authority."""
     yesterday = datetime.now(UTC) - timedelta(days=1)
     foreign = certificate(trustme.CA(), tmp_path / "foreign.pem", "a@example.com")
     expired = certificate(certificates.made, tmp_path / "old.pem", "a@example.com", until=yesterday)
@@ -206,7 +206,7 @@ def test_a_client_without_a_good_certificate_is_refused(
 
 
 def test_a_server_that_is_not_trusted_is_noticed(broker: Broker) -> None:
-    """The client breaks off, and the broker counts it."""
+    """The client breaks off, and the broker counts the failed handshake."""
     before = broker.counts()["handshake_failure_count"]
     with pytest.raises(ssl.SSLCertVerificationError):
         SecureClient(address_of(broker, "SSL"), ssl.create_default_context())
@@ -217,7 +217,7 @@ def test_a_server_that_is_not_trusted_is_noticed(broker: Broker) -> None:
 def test_both_versions_of_tls_serve(
     broker: Broker, certificates: Certificates, version: str
 ) -> None:
-    """Older ones do not."""
+    """Older versions of TLS are refused."""
     context = client_context(certificates)
     context.maximum_version = context.minimum_version = ssl.TLSVersion[version]
     with SecureClient(address_of(broker, "SSL"), context) as client:
@@ -229,7 +229,7 @@ def test_both_versions_of_tls_serve(
 def test_a_new_certificate_is_used_without_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also behind a link; a file that cannot be used changes nothing, and is reported."""
+    """The file may be behind a link; an unusable file is reported, and changes nothing."""
     monkeypatch.setattr("broker.net.logins.LOOK_SECONDS", 0.02)
     found = Certificates.make(tmp_path)
     link = tmp_path / "link.pem"
@@ -247,7 +247,7 @@ def test_a_new_certificate_is_used_without_a_restart(
 
 
 def served_certificate(broker: Broker, trusted: Certificates) -> bytes | None:
-    """Connect, and give the broker's certificate."""
+    """Connect, and return the broker's certificate."""
     with SecureClient(address_of(broker, "SSL"), client_context(trusted)) as client:
         assert client.call("Metadata").brokers and isinstance(client.socket, ssl.SSLSocket)
         return client.socket.getpeercert(binary_form=True)
@@ -257,7 +257,7 @@ def served_certificate(broker: Broker, trusted: Certificates) -> bytes | None:
 
 
 def test_a_slow_or_senseless_handshake_holds_up_nobody(certificates: Certificates) -> None:
-    """Silent clients, half handshakes, and other protocols are closed, and others are served."""
+    """Silent clients, half handshakes and other protocols are closed; others are served."""
     more = {"authentication_timeout_ms": 800}
     with secure_broker(certificates, **more) as broker:
         address = address_of(broker, "SSL").split(":")
@@ -293,7 +293,7 @@ def is_ended(sock: socket.socket) -> bool:
 
 
 def test_a_client_that_trickles_bytes_is_closed_in_time(certificates: Certificates) -> None:
-    """Its login has a deadline, although it is never silent."""
+    """Its login has a deadline, although the client is never silent."""
     with secure_broker(certificates, authentication_timeout_ms=500) as broker:
         host, port = address_of(broker, "SASL_PLAINTEXT").split(":")
         with socket.create_connection((host, int(port)), 0.02) as client:
@@ -309,7 +309,7 @@ def test_a_client_that_trickles_bytes_is_closed_in_time(certificates: Certificat
 
 
 def test_a_busy_client_has_a_deadline_too(certificates: Certificates) -> None:
-    """Each step asks for it, because a connection that has a thread has no timer."""
+    """Each step checks the deadline, because a connection with a thread has no timer."""
     config = BrokerConfig.of(secure_config(certificates))
     logins = Logins(config, NOBODY)
     for protocol, text in (("SASL_PLAINTEXT", "not logged in"), ("SSL", "handshake is not comp")):
@@ -327,7 +327,7 @@ def test_a_busy_client_has_a_deadline_too(certificates: Certificates) -> None:
 
 
 def test_wrong_files_are_named(certificates: Certificates, tmp_path: Path) -> None:
-    """A key that others can read, a file without a key, no file; the text says what to do."""
+    """The error for a readable key, or a file that is missing or without a key, has advice."""
     open_key = tmp_path / "open.pem"
     open_key.write_bytes(Path(certificates.server).read_bytes())
     open_key.chmod(0o644)
@@ -335,7 +335,7 @@ def test_wrong_files_are_named(certificates: Certificates, tmp_path: Path) -> No
     users.write_text("alice:hush\nno colon hush\n")
     users.chmod(0o600)
     for more, text in (
-        ({"ssl_keystore_location": str(open_key)}, "others than its owner"),
+        ({"ssl_keystore_location": str(open_key)}, "users other than its owner"),
         ({"ssl_keystore_location": certificates.authority}, "ssl_keystore_location"),
         ({"ssl_keystore_location": str(tmp_path / "none")}, "No such file"),
         ({"sasl_users_file": str(users)}, "line 2 is not of the form user:password"),

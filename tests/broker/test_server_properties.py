@@ -1,4 +1,4 @@
-"""A file that Kafka reads means the same here, or the user learns what does not."""
+"""Test that a file of Kafka has the same meaning here, or that the user gets a message."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def problem_of(text: str) -> str:
 
 
 def test_the_file_of_kafka_4_is_read_as_it_is() -> None:
-    """Its listener for controllers, and what one broker does not have, is ignored."""
+    """Its listener for controllers, and keys without a meaning for one broker, are ignored."""
     found = read(SHIPPED)
     assert found.log_dirs == ("/tmp/kraft-combined-logs",)
     store_config = STORE_CONFIG.replace(broker_id=1, num_recovery_threads_per_data_dir=1)
@@ -114,7 +114,7 @@ def test_the_file_of_kafka_4_is_read_as_it_is() -> None:
 
 
 def test_a_file_of_the_time_of_zookeeper_is_read() -> None:
-    """With the settings of an operator, and the key that each comes from."""
+    """The settings of an operator are read, with the key that each comes from."""
     found = read(WITH_ZOOKEEPER)
     assert found.log_dirs == ("/disk1/kafka", "/disk2/kafka")
     assert found.config == BrokerConfig(
@@ -140,7 +140,7 @@ def test_a_file_of_the_time_of_zookeeper_is_read() -> None:
 
 
 def test_without_zookeeper_the_keys_of_clusters_are_ignored() -> None:
-    """With it, a wrong value of such a key is a problem."""
+    """With `zookeeper.connect`, a wrong value of such a key is a problem."""
     text = "broker.rack=1\nmin.insync.replicas=2\nunclean.leader.election.enable=true\n"
     found = read(text + "zookeeper.connect=\n")
     assert found.config == BrokerConfig()
@@ -155,7 +155,7 @@ def test_without_zookeeper_the_keys_of_clusters_are_ignored() -> None:
 
 
 def test_each_key_of_kafka_is_of_one_kind() -> None:
-    """It has a meaning, is ignored, or is refused."""
+    """Each key has a meaning, is ignored, or is refused."""
     for key in KAFKA:
         assert key in KNOWN or is_ignored(key) or advice_for(key), key
     assert not any(key in IGNORED for key in KNOWN)
@@ -163,7 +163,7 @@ def test_each_key_of_kafka_is_of_one_kind() -> None:
 
 
 def test_the_defaults_of_kafka_are_accepted() -> None:
-    """The configuration is that of a broker without a file, apart from what BROKER.md says."""
+    """The configuration equals that without a file, except the differences in BROKER.md."""
     text = {key: row[1] for key, row in KAFKA.items() if row[1] is not None and key in KNOWN}
     found = server_properties(text)
     assert (found.problems, found.unknown) == ((), ())
@@ -189,7 +189,7 @@ def test_the_defaults_of_kafka_are_accepted() -> None:
 
 
 def test_each_documented_key_is_accepted() -> None:
-    """The table of settings, and the keys of the section about the file."""
+    """These are the keys in the table of settings, and in the section about the file."""
     text = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"^## Settings\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     section = re.search(r"^### A file of Kafka\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
@@ -230,7 +230,7 @@ PRECEDENCE = [
 
 @pytest.mark.parametrize(("text", "field", "value"), PRECEDENCE)
 def test_defaults_of_topics_have_kafkas_precedence(text: str, field: str, value: object) -> None:
-    """The smaller unit wins, wherever it is in the file; a number below 0 is no limit."""
+    """The smaller unit wins, wherever it is in the file; a number below 0 means no limit."""
     for lines in (text, "\n".join(reversed(text.splitlines()))):
         assert getattr(read(lines).config.log_config, field) == value
 
@@ -279,7 +279,7 @@ WRONG = [
     ("ssl.client.auth=always", "ssl.client.auth: 'always' is not one of none, requested, "),
     ("ssl.client.auth=required", "ssl.truststore.location: certificates of clients need it"),
     ("ssl.enabled.protocols=TLSv1.1", "ssl.enabled.protocols: 'TLSv1.1' is not one of TLSv1.2, "),
-    ("listeners=C://:1\ncontroller.listener.names=C", "listeners=C://:1: all of them are for"),
+    ("listeners=C://:1\ncontroller.listener.names=C", "listeners=C://:1: all listeners are for"),
     ("advertised.listeners=B://h:1", "advertised.listeners: there is no listener 'B'"),
     (
         "zookeeper.connect=z:1\nsecurity.inter.broker.protocol=SSL",
@@ -300,7 +300,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "start"), WRONG)
 def test_a_problem_begins_with_its_key(text: str, start: str) -> None:
-    """And says what is wrong with the value."""
+    """The problem also says what is wrong with the value."""
     assert problem_of(text).startswith(start)
 
 
@@ -315,7 +315,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("key", REFUSED)
 def test_a_promise_of_protection_is_refused(key: str) -> None:
-    """The message does not show the value, which may be a secret. No value is no promise."""
+    """The message does not show the value, which may be a secret. An empty value is accepted."""
     problem = problem_of(f"{key}=hush-hush")
     assert problem.startswith(f"{key}: ") and "hush" not in problem
     assert any(word in problem for word in ("remove", "write"))  # it says what to do
@@ -339,7 +339,7 @@ def test_an_authorizer_of_kafka_means_the_one_of_this_broker() -> None:
 
 
 def test_all_problems_are_found_at_once() -> None:
-    """The configuration has defaults in their places."""
+    """Settings with problems have their defaults."""
     found = server_properties({"num.partitions": "0", "log.roll.ms": "x", "group.max.size": "7"})
     assert [problem.split("=")[0] for problem in found.problems] == [
         "log.roll.ms", "num.partitions",
@@ -348,7 +348,7 @@ def test_all_problems_are_found_at_once() -> None:
 
 
 def test_an_unknown_key_is_reported_with_the_nearest_one() -> None:
-    """Also if the nearest one is ignored."""
+    """The nearest key is shown even if it is an ignored key."""
     found = server_properties({"num.partition": "3", "num.io.thread": "8", "xyzzy": "1"})
     assert found.problems == () and found.unknown == (
         "num.partition is unknown; did you mean num.partitions?",
@@ -358,20 +358,20 @@ def test_an_unknown_key_is_reported_with_the_nearest_one() -> None:
 
 
 def test_a_larger_request_gets_more_room_unless_the_file_limits_it() -> None:
-    """Kafka's default for the room has no limit."""
+    """Kafka's default for the request memory has no limit."""
     assert read("socket.request.max.bytes=1000000000").config.queued_max_request_bytes == 10**9
     assert read("queued.max.request.bytes=-1").config.queued_max_request_bytes == SIZES_MAX
     assert read("connections.max.idle.ms=-1").config.connections_max_idle_ms == SIZES_MAX
 
 
 def test_log_dirs_come_before_log_dir() -> None:
-    """As in Kafka; empty entries do not count."""
+    """This is the order of Kafka; empty entries are ignored."""
     assert read("log.dir=/a\nlog.dirs=/b, /c,").log_dirs == ("/b", "/c")
     assert read("log.dir=/a\nlog.dirs=").log_dirs == ("/a",)
     assert read("").log_dirs == ()
 
 
 def test_listeners_are_named_in_capitals() -> None:
-    """And their protocol may be in small letters, as in Kafka."""
+    """As in Kafka, protocols may also be in small letters."""
     text = "listeners=inside://:1\nlistener.security.protocol.map=inside:plaintext"
     assert read(text).config.listeners == "INSIDE://:1"

@@ -1,4 +1,4 @@
-"""Answers that wait until the broker's metadata shows a change of topics."""
+"""Test answers that wait until the broker's metadata shows a change of topics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Late(SoleTopicAdmin):
         return lambda: (self.wakes.pop(key), None)[1]
 
     def show(self, *names: str) -> None:
-        """Show topics, or that they are gone, and wake the requests that wait."""
+        """Show topics, or their deletion, and wake the waiting requests."""
         self.shown.update(names)
         for wake in list(self.wakes.values()):
             wake()
@@ -59,7 +59,7 @@ class Place:
         self.client = KafkaClient(self.broker.bootstrap_servers)
 
     def create(self, *names: str, timeout_ms: int = 60_000) -> None:
-        """Ask for topics, without waiting for the answer."""
+        """Send a CreateTopics request, and do not wait for the answer."""
         topics = [m.CreateTopicsRequest.CreatableTopic(name, 1, 1, (), ()) for name in names]
         self.client.send("CreateTopics", topics=topics, timeout_ms=timeout_ms)
 
@@ -82,7 +82,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_the_answer_waits_for_all_topics(place: Place) -> None:
-    """No thread waits; the connection answers when the last topic is shown."""
+    """The wait holds no thread; the answer is sent when the last topic is shown."""
     place.create("a", "b", "a/b")
     wait_until(lambda: len(place.late.wakes) == 1, "the request waits")
     wait_until(lambda: place.broker.running_count == 0, "its thread is free")
@@ -96,7 +96,7 @@ def test_the_answer_waits_for_all_topics(place: Place) -> None:
 
 
 def test_after_the_timeout_the_others_are_answered(place: Place) -> None:
-    """REQUEST_TIMED_OUT only for what is not shown; the topic was created."""
+    """Only topics that are not shown get REQUEST_TIMED_OUT; they were created anyway."""
     place.late.show("b")
     place.create("a", "b", timeout_ms=50)
     assert place.created() == [("a", 7), ("b", 0)]
@@ -105,13 +105,13 @@ def test_after_the_timeout_the_others_are_answered(place: Place) -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_without_a_timeout_nothing_is_waited_for(place: Place, timeout_ms: int) -> None:
-    """As with Kafka: the answer says that it is not known yet."""
+    """As in Kafka, the answer says that the topic is not known yet."""
     place.create("a", timeout_ms=timeout_ms)
     assert place.created() == [("a", 7)]
 
 
 def test_a_dry_run_waits_for_nothing(place: Place) -> None:
-    """Nothing will be shown."""
+    """A dry run shows no topic, so it does not wait."""
     topic = m.CreateTopicsRequest.CreatableTopic("a", 1, 1, (), ())
     answer = place.client.call(
         "CreateTopics", topics=[topic], timeout_ms=60_000, validate_only=True
@@ -120,7 +120,7 @@ def test_a_dry_run_waits_for_nothing(place: Place) -> None:
 
 
 def test_deletions_and_new_partitions_wait_too(place: Place) -> None:
-    """Each with the code of its own request."""
+    """The answer has the code of its own request."""
     place.late.show("a")
     place.create("a")
     assert place.created() == [("a", 0)]
@@ -147,7 +147,7 @@ def test_a_client_that_hangs_up_leaves_nothing(place: Place) -> None:
 
 
 def test_a_broker_stops_while_an_answer_waits(place: Place) -> None:
-    """The client gets the answer that there is now."""
+    """The client gets the answer that is possible at this moment."""
     place.create("a")
     wait_until(lambda: bool(place.late.wakes), "the request waits")
     place.broker.stop(0.1)

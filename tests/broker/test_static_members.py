@@ -1,4 +1,4 @@
-"""A static member (KIP-345) keeps its place over a restart, and its earlier process is fenced."""
+"""Test static members (KIP-345): they keep their places, and old processes are fenced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATIC: dict[str, Any] = {"instance_id": "i"}
 
 @pytest.mark.parametrize("may_skip", [False, True])
 def test_a_static_leader_that_restarts_keeps_its_place(may_skip: bool) -> None:
-    """No rebalance; it is told that it leads only if it knows that it has nothing to assign."""
+    """There is no rebalance; it leads only if it knows that it has nothing to assign."""
     scene = formed(STATIC, {})
     said = scene.join("back", may_skip_assignment=may_skip, client_id="d", **STATIC)
     assert said and (said.error, said.generation, said.member_id) == (0, 2, "i-3")
@@ -29,7 +29,7 @@ def test_a_static_leader_that_restarts_keeps_its_place(may_skip: bool) -> None:
 
 
 def test_regression_a_static_member_outlives_a_crash_during_its_first_generation() -> None:
-    """The log has its earlier id. It joins again; fenced, its process would end."""
+    """The log has its earlier id. It joins again; if it were fenced, its process would end."""
     scene = formed(STATIC, {})  # what the log has
     unlogged, stranger = scene.group.generation + 1, ErrorCode.UNKNOWN_MEMBER_ID
     assert scene.beat("i-9", "i", unlogged) is stranger
@@ -40,7 +40,7 @@ def test_regression_a_static_member_outlives_a_crash_during_its_first_generation
 
 
 def test_regression_a_static_member_that_returns_too_large_is_refused() -> None:
-    """Else its group could not be written, and all groups of the partition were read again."""
+    """Otherwise its group could not be written, and all groups of the partition were reloaded."""
     scene = formed(STATIC, {}, bytes_max=1000)
     said = scene.join("back", protocols=(("range", bytes(1000)),), **STATIC)
     assert said and said.error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -48,7 +48,7 @@ def test_regression_a_static_member_that_returns_too_large_is_refused() -> None:
 
 
 def test_the_old_id_of_an_instance_is_fenced() -> None:
-    """82 for heartbeat, sync, join, leave and commit."""
+    """Heartbeat, sync, join, leave and commit get error 82."""
     scene = formed(STATIC, {})
     scene.join("back", **STATIC)
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -60,7 +60,7 @@ def test_the_old_id_of_an_instance_is_fenced() -> None:
 
 
 def test_a_static_member_with_another_protocol_begins_a_rebalance() -> None:
-    """The vote would be for another protocol than the one that was assigned by."""
+    """Its vote would be for another protocol than the chosen one."""
     both = (("range", b""), ("sticky", b""))
     scene = formed({**STATIC, "protocols": both}, {"protocols": both})
     assert scene.join("back", protocols=(*both, ("own", b"")), **STATIC) is not None
@@ -70,7 +70,7 @@ def test_a_static_member_with_another_protocol_begins_a_rebalance() -> None:
 
 
 def test_a_static_member_that_restarts_while_the_leader_assigns_begins_a_rebalance() -> None:
-    """The leader assigns to an id that is no more; requests of the old id are fenced."""
+    """The leader assigns to an id that no longer exists; requests of the old id are fenced."""
     scene = Scene()
     scene.join("1")
     scene.join("2", **STATIC)
@@ -85,7 +85,7 @@ def test_a_static_member_that_restarts_while_the_leader_assigns_begins_a_rebalan
 
 
 def test_regression_a_static_member_that_restarts_before_its_first_generation_may_wait() -> None:
-    """It waits for the others beyond its session, as any member that joins."""
+    """Like any joining member, it may wait for the others beyond its session."""
     scene = formed({"session_timeout": 100.0})
     scene.join("1", session_timeout=6.0, **STATIC)
     scene.join("back", session_timeout=6.0, **STATIC)
@@ -97,7 +97,7 @@ def test_regression_a_static_member_that_restarts_before_its_first_generation_ma
 
 
 def test_regression_an_instance_belongs_to_its_member() -> None:
-    """A join without the instance does not free it; a pending id cannot take it."""
+    """A join without the instance id does not free it, and a pending id cannot take it."""
     scene = formed(STATIC)
     assert scene.join("bare", "i-1") is not None
     assert scene.group.instances == {"i": "i-1"}
@@ -110,7 +110,7 @@ def test_regression_an_instance_belongs_to_its_member() -> None:
 
 
 def test_static_members_keep_their_places_in_a_rebalance() -> None:
-    """Until their session ends; if the leader is one of them, another member leads."""
+    """They keep them until their session ends; if the leader is missing, another member leads."""
     scene = formed({**STATIC, "session_timeout": 300.0}, {"session_timeout": 300.0})
     scene.join("new", session_timeout=300.0)
     scene.join("again", "c-2", session_timeout=300.0)
@@ -120,7 +120,7 @@ def test_static_members_keep_their_places_in_a_rebalance() -> None:
 
 
 def test_a_group_that_no_static_member_joins_is_not_called_without_a_pause() -> None:
-    """Even if the rebalance timeout is 0."""
+    """This holds even if the rebalance timeout is 0."""
     scene = formed({**STATIC, "rebalance_timeout": 0.5}, {"instance_id": "j"})
     for member in scene.group.members.values():
         member.rebalance_timeout = 0.0
@@ -130,7 +130,7 @@ def test_a_group_that_no_static_member_joins_is_not_called_without_a_pause() -> 
 
 
 def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
-    """Without a member id; an instance that is not there is 25."""
+    """No member id is needed; an unknown instance id gets 25."""
     scene = formed(STATIC, {})
     assert scene.leave("", "j") is ErrorCode.UNKNOWN_MEMBER_ID
     assert scene.leave("", "i") is ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""The topics of a group are those in the metadata of its members."""
+"""Test that the topics of a group are those in the metadata of its members."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def subscription(*topics: str, version: int = 0) -> bytes:
 
 @pytest.mark.parametrize("version", range(4))
 def test_all_versions_are_read(version: int) -> None:
-    """The topics are in each."""
+    """Each version has the topics."""
     assert parse(subscription("a", "b", version=version)) == ["a", "b"]
 
 
 def test_a_later_version_is_read_as_the_last_known() -> None:
-    """What it adds comes after that."""
+    """A later version only adds fields at the end."""
     later = struct.pack(">h", 9) + subscription("a", version=3)[2:] + b"more"
     assert parse(later) == ["a"]
 
 
 def test_a_group_has_the_topics_of_all_members() -> None:
-    """By the protocol that was chosen."""
+    """The metadata of the chosen protocol is used."""
     scene = Scene()
     scene.form(
         {"protocols": (("range", subscription("a", "b")), ("own", b"x"))},
@@ -43,7 +43,7 @@ def test_a_group_has_the_topics_of_all_members() -> None:
 
 
 def test_other_groups_have_no_known_topics() -> None:
-    """Those of another kind, without members, or with metadata that is none of a consumer."""
+    """Groups of another type, without members, or with other metadata have no known topics."""
     assert topics_of(Scene().group) is None
     for changed in (
         {"protocol_type": "connect", "protocols": (("range", subscription("a")),)},
@@ -56,7 +56,7 @@ def test_other_groups_have_no_known_topics() -> None:
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_read_or_give_nothing(data: bytes) -> None:
-    """They are the clients' own."""
+    """Clients may send any bytes as metadata."""
     found = parse(data)
     assert found is None or all(isinstance(topic, str) for topic in found)
     assert parse(b"\xff\xff" + data) is None and parse(data[:1]) is None

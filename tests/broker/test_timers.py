@@ -1,4 +1,4 @@
-"""Deadlines come in order, and cancelled ones cost no memory."""
+"""Test that deadlines come in order, and that cancelled ones use no memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_they_are_as_a_sorted_list(steps: list[tuple[str, int]]) -> None:
-    """What is due is the list up to now, in order; the next deadline is its first entry."""
+    """The due items are the list up to now, in order; the next deadline is its first entry."""
     timers: Timers[int] = Timers()
     model: list[tuple[int, int]] = []  # deadline, number
     made: list[Timer[int]] = []
@@ -35,7 +35,7 @@ def test_they_are_as_a_sorted_list(steps: list[tuple[str, int]]) -> None:
 
 
 def test_cancelled_timers_do_not_pile_up() -> None:
-    """A client that asks again and again with a long wait leaves no entries."""
+    """A client that repeats a request with a long wait leaves no entries."""
     timers: Timers[int] = Timers()
     kept = timers.add(5, -1)
     for number in range(10_000):

@@ -1,4 +1,4 @@
-"""An encrypted connection, step by step: what its calls to the socket ask for."""
+"""Test one encrypted connection, step by step, by its calls to the socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUFFER_BYTES = 4 << 20
 
 
 class Recorder:
-    """A socket that remembers how much each call asked for, and got."""
+    """A socket that records how many bytes each call asked for, and got."""
 
     def __init__(self, real: socket.socket) -> None:
         self.real = real
@@ -44,7 +44,7 @@ class Recorder:
 
 
 class Pair:
-    """The broker's side of a connection, and the client's, in one thread."""
+    """The two ends of a connection, the broker's and the client's, in one thread."""
 
     def __init__(self, directory: Path) -> None:
         certificates = Certificates.make(directory)
@@ -88,7 +88,7 @@ def pair(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize("size", [1, 20_000, 70_000, 150_000, 300_000, 300_001, 310_007])
 def test_regression_a_large_request_waits_for_no_byte_that_it_has(pair: Pair, size: int) -> None:
-    """TLS holds a part of a record; a call that waited for these bytes again took 50 ms."""
+    """TLS had a part of a record; before, a call that waited for these bytes took 50 ms."""
     pair.tls.write(size.to_bytes(4) + bytes(size))
     pair.far.sendall(pair.outgoing.read())
     while not pair.near.frames:
@@ -100,7 +100,7 @@ def test_regression_a_large_request_waits_for_no_byte_that_it_has(pair: Pair, si
 
 
 def test_an_answer_is_encrypted_in_parts(pair: Pair) -> None:
-    """So a client that reads slowly costs little memory; it gets the right bytes."""
+    """So a slow client uses little memory; it gets the right bytes."""
     data = bytes(range(256)) * 4000
     pair.near.put([data[:100], memoryview(data)[100:]])
     found = b""
@@ -115,7 +115,7 @@ def test_an_answer_is_encrypted_in_parts(pair: Pair) -> None:
 
 
 def test_the_last_requests_before_the_end_are_answered(pair: Pair) -> None:
-    """Also if the client says in the same packet that it sends no more."""
+    """This holds even if the client ends its stream in the same packet."""
     pair.tls.write((3).to_bytes(4) + b"abc")
     with suppress(ssl.SSLError):
         pair.tls.unwrap()

@@ -32,7 +32,7 @@ def described(client: KafkaClient, *names: str, version: int = 13, create: bool 
 
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_of_every_version(client: KafkaClient, broker: Broker, version: int) -> None:
-    """The broker leads and is the only replica; its address is that of the listener."""
+    """The broker leads, and has the only replica; its address is that of the listener."""
     name = f"metadata-{version}"
     topic_id = client.create(name, 2)
     answer = described(client, name, version=version)
@@ -53,7 +53,7 @@ def test_metadata_of_every_version(client: KafkaClient, broker: Broker, version:
 
 
 def test_all_topics_or_none(client: KafkaClient) -> None:
-    """An empty list means all topics in version 0 only, later null does."""
+    """An empty list means all topics only in version 0; in later versions, null does."""
     client.create("all-topics")
     assert "all-topics" in [topic.name for topic in described(client).topics]
     assert "all-topics" in [topic.name for topic in described(client, version=0).topics]
@@ -61,7 +61,7 @@ def test_all_topics_or_none(client: KafkaClient) -> None:
 
 
 def test_topics_by_id(client: KafkaClient) -> None:
-    """100 for an id that no topic has."""
+    """An id without a topic gets 100."""
     topic_id = client.create("by-id")
     one = messages.MetadataRequest.MetadataRequestTopic
     asked = [one(topic_id=topic_id, name=None), one(topic_id=b"?" * 16, name=None)]
@@ -72,7 +72,7 @@ def test_topics_by_id(client: KafkaClient) -> None:
 
 
 def test_a_name_that_differs_only_in_dots_is_refused(client: KafkaClient, broker: Broker) -> None:
-    """Kafka refuses it, too: both topics would have the same metrics."""
+    """Kafka refuses such a name, too, because both topics would have the same metrics."""
     client.create("dots.and_lines")
     asked = [Topic("dots_and.lines", 1, 1), Topic("dots_and-lines", 1, 1)]
     answer = client.call("CreateTopics", topics=asked)
@@ -83,7 +83,7 @@ def test_a_name_that_differs_only_in_dots_is_refused(client: KafkaClient, broker
 
 
 def test_a_missing_topic_is_created_only_if_wanted(client: KafkaClient, broker: Broker) -> None:
-    """By the client and by the broker; a bad name is 17, and internal topics stay away."""
+    """Client and broker must allow it; a bad name gets 17; internal topics are not created."""
     assert described(client, "wanted").topics[0].error_code == 3
     assert described(client, "wanted", create=True).topics[0].error_code == 0
     assert broker.store["wanted", 0].config == broker.config.log_config
@@ -97,7 +97,7 @@ def test_a_missing_topic_is_created_only_if_wanted(client: KafkaClient, broker: 
 
 
 def test_many_clients_create_one_topic_once(broker: Broker) -> None:
-    """Each sees it at once, or is asked to look again."""
+    """Each client sees the topic at once, or has to ask again."""
     codes: list[int] = []
 
     def ask() -> None:
@@ -114,14 +114,14 @@ def test_many_clients_create_one_topic_once(broker: Broker) -> None:
 
 
 def created(client: KafkaClient, *topics: Any, dry: bool = False, version: int = 7) -> list[Any]:
-    """Ask for topics to be created."""
+    """Send a CreateTopics request."""
     fields = {"topics": topics, "timeout_ms": 1000, "validate_only": dry}
     return list(client.call("CreateTopics", version, **fields).topics)
 
 
 @pytest.mark.parametrize("version", range(2, 8))
 def test_create_in_every_version(client: KafkaClient, broker: Broker, version: int) -> None:
-    """All partitions have one topic id, which the answer names from version 7 on."""
+    """All partitions have one topic id, which the answer contains from version 7 on."""
     name = f"create-{version}"
     topic = Topic(name, 3, 1, (), [Config("retention.ms", "1234")])
     (row,) = created(client, topic, version=version)
@@ -160,7 +160,7 @@ REFUSED = {
 def test_a_refused_topic_is_not_created(
     client: KafkaClient, broker: Broker, case: str, dry: bool
 ) -> None:
-    """The code is Kafka's, and the message says why."""
+    """The answer has Kafka's code, and the reason."""
     topic, code = REFUSED[case]
     (row,) = created(client, topic, dry=dry)
     assert row.error_code == code and row.error_message
@@ -179,7 +179,7 @@ def test_each_topic_of_a_request_for_itself(client: KafkaClient, broker: Broker)
 
 @pytest.mark.parametrize("version", range(1, 7))
 def test_delete_in_every_version(client: KafkaClient, broker: Broker, version: int) -> None:
-    """All partitions; 3 for a topic that is unknown."""
+    """All partitions are deleted; an unknown topic gets 3."""
     name = f"delete-{version}"
     client.create(name, 3)
     one = messages.DeleteTopicsRequest.DeleteTopicState
@@ -193,7 +193,7 @@ def test_delete_in_every_version(client: KafkaClient, broker: Broker, version: i
 
 
 def test_delete_by_id(client: KafkaClient) -> None:
-    """The answer has the name; 100 for an unknown id; a new topic of the name has a new id."""
+    """The answer has the name; an unknown id gets 100; a new topic has a new id."""
     topic_id = client.create("delete-by-id")
     one = messages.DeleteTopicsRequest.DeleteTopicState
     asked = [one(None, topic_id), one(None, b"?" * 16)]
@@ -210,7 +210,7 @@ def test_delete_by_id(client: KafkaClient) -> None:
 
 
 def test_an_offline_log_dir_has_no_leader(tmp_path: Any) -> None:
-    """5, without a leader, so that clients wait; when it returns, they are served again."""
+    """Clients get 5 and no leader, so they wait; when the log dir returns, they are served."""
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
         config = LogConfig(record_format="kafka")
         for number, path in enumerate(store.log_dirs):
@@ -239,7 +239,7 @@ def test_an_offline_log_dir_has_no_leader(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("version", range(3))
 def test_the_cluster_is_one_broker(client: KafkaClient, broker: Broker, version: int) -> None:
-    """And it is the controller; it has no endpoint for controllers."""
+    """The broker is also the controller; it has no endpoint for controllers."""
     answer = client.call("DescribeCluster", version, endpoint_type=1)
     assert (answer.error_code, answer.cluster_id) == (0, broker.store.cluster_id)
     assert [node.broker_id for node in answer.brokers] == [answer.controller_id]
@@ -248,7 +248,7 @@ def test_the_cluster_is_one_broker(client: KafkaClient, broker: Broker, version:
 
 
 def test_partitions_are_described_in_pages(client: KafkaClient) -> None:
-    """A cursor says where the next request continues; no list is null."""
+    """A cursor shows where the next request continues; no list is null."""
     client.create("pages-a", 3)
     client.create("pages-b", 2)
     request = messages.DescribeTopicPartitionsRequest
@@ -273,7 +273,7 @@ def test_partitions_are_described_in_pages(client: KafkaClient) -> None:
 def test_regression_a_creation_that_hangs_holds_no_other_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One lock for all topics let each creation wait for the disk, with a thread each."""
+    """Before, one lock for all topics made each creation wait for the disk."""
     monkeypatch.setattr(catalog, "CHANGE_SECONDS", 0.05)
     began, released = threading.Event(), threading.Event()
     with LogStore.open(tmp_path, config=QUIET) as store:
@@ -298,7 +298,7 @@ def test_regression_a_creation_that_hangs_holds_no_other_topic(
 
 
 def test_regression_no_partition_is_added_to_a_deleted_topic(tmp_path: Path) -> None:
-    """Another client may delete it after the request was checked; some partitions came back."""
+    """If another client deletes the topic in between, no partition may come back."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         topics, config = TopicCatalog(store), store.config.log_config
         topic = topics.create("t", 1, config)
@@ -311,7 +311,7 @@ def test_regression_no_partition_is_added_to_a_deleted_topic(tmp_path: Path) -> 
 
 
 def test_regression_a_topic_is_found_or_not_before_the_store_reports_it(tmp_path: Path) -> None:
-    """A program has created or deleted a topic: clients see it at once, and may create it again."""
+    """Clients see a program's creation or deletion at once, and may create the topic again."""
     with LogStore.open(tmp_path) as store:
         catalog = TopicCatalog(store)
         catalog.close()  # it hears no event from here on

@@ -1,4 +1,4 @@
-"""Kafka's topic settings and those of a log mean the same."""
+"""Test that Kafka's topic settings and the settings of a log have the same meaning."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ KAFKA = {  # Kafka 4.1's defaults, by which its tools compare
 
 
 def test_the_defaults_are_kafkas() -> None:
-    """A topic without settings is as Kafka would make it."""
+    """A topic without settings is the same as in Kafka."""
     ours = {key: text_of(key, KAFKA_LOG_CONFIG) for key in KEYS}
     ours |= {key: text for key, (_, text) in FIXED.items()}
     assert {key: ours[key] for key in KAFKA} == KAFKA
 
 
 def test_every_setting_of_a_log_has_a_key() -> None:
-    """But for those that only this engine has."""
+    """Only the settings that Kafka lacks have no key."""
     assert {field_of(key) for key in KEYS} == {*LogConfig().to_dict()} - OURS
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_setting_comes_back_as_it_was_given(key: str) -> None:
-    """Through a log's configuration, as text."""
+    """A setting survives the way through a log's configuration, as text."""
     text = {
         "cleanup.policy": "compact,delete", "compression.type": "uncompressed",
         "message.timestamp.type": "LogAppendTime", "min.cleanable.dirty.ratio": "0.25",
@@ -58,13 +58,13 @@ def test_a_setting_comes_back_as_it_was_given(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["-1", str(2**63 - 1)])
 def test_no_limit_in_both_of_kafkas_forms(text: str) -> None:
-    """-1, and the largest number."""
+    """Kafka writes "no limit" as -1, or as the largest number."""
     config = config_of([("flush.ms", text), ("retention.ms", text)], KAFKA_LOG_CONFIG)
     assert config.flush_ms is None and config.retention_ms is None
 
 
 def test_policies_in_any_order() -> None:
-    """Kafka takes a list."""
+    """Kafka accepts a list, in any order."""
     for text in ("delete,compact", "compact, delete"):
         config = config_of([("cleanup.policy", text)], KAFKA_LOG_CONFIG)
         assert config.cleanup_policy == "compact,delete"
@@ -80,12 +80,12 @@ def test_policies_in_any_order() -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_setting(key: str, text: str, reason: str) -> None:
-    """And what would be right, where that is known."""
+    """The error also suggests the right setting, if it is known."""
     with pytest.raises(InvalidSettingError, match=reason):
         config_of([(key, text)], KAFKA_LOG_CONFIG)
 
 
 def test_what_has_no_meaning_here_may_have_its_default() -> None:
-    """Programs set such keys without need."""
+    """Programs set such keys without need, so their defaults are accepted."""
     settings = [("min.insync.replicas", "1"), ("unclean.leader.election.enable", "FALSE")]
     assert config_of(settings, KAFKA_LOG_CONFIG) == KAFKA_LOG_CONFIG

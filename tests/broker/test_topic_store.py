@@ -1,4 +1,4 @@
-"""The topics in memory and in the coordination store, and disks that fail, hang or are full."""
+"""Test the topics in memory and in the coordination store, with bad, hanging or full disks."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def topic(name: str, partitions: int = 2) -> TopicRecord:
 
 
 def read_again(store: LogStore) -> TopicStore:
-    """Read the coordination store anew; the caller has released the one before."""
+    """Read the coordination store again; the caller has released the previous one."""
     opened = TopicStore.of(store)
     opened.release()
     return opened
 
 
 def test_what_is_written_is_read(store: LogStore) -> None:
-    """Topics, those that are being created, and those that are being deleted."""
+    """Topics, unfinished topics and deleted topics can be read again."""
     topics = TopicStore.of(store)
     topics.put(topic("t"))
     topics.put(topic("u"), unfinished_from=1)
@@ -76,7 +76,7 @@ def test_what_is_written_is_read(store: LogStore) -> None:
 
 
 def test_the_deletion_of_an_older_topic_leaves_the_new_one(topics: TopicStore) -> None:
-    """Both have the same name."""
+    """Both topics have the same name."""
     old = topic("t")._replace(id=b"o" * 16)
     topics.put(topic("t"))
     topics.begin_deletion(old)
@@ -84,7 +84,7 @@ def test_the_deletion_of_an_older_topic_leaves_the_new_one(topics: TopicStore) -
 
 
 def test_many_topics_share_a_change(topics: TopicStore, dirs: list[Path]) -> None:
-    """More than a single request may have; the journal has few lines for them."""
+    """Many topics share one change, so the journal has few lines."""
     many = [topic(f"topic-{number:05d}") for number in range(3000)]
     before = (dirs[0] / JOURNAL).read_bytes().count(b"\n")
     topics.put_all(many)
@@ -93,7 +93,7 @@ def test_many_topics_share_a_change(topics: TopicStore, dirs: list[Path]) -> Non
 
 
 def test_brokers_share_one(store: LogStore) -> None:
-    """It is closed after the last one is."""
+    """The store is closed when the last broker is closed."""
     first, second = TopicStore.of(store), TopicStore.of(store)
     assert first is second
     first.release()
@@ -105,7 +105,7 @@ def test_brokers_share_one(store: LogStore) -> None:
 
 
 def test_a_store_that_is_closed_first_closes_it(dirs: list[Path]) -> None:
-    """No file of it stays open."""
+    """No file of the coordination store stays open."""
     with LogStore.open(dirs) as store:
         TopicStore.of(store)
     assert not open_files(dirs[0])
@@ -119,7 +119,7 @@ def open_files(path: Path) -> list[str]:
 
 
 def test_a_damaged_copy_prevents_the_start(dirs: list[Path]) -> None:
-    """The error names the file; the operator decides. Without the file, the other copy counts."""
+    """The error names the file; without this file, the other copy is used."""
     with Broker.start(dirs) as broker:
         TopicStore.of(broker.store).put(topic("t"))
     journal = dirs[1] / JOURNAL
@@ -134,7 +134,7 @@ def test_a_damaged_copy_prevents_the_start(dirs: list[Path]) -> None:
 
 
 def test_too_many_topics_are_refused(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is created in the log dirs."""
+    """No partition is created in the log dirs."""
     monkeypatch.setattr(hosted_znodes, "SETTINGS", EmbeddedSettings(nodes_max=20))
     catalog = TopicCatalog(store)
     with pytest.raises(TopicLimitError):
@@ -148,7 +148,7 @@ def test_too_many_topics_are_refused(store: LogStore, monkeypatch: pytest.Monkey
 def test_a_topic_that_is_too_large_keeps_no_other_from_being_recorded(
     store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is served nevertheless, as in earlier versions."""
+    """The topic is still served, as in earlier versions."""
     store.create_topic("large", 300, config=KAFKA_LOG_CONFIG)
     store.create_topic("small", 1, config=KAFKA_LOG_CONFIG)
     monkeypatch.setattr(
@@ -167,7 +167,7 @@ def test_a_topic_that_is_too_large_keeps_no_other_from_being_recorded(
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch, dirs: list[Path]) -> list[bool]:
-    """Make journals unable to grow while a log dir has its ballast; [False] gives space."""
+    """Make journals unable to grow while a log dir has its ballast; [False] frees space."""
     write, is_full = files.write_fully, [False]
 
     def refusing(fd: int, *arguments: object) -> None:
@@ -188,7 +188,7 @@ def ballast(path: Path) -> Path:
 def test_topics_are_deleted_although_all_disks_are_full(
     store: LogStore, full: list[bool], dirs: list[Path]
 ) -> None:
-    """The record of the deletion takes the space of the ballast: the deletion makes space."""
+    """The record of the deletion uses the space of the ballast."""
     catalog = TopicCatalog(store)
     made = catalog.create("t", 2, KAFKA_LOG_CONFIG)
     for path in dirs:
@@ -204,7 +204,7 @@ def test_topics_are_deleted_although_all_disks_are_full(
 def test_a_disk_that_hangs_holds_no_change_of_topics(
     store: LogStore, dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The journal in the other log dir is enough, and a waiting change is refused, not held."""
+    """The journal in the other log dir suffices; a waiting change is refused."""
     topics = TopicStore.of(store)
     monkeypatch.setattr(topic_store, "BUSY_SECONDS", 0.05)
     with hang(monkeypatch, str(dirs[0]), "pwritev", "pwrite", "fdatasync") as disk:
@@ -220,7 +220,7 @@ def test_a_disk_that_hangs_holds_no_change_of_topics(
 
 
 def test_a_log_dir_that_was_away_gets_what_it_lacks(store: LogStore, dirs: list[Path]) -> None:
-    """Also if it is the only one after its return: the memory of the process counts."""
+    """Even if only this log dir is left, the topics in memory are written into it."""
     topics = TopicStore.of(store)
     topics.put(topic("t"))
     store.take_offline(dirs[1])
@@ -241,7 +241,7 @@ def test_a_log_dir_that_was_away_gets_what_it_lacks(store: LogStore, dirs: list[
 def test_a_broker_stops_although_its_only_disk_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change of a topic that hangs there is not waited for."""
+    """The broker does not wait for the hanging change of a topic."""
     monkeypatch.setattr(topic_store, "BUSY_SECONDS", 0.05)
     monkeypatch.setattr(hosted_znodes, "SETTINGS", EmbeddedSettings(disk_seconds_max=0.1))
     monkeypatch.setattr(embedded, "CALLBACK_SECONDS_MAX", 0.05)
@@ -259,7 +259,7 @@ def test_a_broker_stops_although_its_only_disk_hangs(
 def test_a_start_without_any_space_reads_the_topics_later(
     dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker serves what the log dirs have; no topic is forgotten, and none is created."""
+    """The broker serves the topics in the log dirs; no topic is forgotten or created."""
     with LogStore.open(dirs, config=QUIET) as store:
         catalog = TopicCatalog(store)
         catalog.create("t", 1, KAFKA_LOG_CONFIG)
@@ -280,7 +280,7 @@ def test_a_start_without_any_space_reads_the_topics_later(
         with pytest.raises(LogStoreError, match="no log dir can take a change"):
             catalog.create("u", 1, KAFKA_LOG_CONFIG)
         monkeypatch.undo()
-        with pytest.raises(LogStoreError, match="not known before this moment"):
+        with pytest.raises(LogStoreError, match="had not been read yet"):
             catalog.create("away", 1, KAFKA_LOG_CONFIG)
         catalog.create("u", 1, KAFKA_LOG_CONFIG)
         assert {"t", "u", "away"} == {*catalog.current().by_name}
@@ -288,7 +288,7 @@ def test_a_start_without_any_space_reads_the_topics_later(
 
 
 def test_documents_outlive_the_broker_and_a_disk(dirs: list[Path]) -> None:
-    """Every log dir has a copy of the documents, so the loss of one log dir loses none."""
+    """Every log dir has a copy of the documents."""
     with LogStore.open(dirs, config=QUIET) as store:
         catalog = TopicCatalog(store)
         catalog.documents.change("quotas", lambda now: {"alice": b"1"})

@@ -1,4 +1,4 @@
-"""The znodes of topics: Kafka's JSON, and nothing is lost between writing and reading."""
+"""Test the znodes of topics: Kafka's JSON, which can be read again without a loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONFIGS = [
 
 
 def test_the_json_is_that_of_kafka() -> None:
-    """With the id in the form that Kafka prints, and every value as text."""
+    """The id has the form that Kafka prints, and every value is text."""
     document = json.loads(encode_topic(record_of("t", ID, 2, KAFKA_LOG_CONFIG), 7))
     assert document == {
         "version": 3, "topic_id": "AAECAwQFBgcICQoLDA0ODw", "partitions": {"0": [7], "1": [7]},
@@ -47,19 +47,19 @@ def test_the_json_is_that_of_kafka() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_settings_come_back(config: LogConfig) -> None:
-    """Also those that Kafka does not have, and values without a limit."""
+    """Settings can be read again, even those that Kafka lacks, and values without a limit."""
     assert parse_config(encode_config(config), "/config/topics/t") == config
 
 
 def test_settings_that_are_not_known_are_left_out() -> None:
-    """Kafka has more settings than this library."""
+    """Kafka has more settings than this library; the others are left out."""
     data = b'{"version":1,"config":{"segment.jitter.ms":"5","retention.ms":"9"}}'
     assert parse_config(data, "p") == KAFKA_LOG_CONFIG.replace(retention_ms=9)
 
 
 @pytest.mark.parametrize("is_mixed", [False, True])
 def test_a_topic_comes_back(*, is_mixed: bool) -> None:
-    """With gaps in its numbers, and with partitions of other ids."""
+    """A topic can be read again, even with gaps in its numbers and with several ids."""
     ids = {0: ID, 3: b"z" * 16 if is_mixed else ID}
     record = TopicRecord("t", ID, ids, KAFKA_LOG_CONFIG, is_mixed)
     assert parse_topic(encode_topic(record, 0), "p", KAFKA_LOG_CONFIG, "t") == record
@@ -74,19 +74,19 @@ def test_a_topic_comes_back(*, is_mixed: bool) -> None:
      b'{"topic_id":"AAECAwQFBgcICQoLDA0ODw","partitions":{},"partition_ids":[1]}'],
 )  # fmt: skip
 def test_other_bytes_are_refused(data: bytes) -> None:
-    """By the path of the znode."""
+    """The error names the path of the znode."""
     with pytest.raises(BadZnodeError, match="/brokers/topics/t"):
         parse_topic(data, "/brokers/topics/t", KAFKA_LOG_CONFIG, "t")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"config":[]}', b'{"config":{"retention.ms":"x"}}'])
 def test_other_settings_are_refused(data: bytes) -> None:
-    """By the path of the znode."""
+    """The error names the path of the znode."""
     with pytest.raises(BadZnodeError, match="/config/topics/t"):
         parse_config(data, "/config/topics/t")
 
 
 def test_every_id_is_a_part_of_a_path() -> None:
-    """The letters of an id are no dots and no slashes."""
+    """An id never contains a dot or a slash."""
     for one in (bytes(16), b"\xff" * 16, ID):
         check_path(deleted_path(one))

@@ -1,4 +1,4 @@
-"""Real clients' transactional producers: librdkafka and aiokafka."""
+"""Test transactional producers of real clients: librdkafka and aiokafka."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def flat(rows: list[list[str]]) -> set[str]:
 
 
 def producer_of(servers: str, name: str, **settings: Any) -> Producer:
-    """Begin with a transactional producer of librdkafka."""
+    """Make a transactional producer of librdkafka."""
     made = Producer(
         {"bootstrap.servers": servers, "transactional.id": name, "log_level": 0, **settings}
     )
@@ -44,7 +44,7 @@ def producer_of(servers: str, name: str, **settings: Any) -> Producer:
 
 
 def test_librdkafka_commits_and_aborts(servers: str) -> None:
-    """Over several partitions; the aborted records are seen only by those that want them."""
+    """Over several partitions, only readers of uncommitted records see the aborted records."""
     producer = producer_of(servers, "rd")
     for number in range(6):
         producer.begin_transaction()
@@ -62,7 +62,7 @@ def test_librdkafka_commits_and_aborts(servers: str) -> None:
 
 
 def test_a_zombie_of_librdkafka_is_fenced(servers: str) -> None:
-    """Its open transaction is aborted, and its commit is a fatal error."""
+    """The zombie's open transaction is aborted, and its commit is a fatal error."""
     old = producer_of(servers, "rd-zombie")
     old.begin_transaction()
     old.produce("outputs", "zombie", partition=0)
@@ -79,7 +79,7 @@ def test_a_zombie_of_librdkafka_is_fenced(servers: str) -> None:
 
 
 def test_aiokafka_commits_and_aborts(servers: str) -> None:
-    """Also offsets of a group, which count with the records."""
+    """Offsets of a group commit together with the records."""
     import aiokafka
 
     async def run() -> int | None:
@@ -116,7 +116,7 @@ def test_aiokafka_commits_and_aborts(servers: str) -> None:
 
 
 def test_a_worker_moves_records_in_transactions(servers: str) -> None:
-    """The program of the kill tests makes progress against a broker that stays."""
+    """The program of the kill tests makes progress against a broker that is not killed."""
     producer = Producer({"bootstrap.servers": servers})
     for number in range(50):
         producer.produce("inputs", str(number), partition=number % PARTITIONS)

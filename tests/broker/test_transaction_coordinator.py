@@ -1,4 +1,4 @@
-"""After a restart, and while disks fail: transactions end, and offsets stay as they were."""
+"""Test that transactions end and offsets stay, over restarts and failing disks."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def serving(*paths: Path) -> Iterator[tuple[Broker, KafkaClient]]:
 
 
 def crash(broker: Broker) -> None:
-    """End a broker without writing anything more."""
+    """End a broker without further writes."""
     abandon(broker.store)
 
 
 def same(client: KafkaClient, old: RawProducer) -> RawProducer:
-    """Continue as a producer over another connection."""
+    """Continue as the same producer over another connection."""
     new = RawProducer(client, old.name)
     new.id, new.epoch, new.sequences = old.id, old.epoch, old.sequences
     return new
@@ -54,7 +54,7 @@ def stable(client: KafkaClient, topic: str) -> int:
 
 
 def test_a_transaction_continues_after_a_crash(tmp_path: Path) -> None:
-    """With its partitions, its epoch and its pending offsets."""
+    """A transaction keeps its partitions, its epoch and its pending offsets."""
     with serving(tmp_path) as (broker, client):
         client.create("t")
         producer = RawProducer(client, "tx").begin()
@@ -78,7 +78,7 @@ def test_a_transaction_continues_after_a_crash(tmp_path: Path) -> None:
 def test_a_prepared_transaction_is_completed_by_the_next_start(
     tmp_path: Path, is_commit: bool
 ) -> None:
-    """Its markers were not written before the crash; now they are, in all partitions."""
+    """The markers that were not written before the crash are written in all partitions."""
     with serving(tmp_path) as (broker, client):
         client.create("t", 2)
         producer = RawProducer(client, "tx").begin()
@@ -110,7 +110,7 @@ PREPARED = {True: State.PREPARE_COMMIT, False: State.PREPARE_ABORT}
 
 
 def test_an_old_transaction_is_aborted_by_the_next_start(tmp_path: Path) -> None:
-    """Nobody came back to end it."""
+    """No client came back to end the transaction."""
     with serving(tmp_path) as (broker, client):
         client.create("t")
         producer = RawProducer(client, "tx", timeout_ms=500).begin()
@@ -122,7 +122,7 @@ def test_an_old_transaction_is_aborted_by_the_next_start(tmp_path: Path) -> None
 
 
 def test_a_later_commit_outside_of_the_transaction_wins(tmp_path: Path) -> None:
-    """In memory and after a restart: offsets count in the order of the log."""
+    """In memory and after a restart, offsets count in the order of the log."""
     with serving(tmp_path) as (broker, client):
         client.create("t")
         producer = RawProducer(client, "tx").begin()
@@ -144,7 +144,7 @@ def test_a_later_commit_outside_of_the_transaction_wins(tmp_path: Path) -> None:
 
 
 def test_a_log_dir_that_fails_and_returns(tmp_path: Path) -> None:
-    """The markers of its partitions are written when it is back; other partitions do not wait."""
+    """Its markers are written when the log dir is back; other partitions do not wait."""
     with serving(tmp_path / "a", tmp_path / "b") as (broker, client):
         client.create("t", 2)
         producer = RawProducer(client, "tx").begin()
@@ -169,7 +169,7 @@ def test_a_log_dir_that_fails_and_returns(tmp_path: Path) -> None:
 
 
 def test_damaged_records_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The others are loaded, and a line of the log says how many cannot be read."""
+    """The other records are loaded, and the log reports how many cannot be read."""
     empty = Transaction(5, 1, 1000, State.EMPTY, frozenset(), -1, 9)
     newer = empty._replace(epoch=2)
     with LogStore.open(tmp_path, admin_socket=False) as store:
@@ -186,7 +186,7 @@ def test_damaged_records_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_a_write_that_is_dropped_is_answered() -> None:
-    """Once, with the error of the coordinator; the wait for the other replicas ends."""
+    """The request gets the coordinator's error once, and the wait ends."""
     hosted, wait, said = HostedTransaction("tx"), Wait(), []
     step = Step(ErrorCode.NONE, None)
     hosted.writing = Writing(wait, step, lambda code, _: said.append(code))
@@ -196,7 +196,7 @@ def test_a_write_that_is_dropped_is_answered() -> None:
 
 
 class Wait:
-    """A wait that nobody ends."""
+    """A wait that never ends."""
 
     is_over = is_closed = False
     error = None

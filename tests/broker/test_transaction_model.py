@@ -80,7 +80,7 @@ MUTANTS = (
 
 
 def test_random_walks_keep_the_promises() -> None:
-    """Zombies do nothing, each end is one end, and each partition gets its marker."""
+    """Zombies change nothing, each transaction ends once, and each partition gets its marker."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     counts = walk_all(seed, WALKS)

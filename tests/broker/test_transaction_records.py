@@ -25,7 +25,7 @@ VALUE = (
 
 
 def test_the_bytes_are_those_of_kafka() -> None:
-    """Version, then the fields in the order of the schema."""
+    """A record has the version, then the fields in the order of the schema."""
     assert records.key_of("tx").hex() == KEY
     value = records.value_of(ONGOING)
     assert value is not None and value.hex() == VALUE
@@ -34,7 +34,7 @@ def test_the_bytes_are_those_of_kafka() -> None:
 
 @pytest.mark.parametrize("state", [one for one in State if one is not State.DEAD])
 def test_each_state_comes_back(state: State) -> None:
-    """An id that has ended has no value; an empty one has no list of partitions."""
+    """An ended id has no value; an empty transaction has no list of partitions."""
     has_partitions = state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
     one = ONGOING._replace(
         state=state, partitions=ONGOING.partitions if has_partitions else frozenset()
@@ -43,13 +43,13 @@ def test_each_state_comes_back(state: State) -> None:
 
 
 def test_an_id_that_has_ended_has_no_value() -> None:
-    """So compaction removes it."""
+    """So compaction removes an ended id."""
     assert records.value_of(ONGOING._replace(state=State.DEAD)) is None
     assert records.parse(records.key_of("tx"), None) == ("tx", None)
 
 
 def test_the_newer_version_of_kafka_is_read() -> None:
-    """Kafka 4 writes tagged fields; other kinds of records are left alone."""
+    """Kafka 4 writes tagged fields; records of other kinds are ignored."""
     value = TransactionLogValue(
         producer_id=5, previous_producer_id=4, next_producer_epoch=2, producer_epoch=1,
         transaction_timeout_ms=9, transaction_status=5, client_transaction_version=2,
@@ -74,7 +74,7 @@ def test_the_newer_version_of_kafka_is_read() -> None:
     ],
 )  # fmt: skip
 def test_a_value_that_no_coordinator_writes(changed: dict[str, object], reason: str) -> None:
-    """The fields must agree with the state."""
+    """A value whose fields contradict its state is refused."""
     right = {
         "producer_id": 5, "producer_epoch": 1, "transaction_status": 1,
         "transaction_partitions": [TransactionLogValue.PartitionsSchema("t", [1])],
@@ -89,7 +89,7 @@ def test_a_value_that_no_coordinator_writes(changed: dict[str, object], reason: 
 
 
 def test_damaged_records_raise_nothing_else() -> None:
-    """Any bytes are a record or a WireError."""
+    """Any bytes are a record, or raise WireError."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Each request of a transaction: what it does, and which error a client gets."""
+"""Test the effect and the errors of each transaction request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def start(client: KafkaClient) -> Start:
-    """Begin with a producer and a topic of the same name."""
+    """Begin with a producer, and a topic with the same name."""
 
     def begin(name: str) -> RawProducer:
         client.create(name, 2)
@@ -42,12 +42,12 @@ def start(client: KafkaClient) -> Start:
 
 
 def committed(client: KafkaClient, topic: str, **fields: Any) -> Any:
-    """Read a partition as a reader of committed records does; gives the row."""
+    """Read a partition as a reader of committed records; return the row."""
     return client.fetch(topic, 0, isolation_level=1, **fields)
 
 
 def test_a_commit_is_seen_and_an_abort_is_not(start: Start, client: KafkaClient) -> None:
-    """The last stable offset holds readers back; aborted transactions are named."""
+    """The last stable offset delays readers; the answer names aborted transactions."""
     producer = start("plain")
     assert producer.add(("plain", 0)) == 0 and producer.produce("plain", b"a", b"b") == 0
     open_row = committed(client, "plain")
@@ -73,7 +73,7 @@ def test_a_commit_is_seen_and_an_abort_is_not(start: Start, client: KafkaClient)
 def test_a_reader_of_committed_records_stops_at_the_open_transaction(
     start: Start, client: KafkaClient
 ) -> None:
-    """ListOffsets and Fetch agree on the last stable offset."""
+    """ListOffsets and Fetch return the same last stable offset."""
     producer = start("stable")
     client.produce("stable", batch_of(b"before"))
     assert producer.add(("stable", 0)) == 0 and producer.produce("stable", b"open") == 0
@@ -111,7 +111,7 @@ def test_a_batch_needs_its_transaction(start: Start, client: KafkaClient, versio
 
 
 def test_batches_that_no_transaction_may_have(start: Start, client: KafkaClient) -> None:
-    """Without a transactional id, with another one, or without a sequence."""
+    """A batch without a transactional id, with a wrong id, or without a sequence is refused."""
     producer = start("strange")
     assert producer.add(("strange", 0)) == 0
     assert producer.produce("strange", b"x", transactional_id=None) == 48
@@ -162,7 +162,7 @@ def test_wrong_states_and_wrong_names(start: Start, client: KafkaClient) -> None
 
 
 def test_a_producer_asks_for_its_next_epoch(start: Start) -> None:
-    """KIP-360: it keeps its id, also if it asks twice; with an older epoch it is fenced."""
+    """A client keeps its id, even if it asks twice; an older epoch is fenced (KIP-360)."""
     producer = start("next")
     own = {"producer_id": producer.id, "producer_epoch": producer.epoch}
     for _ in range(2):
@@ -176,7 +176,7 @@ def test_a_producer_asks_for_its_next_epoch(start: Start) -> None:
 def test_brokers_ask_for_several_transactions(
     start: Start, client: KafkaClient, version: int
 ) -> None:
-    """To verify partitions, or to add them."""
+    """Brokers verify partitions, or add them."""
     producer = start(f"batched-{version}")
     request = messages.AddPartitionsToTxnRequest
 
@@ -204,7 +204,7 @@ def test_brokers_ask_for_several_transactions(
 
 
 def test_offsets_are_pending_until_the_marker(start: Start, client: KafkaClient) -> None:
-    """`require_stable` gets 88 until the commit, and until the abort."""
+    """`require_stable` gets 88 until the commit or the abort."""
     producer = start("offsets")
     assert producer.commit_offset("g", "offsets", 5) == 120
     assert producer.commit_offset("g", "offsets", 5, version=3) == 48
@@ -222,7 +222,7 @@ def test_offsets_are_pending_until_the_marker(start: Start, client: KafkaClient)
 
 
 def test_the_member_of_an_offset_is_checked(start: Start, client: KafkaClient) -> None:
-    """25 for a stranger, 22 for another generation; without a member, anyone may commit."""
+    """25 for an unknown member, 22 for another generation; without a member, anyone commits."""
     producer = start("members")
     protocol = messages.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")
     fields: dict[str, Any] = {
@@ -242,7 +242,7 @@ def test_the_member_of_an_offset_is_checked(start: Start, client: KafkaClient) -
 
 
 def test_the_epoch_of_a_member_is_checked(start: Start, client: KafkaClient) -> None:
-    """A group of the new protocol: 25 for a stranger, 22 for another epoch, as in Kafka."""
+    """In the new protocol, 25 for an unknown member, 22 for another epoch, as in Kafka."""
     producer = start("epochs")
     joined = client.call(
         "ConsumerGroupHeartbeat", group_id="choir", member_id="singer", member_epoch=0,
@@ -259,7 +259,7 @@ def test_the_epoch_of_a_member_is_checked(start: Start, client: KafkaClient) -> 
 
 
 def test_transactions_are_described_and_listed(start: Start, client: KafkaClient) -> None:
-    """With their partitions, their producers, and filters."""
+    """The answers have partitions and producers, and can be filtered."""
     producer = start("shown")
     assert producer.add(("shown", 0), ("shown", 1)) == 0
     assert producer.produce("shown", b"x", b"y") == 0
@@ -292,7 +292,7 @@ def test_transactions_are_described_and_listed(start: Start, client: KafkaClient
 
 
 def test_an_operator_aborts_a_transaction(start: Start, client: KafkaClient) -> None:
-    """WriteTxnMarkers ends it in one partition; nonsense is refused."""
+    """WriteTxnMarkers ends the transaction in one partition; a bad request is refused."""
     producer = start("operated")
     assert producer.add(("operated", 0)) == 0 and producer.produce("operated", b"x") == 0
     request = messages.WriteTxnMarkersRequest
@@ -316,13 +316,13 @@ def test_an_operator_aborts_a_transaction(start: Start, client: KafkaClient) -> 
 
 @pytest.fixture
 def quick(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that soon ends old transactions."""
+    """A broker that ends old transactions soon."""
     with Broker.start(tmp_path, SOON) as made:
         yield made
 
 
 def test_old_transactions_are_aborted_and_idle_ids_forgotten(quick: Broker) -> None:
-    """The producer is fenced, and its records do not hold back the others."""
+    """The producer is fenced, and its records no longer delay readers."""
     with KafkaClient(quick.bootstrap_servers) as client:
         client.create("old")
         producer = RawProducer(client, "old", timeout_ms=100).begin()
@@ -355,7 +355,7 @@ def test_a_deleted_topic_needs_no_marker(start: Start, client: KafkaClient) -> N
 def test_a_batch_that_nobody_verified_begins_no_transaction(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log was away while the coordinator should be asked, and is back for the append."""
+    """The log was away when the coordinator should be asked, and is back for the append."""
     producer = start("away")
     assert producer.add(("away", 0)) == 0
 
@@ -373,7 +373,7 @@ def test_a_batch_that_nobody_verified_begins_no_transaction(
 
 
 def test_a_request_without_a_transactional_id_has_no_transaction(client: KafkaClient) -> None:
-    """A batch that says it is of one is refused."""
+    """A batch in it that claims to be part of a transaction is refused."""
     client.create("lone")
     batch = batch_of(b"x", producer=(3, 0, 0), attributes=TRANSACTIONAL)
     assert client.produce("lone", batch).error_code == 48

@@ -1,4 +1,4 @@
-"""Test what each request of a transaction is answered, and which edges a transaction has."""
+"""Test the answer to each transaction request, and the edge cases of a transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OWN = Asker(7, 3)
     ],
 )  # fmt: skip
 def test_the_answers_to_an_end(before: Transaction | None, of_commit: int, of_abort: int) -> None:
-    """A repeated end succeeds after the markers; before, the client asks again."""
+    """A repeated end succeeds after the markers; before, the client has to ask again."""
     assert steps.end(before, OWN, is_commit=True, now_ms=9).code == of_commit
     assert steps.end(before, OWN, is_commit=False, now_ms=9).code == of_abort
 
@@ -44,13 +44,13 @@ def test_the_answers_to_new_partitions(before: Transaction | None, code: int) ->
 
 
 def test_a_known_partition_is_not_written_again() -> None:
-    """The transaction is the same object, so nothing is written."""
+    """The transaction stays the same object, so nothing is written."""
     assert steps.add_partitions(ONGOING, OWN, PLACE, 9).after is ONGOING
 
 
 @pytest.mark.parametrize("asker", [Asker(7, 2), Asker(7, 4)])
 def test_another_epoch_is_fenced(asker: Asker) -> None:
-    """An older epoch and one that was never given."""
+    """An older epoch, and an epoch that was never given, are fenced."""
     assert steps.add_partitions(EMPTY, asker, PLACE, 9).code == 90
     assert steps.end(ONGOING, asker, is_commit=True, now_ms=9).code == 90
     assert steps.fault_of_batch(ONGOING, asker, ("t", 0)) == 90
@@ -58,7 +58,7 @@ def test_another_epoch_is_fenced(asker: Asker) -> None:
 
 
 def test_a_batch_needs_its_partition_in_an_ongoing_transaction() -> None:
-    """KIP-890: neither before it was added nor after the end."""
+    """A batch is refused before its partition was added, and after the end (KIP-890)."""
     codes = [
         steps.fault_of_batch(one, OWN, ("t", 0))
         for one in (ONGOING, EMPTY, COMMITTED, COMMIT, None)
@@ -68,7 +68,7 @@ def test_a_batch_needs_its_partition_in_an_ongoing_transaction() -> None:
 
 
 def test_a_new_client_aborts_the_transaction_of_the_one_before() -> None:
-    """With the next epoch, and asks again until the markers are written."""
+    """The abort has the next epoch; the client asks again until the markers are written."""
     step = steps.init_producer(ONGOING, Asker(), 1000, -1, 70)
     assert (step.code, step.markers) == (51, Markers(7, 4, is_commit=False, partitions=PLACE))
     assert step.after is not None
@@ -79,7 +79,7 @@ def test_a_new_client_aborts_the_transaction_of_the_one_before() -> None:
 
 
 def test_a_client_asks_for_its_next_epoch_twice() -> None:
-    """KIP-360: if the answer was lost, it gets the same one."""
+    """If the answer was lost, the client gets the same epoch again (KIP-360)."""
     first = steps.init_producer(ABORTED, OWN, 1000, -1, 70).after
     assert first is not None and first.epoch == 4
     second = steps.init_producer(first, OWN, 1000, -1, 80).after
@@ -88,7 +88,7 @@ def test_a_client_asks_for_its_next_epoch_twice() -> None:
 
 
 def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
-    """And a client that asked for it may ask again."""
+    """A client that asked for the new id may repeat its request."""
     last = ABORTED._replace(epoch=EPOCH_MAX - 1)
     assert not steps.needs_new_id(ABORTED, Asker()) and steps.needs_new_id(None, Asker())
     for asker in (Asker(), Asker(7, EPOCH_MAX - 1)):
@@ -104,7 +104,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
 
 
 def test_time_and_idleness() -> None:
-    """A transaction lives for its timeout, and an idle id for its retention."""
+    """A transaction ends after its timeout, and an idle id after its retention."""
     assert steps.time_out(ONGOING, 1060).after is ONGOING
     late = steps.time_out(ONGOING, 1061)
     assert (late.code, late.markers) == (0, Markers(7, 4, is_commit=False, partitions=PLACE))
@@ -116,7 +116,7 @@ def test_time_and_idleness() -> None:
 
 
 def test_the_table_has_every_state() -> None:
-    """Nothing follows DEAD, and a prepared transaction has one way to go."""
+    """No state follows DEAD, and a prepared transaction has only one next state."""
     assert set(TRANSITIONS) == set(State) and not TRANSITIONS[State.DEAD]
     assert TRANSITIONS[State.PREPARE_COMMIT] == {State.COMPLETE_COMMIT}
     assert [state.title for state in (State.EMPTY, State.PREPARE_COMMIT)] == [
@@ -135,6 +135,6 @@ def test_the_table_has_every_state() -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_step_breaks_an_assertion(before: Transaction | None, after: Transaction) -> None:
-    """Each invariant is checked."""
+    """Each invariant is checked by an assertion."""
     with pytest.raises(AssertionError):
         check_step(before, after)

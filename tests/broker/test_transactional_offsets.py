@@ -28,7 +28,7 @@ class Oracle:
         self.open: set[str] = set()
 
     def expected(self, topic: str) -> tuple[int, int]:
-        """Give the error and the offset of a reader that asks for stable offsets."""
+        """Return the error and the offset of a reader that asks for stable offsets."""
         own = [one for one in self.commits if one[0] == topic]
         if any(name in self.open for _, _, name in own):
             return 88, -1
@@ -51,7 +51,7 @@ def check(client: KafkaClient, oracle: Oracle) -> None:
 @pytest.mark.parametrize("order", ["ab", "ba"])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_regression_the_later_commit_wins(tmp_path: Path, order: str, *, restarts: bool) -> None:
-    """Not the commit whose transaction ended last: after a restart, the other one counted."""
+    """Before, the commit whose transaction ended last won until a restart."""
     first = Broker.start([tmp_path], config=SMALL)
     with KafkaClient(first.bootstrap_servers) as client:
         client.create("t0")
@@ -82,7 +82,7 @@ def start(path: Path, running: ExitStack) -> KafkaClient:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_have_the_order_of_the_log(tmp_path: Path, seed: int) -> None:
-    """Three transactions, plain commits and restarts at random."""
+    """Three transactions, plain commits and restarts happen in a random order."""
     rng, oracle = random.Random(seed), Oracle()
     with ExitStack() as running:
         client = start(tmp_path, running)

@@ -1,4 +1,4 @@
-"""A topic has all its partitions or does not exist, whatever ends its creation."""
+"""Test that a topic has all its partitions or does not exist, after any interruption."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dirs(tmp_path: Path) -> list[Path]:
 
 
 class DeathError(BaseException):
-    """Ends the process, as far as the test goes."""
+    """Ends the process, from the test's point of view."""
 
 
 def dying_after(store: LogStore, count: int, error: BaseException) -> Any:
@@ -61,7 +61,7 @@ def test_a_crash_leaves_a_whole_topic(
     caplog: pytest.LogCaptureFixture,
     count: int,
 ) -> None:
-    """The next start creates what is missing, with the same id and settings, and without alarm."""
+    """The next start creates the missing partitions, with the same id and settings."""
     store = LogStore.open(dirs)
     catalog = TopicCatalog(store)
     with monkeypatch.context() as patch:
@@ -88,7 +88,7 @@ def test_a_crash_leaves_a_whole_topic(
 def test_a_crash_before_the_creation_leaves_no_topic(
     dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is on the disks before the coordination store has the topic."""
+    """Nothing is written to the disks before the coordination store has the topic."""
     store = LogStore.open(dirs)
     catalog = TopicCatalog(store)
     monkeypatch.setattr(EmbeddedSession, "multi", staticmethod(dying))
@@ -115,7 +115,7 @@ def test_added_partitions_are_all_there_after_a_crash(
     caplog: pytest.LogCaptureFixture,
     count: int,
 ) -> None:
-    """Their records are not reported as gone."""
+    """The added partitions are not reported as lost."""
     store = LogStore.open(dirs)
     catalog = TopicCatalog(store)
     topic = catalog.create("t", 2, CONFIG)
@@ -162,7 +162,7 @@ def test_a_failure_leaves_no_partition(dirs: list[Path], monkeypatch: pytest.Mon
 
 
 def test_an_old_note_does_no_harm(dirs: list[Path]) -> None:
-    """Of a topic that was deleted, or made anew with fewer partitions; or of something else."""
+    """Its topic was deleted, or created again with fewer partitions, or the note is invalid."""
     with LogStore.open(dirs) as store:
         catalog = TopicCatalog(store)
         topic = catalog.create("t", 2, CONFIG)
@@ -184,7 +184,7 @@ def test_an_old_note_does_no_harm(dirs: list[Path]) -> None:
 def test_a_crash_leaves_no_part_of_a_deleted_topic(
     dirs: list[Path], monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """The next start deletes the rest; a topic of the same name that came later stays."""
+    """The next start deletes the rest; a later topic with the same name stays."""
     store = LogStore.open(dirs)
     catalog = TopicCatalog(store)
     topic = catalog.create("t", 4, CONFIG)
@@ -217,7 +217,7 @@ def test_a_crash_leaves_no_part_of_a_deleted_topic(
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_creation_of_an_earlier_version_is_finished(dirs: list[Path], count: int) -> None:
-    """Its note is in every log dir, and is removed."""
+    """Every log dir has the note, which is removed."""
     topic_id = b"i" * 16
     with LogStore.open(dirs) as store:
         store.create_topic("t", count, config=CONFIG, topic_id=topic_id)

@@ -1,4 +1,4 @@
-"""`logstore broker-user`: the first users, before a broker serves; no password is shown or kept."""
+"""Test `logstore broker-user`: it creates the first users, and shows no password."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def log_in(broker: Broker, mechanism: str, user: str, secret: str) -> int:
 
 
 def test_the_first_user_is_made_before_the_broker_starts(tmp_path: Path) -> None:
-    """From a file or the standard input, for all mechanisms or one; listed without keys."""
+    """The password comes from a file or the standard input; users are listed without keys."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET + "\n")
     secret.chmod(0o600)
@@ -66,7 +66,12 @@ def test_the_first_user_is_made_before_the_broker_starts(tmp_path: Path) -> None
         (("add", "", "--log-dirs", "L"), "x", 2, "a name has"),
         (("add", "a"), "x", 2, "name the log dirs"),
         (("add", "a", "--log-dirs", "L", "--iterations", "1"), "x", 2, "4096"),
-        (("add", "a", "--log-dirs", "L", "--password-file", "open"), "", 2, "others than its own"),
+        (
+            ("add", "a", "--log-dirs", "L", "--password-file", "open"),
+            "",
+            2,
+            "users other than its own",
+        ),
         (("add", "a", "--log-dirs", "L", "--password-file", "none"), "", 2, "cannot be read"),
         (("remove", "nobody", "--log-dirs", "L"), "", 1, "there is no user nobody"),
     ],
@@ -79,7 +84,7 @@ def test_mistakes_are_explained(
     code: int,
     text: str,
 ) -> None:
-    """With the exit codes of all commands."""
+    """The exit codes are the same as for all commands."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOGSTORE_LOG_DIRS", raising=False)
     (tmp_path / "open").write_text("x")
@@ -89,7 +94,7 @@ def test_mistakes_are_explained(
 
 
 def test_a_check_reads_the_files_of_security(tmp_path: Path) -> None:
-    """It reports those that cannot be used, as a start does; it shows no password."""
+    """The check reports unusable files, as a start does, and shows no password."""
     config = secure_config(Certificates.make(tmp_path)) | {
         "listeners": "CLIENTS://127.0.0.1:0",
         "listener_security_protocol_map": "clients:sasl_ssl",

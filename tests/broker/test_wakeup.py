@@ -1,4 +1,4 @@
-"""A waiting request has one looker at a time, and no wake-up is lost."""
+"""Test that only one thread checks a waiting request, and that no wake-up is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE = {
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("event", ["wake", "rest", "end"])
 def test_the_table_of_the_document_holds(phase: Phase, event: str) -> None:
-    """Each state changes as the module says, and the caller learns what it has to do."""
+    """Each state changes as the module documents, and tells the caller what to do."""
     wakeup = Wakeup()
     wakeup.phase = phase
     assert getattr(wakeup, event)() == TABLE[phase][event][1]
@@ -40,7 +40,7 @@ def test_the_table_of_the_document_holds(phase: Phase, event: str) -> None:
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_a_change_is_always_followed_by_a_look(events: list[bool]) -> None:
-    """In any order of changes and steps of the looker, the last look is after the last change."""
+    """In any order of changes and steps, the last check comes after the last change."""
     wakeup, changed, seen, is_looking = Wakeup(), 0, -1, True
     for is_change in events:
         if is_change:
@@ -59,7 +59,7 @@ def test_a_change_is_always_followed_by_a_look(events: list[bool]) -> None:
 
 
 def test_threads_lose_nothing() -> None:
-    """Several threads that wake and one that looks agree about the last change."""
+    """Several waking threads and one checking thread agree about the last change."""
     wakeup, changes = Wakeup(), [0]
     looks, done = [0], threading.Event()
     adding = threading.Lock()

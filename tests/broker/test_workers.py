@@ -1,4 +1,4 @@
-"""Each task runs in a thread at once, as long as the limit allows it."""
+"""Test that each task runs in a thread at once, up to the limit of threads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wait_for(event: threading.Event) -> None:
 
 
 def test_a_task_that_hangs_keeps_no_other_from_running() -> None:
-    """Each hangs in a thread of its own; afterwards the threads are used again."""
+    """Each task hangs in its own thread; afterwards the threads are used again."""
     workers, released = workers_of(100), threading.Event()
     began = [threading.Event() for _ in range(20)]
     ended = threading.Barrier(21)
@@ -55,7 +55,7 @@ def test_a_task_that_hangs_keeps_no_other_from_running() -> None:
 
 
 def test_beyond_the_limit_tasks_wait_for_a_thread() -> None:
-    """None is lost, and they run in order."""
+    """No task is lost, and the tasks run in order."""
     workers, released, order = workers_of(1), threading.Event(), list[int]()
     done = threading.Event()
     workers.submit(partial(wait_for, released))
@@ -69,7 +69,7 @@ def test_beyond_the_limit_tasks_wait_for_a_thread() -> None:
 
 
 def test_many_tasks_at_once_share_a_few_threads() -> None:
-    """None of them hangs, so no further thread is started, although a look for a stall is due."""
+    """No task hangs, so no thread is added, although a check for a stall is due."""
     looks: list[Workers] = []
     workers, ran = Workers(5000, lambda _, one: looks.append(one)), threading.Semaphore(0)
     gate = threading.Event()
@@ -86,7 +86,7 @@ def test_many_tasks_at_once_share_a_few_threads() -> None:
 
 
 def test_a_stall_starts_more_threads_each_time() -> None:
-    """So hundreds of tasks that hang keep the next one waiting for a few looks only."""
+    """So even with hundreds of hanging tasks, the next task waits for a few checks only."""
     workers, gate, began = Workers(5000, lambda *_: None), threading.Event(), threading.Semaphore(0)
 
     def hang() -> None:
@@ -109,7 +109,7 @@ def test_a_stall_starts_more_threads_each_time() -> None:
 
 
 def test_an_idle_thread_ends() -> None:
-    """After a while without a task; a task that comes just then is not lost."""
+    """A thread ends after a time without a task; a task at that moment is not lost."""
     workers = workers_of(8, idle_seconds=0.001)
     ran = threading.Semaphore(0)
     for _ in range(300):

@@ -44,7 +44,7 @@ DIFFERENCES = [
                "Topic name is invalid: 'bad/name' contains.*", WORDS),
     Difference("two_dots", "the topic 'two.dots' has the same name.*",
                "Topic 'two_dots' collides with existing topic: two.dots", WORDS),
-    Difference("--replication-factor 3", "the replication factor is 3, and there is one broker",
+    Difference("--replication-factor 3", "the replication factor is 3, but there is only one.*",
                r"Unable to replicate the partition 3 time\(s\).*", WORDS),
     Difference("--replica-assignment 7", r"each partition is on the brokers \[1\]",
                "The manual partition assignment includes broker 7, .*", WORDS),

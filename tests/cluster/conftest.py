@@ -1,4 +1,4 @@
-"""One ZooKeeper for all tests here, and both kinds of coordination store."""
+"""Give all tests here one ZooKeeper, and both kinds of coordination store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def server() -> Iterator[ZooKeeperProcess]:
 
 @pytest.fixture
 def zookeeper_store(server: ZooKeeperProcess) -> ZooKeeperStore:
-    """Give a path of the ZooKeeper that nothing else uses."""
+    """Return a path of the ZooKeeper that no other test uses."""
     return ZooKeeperStore(
         f"{server.hosts}/tests/{next(numbers)}",
         session_timeout_ms=SESSION_MS,
@@ -62,7 +62,7 @@ def zookeeper_store(server: ZooKeeperProcess) -> ZooKeeperStore:
 
 @pytest.fixture(params=["embedded", "zookeeper"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Give an empty store of either kind."""
+    """Return an empty store of either kind."""
     if request.param == "zookeeper":
         yield request.getfixturevalue("zookeeper_store")
         return
@@ -74,7 +74,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def connect(store: Store) -> Iterator[Connect]:
-    """Give a function that connects to the store; its sessions are closed after the test."""
+    """Return a function that connects to the store; close its sessions after the test."""
     sessions: list[Session] = []
 
     def connect(key: SessionKey | None = None) -> Session:
@@ -88,13 +88,13 @@ def connect(store: Store) -> Iterator[Connect]:
 
 @pytest.fixture
 def session(connect: Connect) -> Session:
-    """Give a session of the store."""
+    """Return a session of the store."""
     return connect()
 
 
 @pytest.fixture
 def other(connect: Connect) -> Session:
-    """Give a second session of the store."""
+    """Return a second session of the store."""
     return connect()
 
 
@@ -102,7 +102,7 @@ def other(connect: Connect) -> Session:
 def make_cut(
     server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore
 ) -> Iterator[Callable[..., Cut]]:
-    """Give a function that makes a session whose connection can be cut."""
+    """Return a function that makes a session whose connection can be cut."""
     made: list[Session] = []
     with TcpLink(server.port) as link:
 
@@ -127,5 +127,5 @@ def make_cut(
 
 @pytest.fixture
 def cut(make_cut: Callable[..., Cut]) -> Cut:
-    """Give a session whose connection can be cut."""
+    """Return a session whose connection can be cut."""
     return make_cut()

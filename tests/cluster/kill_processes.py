@@ -37,7 +37,7 @@ def kill_some(brokers: BrokerProcesses, client: Client, rng: random.Random) -> N
 
 
 def stop_zookeeper(server: ZooKeeperProcess, client: Client) -> None:
-    """Let ZooKeeper answer nobody for longer than a session lasts; the producer goes on."""
+    """Stop ZooKeeper for longer than a session lasts; the producer continues."""
     server.pause()
     try:
         threading.Event().wait(SESSION_MS / 1000 * 1.3)
@@ -81,7 +81,7 @@ def test_a_cluster_of_processes(zookeeper_store: ZooKeeperStore, server: ZooKeep
         counts = client.finish()
         client.wait_in_sync(len(BROKERS))
         for broker in BROKERS:
-            assert "stopping: answering what is under way" in brokers.stop(broker)
+            assert "stopping: answering the running requests" in brokers.stop(broker)
         for broker in BROKERS:
             with LogStore.open(brokers.dirs(broker)) as store:
                 for partition, count in enumerate(counts):

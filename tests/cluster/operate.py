@@ -27,7 +27,7 @@ IN_FLIGHT_MAX = 50
 
 
 class Producing:
-    """An idempotent producer with acks=all, in a thread of its own."""
+    """An idempotent producer with acks=all, in its own thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.sent, self.acknowledged = 0, 0
@@ -66,7 +66,7 @@ class Producing:
         self.acknowledged += 1
 
     def wait_for_progress(self) -> None:
-        """Wait until a record of each partition that is sent from now on is acknowledged."""
+        """Wait until a record that is sent from now on is acknowledged in each partition."""
         wanted = self.sent + PARTITIONS
         wait_until(lambda: self.acknowledged >= wanted or bool(self.errors), SECONDS)
 
@@ -84,7 +84,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def wait_in_sync(cluster: Cluster) -> None:
-    """Wait as an operator does: until `status` has nothing to say."""
+    """Wait as an operator does, until `status` reports no problem."""
     wait_until(lambda: run(cluster, "status") == 0, SECONDS)
 
 
@@ -113,7 +113,7 @@ def has_all(cluster: Cluster, broker: int, number: int, wanted: list[int]) -> bo
 
 
 def test_a_rolling_restart(cluster: Cluster) -> None:
-    """One broker after the other stops in order, and starts: no record is lost or doubled."""
+    """Each broker stops cleanly and starts again: no record is lost or doubled."""
     with Producing(cluster) as producing:
         for broker in (1, 2, 3):
             producing.wait_for_progress()
@@ -151,7 +151,7 @@ def test_a_broker_whose_disks_are_lost_is_replaced(cluster: Cluster) -> None:
 
 
 def test_a_disk_is_replaced(cluster: Cluster) -> None:
-    """While the broker runs: `reopen --format-new` takes the empty disk; its replicas follow."""
+    """`reopen --format-new` takes the empty disk of a running broker; its replicas follow."""
     with Producing(cluster) as producing:
         producing.wait_for_progress()
         cluster.fail_dir(1, 0)

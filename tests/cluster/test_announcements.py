@@ -1,4 +1,4 @@
-"""The numbers of changes: each broker gets what it does not know, once, and only the newest."""
+"""Test the numbers of changes: each broker gets each change that it lacks, once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def heard_after(update: Update | None) -> Heard:
 
 
 def test_nothing_is_announced_before_everything_is_known() -> None:
-    """A part would look like everything."""
+    """Otherwise a part of the metadata would look complete."""
     made = Announcements(Controlling(1, 7))
     made.announce_brokers([ONE], {1: 50})
     made.announce([(ORDERS, Announced(A, LED))])
@@ -49,7 +49,7 @@ def test_nothing_is_announced_before_everything_is_known() -> None:
 
 
 def test_a_new_broker_gets_everything() -> None:
-    """So does one that was registered again; one that is not registered gets nothing."""
+    """A broker that was registered again gets everything, too; an unregistered one gets nothing."""
     made = opened()
     topics = [TopicUpdate("orders", A, {0: LED}), TopicUpdate("other", B, {3: LED})]
     update = made.news(1, NOTHING)
@@ -63,7 +63,7 @@ def test_a_new_broker_gets_everything() -> None:
 
 
 def test_then_it_gets_what_changed() -> None:
-    """The newest state of each partition, since what it has answered."""
+    """A broker gets the newest state of each changed partition since its last answer."""
     made = opened()
     heard = heard_after(made.news(1, NOTHING))
     made.announce([(ORDERS, Announced(A, ALONE))])
@@ -79,7 +79,7 @@ def test_then_it_gets_what_changed() -> None:
 
 
 def test_what_did_not_change_is_not_announced() -> None:
-    """Neither partitions nor brokers."""
+    """Unchanged partitions and brokers are not announced again."""
     made = opened()
     heard = heard_after(made.news(1, NOTHING))
     made.announce([(ORDERS, Announced(A, LED))])
@@ -91,7 +91,7 @@ def test_what_did_not_change_is_not_announced() -> None:
 
 
 def test_a_deleted_topic_is_announced_beside_its_successor() -> None:
-    """The partitions that only the old one had are deleted; a new broker hears of the new one."""
+    """Partitions that only the old topic had are deleted; a new broker gets only the new topic."""
     made = opened()
     made.announce([(("orders", 1), Announced(A, LED))])
     heard = heard_after(made.news(1, NOTHING))
@@ -108,7 +108,7 @@ def test_a_deleted_topic_is_announced_beside_its_successor() -> None:
 
 
 def test_old_deletions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that has not heard of them gets everything, which does not name them."""
+    """A broker that lacks an old deletion gets everything, without the deleted topic."""
     monkeypatch.setattr(announcements, "DELETED_MAX", 2)
     made = opened()
     heard = heard_after(made.news(1, NOTHING))
@@ -124,7 +124,7 @@ def test_old_deletions_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_regression_a_broker_that_knows_only_the_old_topic_hears_of_its_deletion() -> None:
-    """The new topic came and went while its messages were lost; the old one must not stay."""
+    """The new topic came and went while its messages were lost; the old topic must be deleted."""
     made, cache = opened(), MetadataCache()
     first = made.news(1, NOTHING)
     assert first is not None and cache.update(encode_update(first)) is ErrorCode.NONE
@@ -149,7 +149,7 @@ CHANGES = st.one_of(
 
 
 class Oracle:
-    """All that exists, and the rows that announce a change of it, as a controller does."""
+    """The expected metadata, and the rows that announce a change, as a controller makes them."""
 
     def __init__(self) -> None:
         self.partitions = {ORDERS: Announced(A, LED), OTHER: Announced(B, LED)}
@@ -159,7 +159,7 @@ class Oracle:
     def change(
         self, name: str, number: int, is_again: bool, view: PartitionView | None
     ) -> list[tuple[tuple[str, int], Announced]]:
-        """Change or delete a partition; before, perhaps, delete the topic and create it again."""
+        """Change or delete a partition, perhaps after its topic was deleted and created again."""
         rows = []
         if is_again:
             places = [one for one in self.partitions if one[0] == name]
@@ -177,7 +177,7 @@ class Oracle:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(CHANGES, st.sampled_from(["lost", "late", "taken", "asleep"]))))
 def test_a_broker_knows_everything_in_the_end(steps: Any) -> None:
-    """Whatever messages and answers were lost or late; the oracle keeps what exists."""
+    """Messages and answers may be lost or late; the oracle keeps the expected metadata."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(announcements, "DELETED_MAX", 2)
         made, cache, oracle, heard = opened(), MetadataCache(), Oracle(), NOTHING

@@ -1,4 +1,4 @@
-"""Every broker's view of the cluster follows the coordination store, which is the oracle."""
+"""Test that every broker's metadata follows the coordination store, which is the oracle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def members() -> Iterator[Members]:
 
 
 def view_of_store(members: Members) -> ClusterView:
-    """Read what the coordination store says, by itself: not as the controller does."""
+    """Read the view from the coordination store, independently of the controller."""
     store = members.admin
     brokers, topics = {}, {}
     for text in store.children(znodes.BROKERS):
@@ -62,7 +62,7 @@ def up(members: Members) -> list[Member]:
 
 
 def disagreements(members: Members) -> list[int]:
-    """List the brokers whose view differs from the store; the store may be changing just now."""
+    """List the brokers whose view differs from the store, which may be changing now."""
     try:
         wanted = view_of_store(members)
     except NoNodeError:  # half of a change was read, such as a topic without a state
@@ -71,7 +71,7 @@ def disagreements(members: Members) -> list[int]:
 
 
 def wait_for_agreement(members: Members, seconds: float = 20.0) -> None:
-    """Wait until all views are the store's, and the store has stopped changing."""
+    """Wait until all views equal the store, and the store no longer changes."""
     wait_until(lambda: not disagreements(members), seconds)
 
 
@@ -81,7 +81,7 @@ def partition(member: Member, name: str = "orders", number: int = 0) -> Partitio
 
 
 def leaders(members: Members, name: str = "orders", number: int = 0) -> list[int | None]:
-    """Give the leader of a partition as each broker knows it."""
+    """Return the leader of a partition on each broker."""
     found = [partition(one, name, number) for one in up(members)]
     return [None if one is None else one.leader for one in found]
 
@@ -93,7 +93,7 @@ def seconds_until_agreement(members: Members) -> float:
 
 
 def test_a_new_topic_is_known_everywhere(members: Members) -> None:
-    """With its id, leaders, and all partitions at once: a client counts them to place keys."""
+    """All brokers get its id, leaders, and all partitions at once, which clients count."""
     counts: set[int] = set()
     for one in up(members):
         one.member.metadata.on_change(
@@ -110,7 +110,7 @@ def test_a_new_topic_is_known_everywhere(members: Members) -> None:
 
 
 def test_added_partitions_are_known_together(members: Members) -> None:
-    """The topic's other partitions stay as they are."""
+    """The topic's other partitions do not change."""
     members.create("orders", {0: [1, 2, 3]})
     wait_until(lambda: leaders(members) == [1, 1, 1])
     path = znodes.topic_path("orders")
@@ -121,7 +121,7 @@ def test_added_partitions_are_known_together(members: Members) -> None:
 
 
 def test_a_killed_leader_is_replaced_in_all_views(members: Members) -> None:
-    """Its broker and its replicas are offline until it returns."""
+    """The broker and its replicas are offline until it returns."""
     members.create("orders", {0: [1, 2, 3]})
     wait_until(lambda: leaders(members) == [1, 1, 1])
     wait_for_agreement(members)
@@ -142,7 +142,7 @@ NOBODY = PartitionView(NO_BROKER, 0, (1,), ())
 
 
 def test_without_a_candidate_nobody_leads(members: Members) -> None:
-    """The last in-sync replica is gone: the others hear of leader -1, and of its return."""
+    """When the last in-sync replica is gone, views have leader -1 until its return."""
     members.create("orders", {0: [1]})
     wait_until(lambda: leaders(members) == [1, 1, 1])
     members.members[1].kill()
@@ -154,7 +154,7 @@ def test_without_a_candidate_nobody_leads(members: Members) -> None:
 
 
 def test_a_topic_without_a_living_replica_has_no_leader_yet(members: Members) -> None:
-    """It exists, so clients wait for it, and are not told that it is unknown."""
+    """The topic exists, so clients wait for it, and do not get an unknown-topic error."""
     members.members[3].kill()
     members.create("orders", {0: [3], 1: [1, 3]})
     wait_until(lambda: leaders(members) == [NO_BROKER] * 2)
@@ -166,7 +166,7 @@ def test_a_topic_without_a_living_replica_has_no_leader_yet(members: Members) ->
 
 
 def test_regression_a_topic_that_never_had_a_leader_is_forgotten(members: Members) -> None:
-    """Its partitions never had a state, and are announced as deleted like others."""
+    """Partitions that never had a state are announced as deleted, too."""
     members.members[3].kill()
     members.create("orders", {0: [3], 1: [3]})
     wait_until(lambda: leaders(members, number=1) == [NO_BROKER] * 2)
@@ -176,7 +176,7 @@ def test_regression_a_topic_that_never_had_a_leader_is_forgotten(members: Member
 
 
 def test_the_controller_dies_and_all_views_follow(members: Members) -> None:
-    """The next one announces everything, also that it is the controller."""
+    """The next controller announces everything, including itself."""
     members.create("orders", {0: [1, 2, 3], 1: [2, 3, 1]})
     wait_for_agreement(members)
     first = members.members[1].member.metadata.view.controller_id
@@ -191,7 +191,7 @@ def views(members: Members) -> list[ClusterView]:
 
 
 def test_a_deleted_topic_is_forgotten_everywhere(members: Members) -> None:
-    """Also by its id; one that is created again under its name is another one."""
+    """The old id is forgotten; a topic with the same name is another topic."""
     members.create("orders", {0: [1, 2, 3], 1: [2, 3]})
     members.create("other", {0: [1]})
     wait_for_agreement(members)
@@ -206,7 +206,7 @@ def test_a_deleted_topic_is_forgotten_everywhere(members: Members) -> None:
 
 
 def test_a_failed_log_dir_makes_its_replicas_offline(members: Members) -> None:
-    """KIP-112: the broker is there, its replica is not; when the log dir returns, it is, too."""
+    """The broker is present, but its replica is offline until the log dir returns (KIP-112)."""
     members.create("orders", {0: [1, 2, 3]})
     wait_until(lambda: leaders(members) == [1, 1, 1])
     one = members.members[1]
@@ -222,7 +222,7 @@ def test_a_failed_log_dir_makes_its_replicas_offline(members: Members) -> None:
 
 
 class History:
-    """Change topics and brokers at random; at least one broker always lives."""
+    """Change topics and brokers at random; at least one broker is always alive."""
 
     def __init__(self, members: Members, seed: int) -> None:
         self.members, self.rng = members, random.Random(seed)
@@ -258,7 +258,7 @@ class History:
             wait_until(lambda: self._is_deleted(name))
 
     def _is_deleted(self, name: str) -> bool:
-        """Delete a topic as a request does; a controller may write a state of it just now."""
+        """Delete a topic like a request; a controller may be writing a state of it."""
         session = self.members.admin
         topic_id = json.loads(session.get(znodes.topic_path(name)).data)["topic_id"]
         try:

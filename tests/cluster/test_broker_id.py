@@ -53,7 +53,7 @@ def test_an_id_is_chosen(changes: dict[str, Any], choice: Choice) -> None:
     [
         ({"dir_ids": {"/a": 1, "/b": 2}}, "different brokers: 1 in /a, 2 in /b"),
         ({"configured": 1, "dir_ids": {"/a": 1, "/b": 2}}, "different brokers"),
-        ({"configured": 1, "dir_ids": {"/a": 2}}, "broker id is 1, and /a belongs to broker 2"),
+        ({"configured": 1, "dir_ids": {"/a": 2}}, "broker id is 1, but /a belongs to broker 2"),
         ({"configured": -1}, "the configured broker id is -1, not an integer"),
         ({"configured": 2**31}, "not an integer from 0 to 2147483647"),
         ({"configured": 1001}, "larger than reserved.broker.max.id"),

@@ -1,4 +1,4 @@
-"""The controller's requests to a broker: those that wait are sent together, the newest of each."""
+"""Test the controller's requests to a broker: waiting requests share a message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEWER = TopicIdentity(text_of(b"fedcba9876543210"), 60)
 
 
 class Connection:
-    """A broker that answers nothing; the first request waits for `go`."""
+    """A broker that never answers; the first request waits for `go`."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -64,7 +64,7 @@ def role(version: int, *, is_new: bool = False, topic: TopicIdentity = TOPIC) ->
 def test_regression_a_new_replica_stays_new_until_it_is_sent(
     sender: BrokerSender, connection: Connection, later: LeaderAndIsr, is_new: bool
 ) -> None:
-    """A question about the same topic, which overtakes it, does not make it an old one (P17)."""
+    """A later request about the same topic keeps the mark that the replica is new (P17)."""
     sender.send("orders", role(1, is_new=True))
     sender.send("orders", later)
     connection.go.set()

@@ -1,4 +1,4 @@
-"""Brokers of a cluster with an authorizer: they need CLUSTER_ACTION, and share their ACLs."""
+"""Test brokers of a cluster with an authorizer: CLUSTER_ACTION, and shared ACLs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALL = Operation.ALL
 
 
 def right(operation: Operation, kind: ResourceType, name: str, host: str) -> Binding:
-    """Let the clients of a host do something; nobody here has a name."""
+    """Allow the clients of a host to do something; clients have no names here."""
     return allowing(operation, kind, name, "User:ANONYMOUS", host)
 
 
@@ -42,7 +42,7 @@ RIGHTS = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers]:
-    """Start two brokers whose coordination store has ACLs already."""
+    """Start two brokers whose coordination store already has ACLs."""
     root = tmp_path_factory.mktemp("cluster") / "c"
     with ClusterBrokers(
         root, (), authorizer_class_name="AclAuthorizer", super_users="User:root",
@@ -65,7 +65,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBrokers
 def test_a_client_that_is_no_broker_may_not_act_as_one(
     cluster: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It gets error 31 before its request is executed, whatever else it may do."""
+    """Without CLUSTER_ACTION, a client gets error 31 before its request is executed."""
     answered: list[str | None] = []
     for running in cluster.up():
         for name in ("answer", "answer_follower"):
@@ -92,7 +92,7 @@ def test_a_client_that_is_no_broker_may_not_act_as_one(
 
 
 def test_a_consumer_reads_only_what_it_may(cluster: ClusterBrokers) -> None:
-    """Also with the id of a broker that it is not."""
+    """This holds even if the consumer claims the id of a broker."""
     with KafkaClient(cluster.leader("closed").servers, source=STRANGER) as client:
         assert client.fetch("closed", 0).error_code == 29
         (topic,) = client.call("Metadata", topics=None).topics
@@ -100,7 +100,7 @@ def test_a_consumer_reads_only_what_it_may(cluster: ClusterBrokers) -> None:
 
 
 def test_each_broker_follows_a_change(cluster: ClusterBrokers) -> None:
-    """A right that one broker has taken away is gone at the other."""
+    """A right that was removed at one broker is also removed at the other."""
     creation = m.CreateAclsRequest.AclCreation(2, "closed", 3, "User:ANONYMOUS", STRANGER, 3, 3)
     chosen = m.DeleteAclsRequest.DeleteAclsFilter(2, "closed", 3, None, None, 1, 1)
     leader = cluster.leader("closed")

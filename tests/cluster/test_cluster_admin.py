@@ -1,4 +1,4 @@
-"""What administrators ask of a cluster: with Kafka's own clients, and request by request."""
+"""Test administrative requests to a cluster, with Kafka's clients and one by one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cluster() -> Iterator[ClusterBrokers]:
 
 
 def shown(client: KafkaClient, name: str, create: bool = False) -> tuple[int, list[int]]:
-    """Ask a broker for a topic: the error, and the leaders of its partitions."""
+    """Ask a broker for a topic; return the error, and the leaders of its partitions."""
     asked = [m.MetadataRequest.MetadataRequestTopic(name=name)]
     answer = client.call("Metadata", 12, topics=asked, allow_auto_topic_creation=create)
     return answer.topics[0].error_code, [row.leader_id for row in answer.topics[0].partitions]
@@ -79,7 +79,7 @@ def settings_of(client: KafkaClient, kind: int, name: str) -> dict[str, tuple[st
 
 @pytest.mark.parametrize("broker", [1, 2, 3])
 def test_the_next_request_of_the_client_does_not_fail(cluster: ClusterBrokers, broker: int) -> None:
-    """The answer waits for the metadata of the broker that was asked, whichever it is."""
+    """The answer waits for the metadata of the broker that was asked, whichever broker it is."""
     with cluster.client(broker) as client:
         for number in range(5):
             name = f"next-{broker}-{number}"
@@ -95,7 +95,7 @@ def test_the_next_request_of_the_client_does_not_fail(cluster: ClusterBrokers, b
 
 
 def test_a_client_that_does_not_wait(cluster: ClusterBrokers) -> None:
-    """As with Kafka: REQUEST_TIMED_OUT, and the change is made."""
+    """As in Kafka, such a client gets REQUEST_TIMED_OUT, but the change is made."""
     with cluster.client(2) as client:
         assert created(client, "hasty", 2, 3, timeout_ms=0).error_code in (0, 7)
         wait_until(lambda: shown(client, "hasty")[0] == 0)
@@ -107,7 +107,7 @@ def test_a_client_that_does_not_wait(cluster: ClusterBrokers) -> None:
 
 
 def test_a_topic_is_created_by_its_first_use(cluster: ClusterBrokers) -> None:
-    """With the defaults of the broker; first it has no leader, as with Kafka."""
+    """The topic has the broker's defaults; at first it has no leader, as in Kafka."""
     with cluster.client(3) as client:
         error, _ = shown(client, "first-use", create=True)
         assert error in (0, 5)
@@ -118,7 +118,7 @@ def test_a_topic_is_created_by_its_first_use(cluster: ClusterBrokers) -> None:
 
 
 def test_refusals_have_kafkas_codes(cluster: ClusterBrokers) -> None:
-    """The same on each broker, also on one that is not the controller."""
+    """All brokers return the same codes, even if they are not the controller."""
     for broker in (1, 2, 3):
         with cluster.client(broker) as client:
             assert created(client, "r", 1, 4).error_code == 38

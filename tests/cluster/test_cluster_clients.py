@@ -1,4 +1,4 @@
-"""Kafka's own clients use three brokers of a cluster unchanged, also while brokers die."""
+"""Test Kafka's own clients against three brokers, even while brokers die."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ClusterBrokers]:
-    """A cluster of which no broker dies."""
+    """A cluster whose brokers stay alive, for several tests."""
     with fast_directory() as root, ClusterBrokers(root) as brokers:
         yield brokers
 
 
 @pytest.fixture
 def own() -> Iterator[ClusterBrokers]:
-    """A cluster of one test."""
+    """A cluster for one test."""
     with fast_directory() as root, ClusterBrokers(root, dirs=2) as brokers:
         yield brokers
 
@@ -78,7 +78,7 @@ def has_high_watermark(log: Log, offset: int) -> bool:
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_confluent_kafka(shared: ClusterBrokers, acks: str, idempotent: bool) -> None:
-    """A topic with three replicas takes records with all acks, and gives them back."""
+    """A topic with three replicas takes records with acks=all, and returns them."""
     if idempotent and acks != "all":
         return  # the client refuses this itself
     name, errors = f"confluent-{acks}-{idempotent}", list[Any]()
@@ -106,7 +106,7 @@ def test_confluent_kafka(shared: ClusterBrokers, acks: str, idempotent: bool) ->
 
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 def test_aiokafka(shared: ClusterBrokers, acks: Any) -> None:
-    """It finds the leader of each partition."""
+    """The client finds the leader of each partition."""
     name = f"aiokafka-{acks}"
     create(shared, name)
 
@@ -133,7 +133,7 @@ def test_aiokafka(shared: ClusterBrokers, acks: Any) -> None:
 @pytest.mark.filterwarnings(r"ignore:(read|open)_text is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("acks", ["all", 1, 0])
 def test_kafka_python(shared: ClusterBrokers, acks: Any) -> None:
-    """It finds the leader of each partition."""
+    """kafka-python finds the leader of each partition."""
     import kafka  # it warns while it is imported
 
     name = f"kafka-python-{acks}"
@@ -157,7 +157,7 @@ def test_kafka_python(shared: ClusterBrokers, acks: Any) -> None:
 
 
 def test_the_metadata_follow_the_death_of_a_broker(own: ClusterBrokers) -> None:
-    """A client sees the new leaders, and the in-sync replicas; later, the broker's return."""
+    """A client sees the new leaders and the in-sync replicas, and later the broker's return."""
     create(own, "orders")
     admin = AdminClient({"bootstrap.servers": own.servers})
     before = admin.list_topics(timeout=SECONDS)
@@ -187,7 +187,7 @@ def test_the_metadata_follow_the_death_of_a_broker(own: ClusterBrokers) -> None:
 
 
 class Load:
-    """A producer that goes on while brokers die, and remembers what was acknowledged."""
+    """A producer that continues while brokers die, and records the acknowledged values."""
 
     def __init__(self, brokers: ClusterBrokers, name: str, **config: Any) -> None:
         self.name = name
@@ -237,7 +237,7 @@ class Load:
 
 
 def test_leaders_die_under_load_and_nothing_is_lost_or_doubled(own: ClusterBrokers) -> None:
-    """An idempotent producer goes on by its own retries; each record is there once, in order."""
+    """An idempotent producer continues by its own retries; each record is there once, in order."""
     create(own, "orders")
     load = Load(own, "orders", **{"acks": "all", "enable.idempotence": True})
     load.wait_for_more()
@@ -256,7 +256,7 @@ def test_leaders_die_under_load_and_nothing_is_lost_or_doubled(own: ClusterBroke
 
 
 def test_leaders_die_under_a_load_that_is_not_idempotent(own: ClusterBrokers) -> None:
-    """With acks=all, nothing that was acknowledged is lost; a retry may double a record."""
+    """With acks=all, no acknowledged record is lost; a retry may double a record."""
     create(own, "orders")
     load = Load(own, "orders", **{"acks": "all", "enable.idempotence": False})
     load.wait_for_more()
@@ -273,7 +273,7 @@ def test_leaders_die_under_a_load_that_is_not_idempotent(own: ClusterBrokers) ->
 
 
 def test_a_broker_leaves_in_order_under_load(own: ClusterBrokers) -> None:
-    """Also with acks=1 the producer finds the next leader."""
+    """Even with acks=1, the producer finds the next leader."""
     create(own, "orders")
     load = Load(own, "orders", acks="1")
     load.wait_for_more()
@@ -286,7 +286,7 @@ def test_a_broker_leaves_in_order_under_load(own: ClusterBrokers) -> None:
 
 
 def test_a_consumer_follows_the_leader(own: ClusterBrokers) -> None:
-    """A consumer that waits for records at a leader that dies reads on at the next one."""
+    """A consumer that waits at a leader that dies continues at the next leader."""
     create(own, "orders", 1)
     producer = confluent_kafka.Producer({"bootstrap.servers": own.servers, "acks": "all"})
     consumer = confluent_kafka.Consumer(

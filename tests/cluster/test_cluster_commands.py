@@ -49,7 +49,7 @@ def rows_of(done: Result, code: int = 0) -> list[dict[str, Any]]:
 
 
 def states(cluster: Cluster, *arguments: object) -> dict[str, str]:
-    """Give the state of each broker and partition that a status shows."""
+    """Return the state of each broker and partition that a status shows."""
     done = run(cluster, "status", "--format", "json", *arguments)
     return {f"{row['kind']} {row['name']}": row["state"] for row in json.loads(done.stdout)}
 

@@ -1,4 +1,4 @@
-"""Prometheus reads what operators watch of a cluster, under Kafka's names."""
+"""Test that Prometheus gets a cluster's values under Kafka's names."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def gauges(one: Running) -> dict[str, float]:
 
 
 def total(brokers: ClusterBrokers, name: str) -> float:
-    """Add a gauge up over the brokers that run, as a dashboard does."""
+    """Sum a gauge over the running brokers, as a dashboard does."""
     return sum(gauges(one)[name] for one in brokers.up())
 
 
 def test_a_broker_dies(brokers: ClusterBrokers) -> None:
-    """Its partitions are under-replicated; two of three in the ISR are just enough."""
+    """Its partitions are under-replicated; two of three in the ISR are exactly the minimum."""
     create(brokers, "orders", 6)
     assert total(brokers, f"{CONTROLLER}activecontrollercount") == 1
     assert total(brokers, f"{CONTROLLER}globaltopiccount") == 1

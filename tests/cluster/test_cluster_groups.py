@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster go on from their committed offsets while coordinators die."""
+"""Test that consumer groups continue at their offsets while coordinators die."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Work:
             self.acknowledged[number] = max(place, self.acknowledged[number])
 
     def wait_for_commits(self, count: int = 20) -> None:
-        """Wait until the members have committed further records of each partition."""
+        """Wait until the members have committed more records of each partition."""
         with self._lock:
             wanted = {number: place + count for number, place in self.acknowledged.items()}
         wait_until(
@@ -143,7 +143,7 @@ class Work:
         assert not self.faults
 
     def check_offsets(self) -> None:
-        """Check that each broker that can be reached finds all that was committed."""
+        """Check that each reachable broker finds all commits."""
         for servers in self._cluster.bootstrap_servers.split(","):
             with self._lock:
                 before = dict(self.acknowledged)
@@ -151,7 +151,7 @@ class Work:
             assert all(after[number] >= place for number, place in before.items()), (before, after)
 
     def end(self) -> None:
-        """Read all that was sent; each record was read, and the last commit is the end."""
+        """Read all records; each was read, and the last commit is the end."""
         self._stops_sending.set()
         self._threads[0].join(SECONDS)
         assert self._producer.flush(SECONDS) == 0
@@ -171,14 +171,14 @@ class Work:
 
 
 def dir_of_group(cluster: Cluster, broker: int) -> int:
-    """Find the log dir in which a broker has the partition of the group."""
+    """Find the log dir in which a broker has the group's partition."""
     name = f"{NAME}-{partition_of(GROUP, CONFIG['offsets_topic_num_partitions'])}"
     found = [os.path.isdir(os.path.join(one, name)) for one in cluster.log_dirs(broker)]
     return found.index(True)
 
 
 def test_a_group_goes_on_after_its_coordinator_died(cluster: Cluster) -> None:
-    """It is killed, it is cut off, its log dir fails: no commit is lost, no record is skipped."""
+    """After a kill, a cut, or a failed log dir, no commit is lost and no record is skipped."""
     number = partition_of(GROUP, CONFIG["offsets_topic_num_partitions"])
     work = Work(cluster)
     try:

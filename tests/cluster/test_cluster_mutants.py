@@ -1,4 +1,4 @@
-"""Each changed rule is noticed: by a told history, or by a random history of a known seed."""
+"""Test that each changed rule is noticed by a scripted or a random history."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ TOLD = {name: script for script in SCRIPTS for name in script.catches}
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.tell.__name__)
 def test_a_told_history_holds(script: Script) -> None:
-    """With the rules as they are."""
+    """With the real rules, each scripted history keeps all promises."""
     assert script.run() == ""
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_a_told_history_needs_its_rule(name: str) -> None:
-    """Without the rule, a promise is broken."""
+    """Without the rule, the scripted history breaks a promise."""
     with changed(name):
         assert TOLD[name].run() != ""
 
 
 def caught(name: str) -> tuple[int, History]:
-    """Find the first history that a mutant violates, and its seed; the mutant must be in place."""
+    """Find the first seed whose history an active mutant violates, and its history."""
     mutant = MUTANTS[name]
     for seed in range(SEEDS[name], SEEDS[name] + SEEDS_MAX):
         history = run(seed, mutant.brokers, mutant.focus)
@@ -56,20 +56,20 @@ def caught(name: str) -> tuple[int, History]:
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_a_random_history_needs_the_rule(name: str) -> None:
-    """The first history that the mutant violates holds with the rules."""
+    """The first history that the mutant violates keeps all promises with the real rules."""
     with changed(name):
         seed, _ = caught(name)
     assert run(seed, MUTANTS[name].brokers, MUTANTS[name].focus).violation == ""
 
 
 def test_each_mutant_is_caught() -> None:
-    """No mutant is without a script or a seed."""
+    """Each mutant has a script or a seed."""
     assert set(TOLD) | set(SEEDS) == set(MUTANTS)
     assert not set(TOLD) & set(SEEDS)
 
 
 def test_a_violation_shrinks() -> None:
-    """What is left violates the same invariant with fewer steps."""
+    """The shrunk history violates the same invariant in fewer steps."""
     with changed("restart_is_whole"):
         _, history = caught("restart_is_whole")
         steps = shrink(history)

@@ -1,4 +1,4 @@
-"""The page of each broker shows the cluster, as this broker knows it."""
+"""Test that the page of each broker shows the cluster as this broker knows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.replica_nodes import wait_until
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterBrokers]:
-    """Start three brokers, whose pages gather their facts anew for each answer."""
+    """Start three brokers, whose pages gather new facts for each answer."""
     gather_always(monkeypatch)
     settings: dict[str, Any] = {
         "default_replication_factor": 3, "min_insync_replicas": 2, "http_listener": "127.0.0.1:0",
@@ -26,17 +26,17 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterBrokers]:
 
 
 def shown(one: Running, name: str) -> Any:
-    """Get a document of the page of a broker."""
+    """Get a document of a broker's page."""
     return document(one.broker.broker, name)
 
 
 def trouble(brokers: ClusterBrokers, kind: str) -> list[int]:
-    """Get a count from the page of each broker that runs."""
+    """Get a count from the page of each running broker."""
     return [shown(one, "summary")["trouble"][kind] for one in brokers.up()]
 
 
 def test_brokers_die(brokers: ClusterBrokers) -> None:
-    """Pages agree on the brokers, the controller and the ISR; the controller shows the ELR, too."""
+    """All pages show the same brokers, controller and ISR; the controller also shows the ELR."""
     create(brokers, "orders", 4)
     wait_until(lambda: trouble(brokers, "under_replicated_partitions") == [0, 0, 0])
     found = [shown(one, "brokers")["brokers"] for one in brokers.up()]
@@ -62,7 +62,7 @@ def test_brokers_die(brokers: ClusterBrokers) -> None:
 
 
 def test_only_the_controller_knows_the_elr(brokers: ClusterBrokers) -> None:
-    """The others show that they do not know it."""
+    """The other brokers show that they do not know the ELR."""
     create(brokers, "orders", 1)
     wait_until(lambda: trouble(brokers, "under_replicated_partitions") == [0, 0, 0])
     known = [shown(one, "partitions")["partitions"][0]["elr"] is not None for one in brokers.up()]

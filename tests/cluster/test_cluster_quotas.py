@@ -1,4 +1,4 @@
-"""Quotas in a cluster: any broker takes a change, and all brokers follow it."""
+"""Test quotas in a cluster: any broker accepts a change, and all brokers follow it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def described(server: str) -> dict[str, float]:
 
 
 def test_every_broker_follows_a_change_also_after_its_restart() -> None:
-    """The last broker makes the change; the others know it soon, and one that starts at once."""
+    """The last broker makes the change; the others get it soon, and a restarted broker at once."""
     with Cluster.start(brokers=3, log_dirs=1) as cluster:
         servers = cluster.bootstrap_servers.split(",")
         with KafkaClient(servers[2]) as client:

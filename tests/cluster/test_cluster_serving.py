@@ -1,4 +1,4 @@
-"""A broker of a cluster answers each request as Kafka does: wrong leaders, epochs, ids, topics."""
+"""Test that a broker of a cluster answers like Kafka for wrong leaders, epochs and ids."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ SOFTWARE: dict[str, Any] = {"client_software_name": "raw", "client_software_vers
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ClusterBrokers]:
-    """A cluster of which no broker dies."""
+    """A cluster whose brokers stay alive, for several tests."""
     with fast_directory() as root, cluster(root) as brokers:
         yield brokers
 
 
 @pytest.fixture
 def own() -> Iterator[ClusterBrokers]:
-    """A cluster of one test."""
+    """A cluster for one test."""
     with fast_directory() as root, cluster(root) as brokers:
         yield brokers
 
@@ -59,7 +59,7 @@ def cluster(root: Any) -> ClusterBrokers:
 
 
 def test_another_broker_names_the_leader(shared: ClusterBrokers) -> None:
-    """Produce and Fetch are refused, and their answers say where to go (KIP-951)."""
+    """Produce and Fetch are refused, and their answers name the leader (KIP-951)."""
     topic_id = create(shared, "elsewhere")
     leader, others = parts(shared, "elsewhere")
     epoch = replica_of(leader, "elsewhere").leader_epoch
@@ -82,7 +82,7 @@ def test_another_broker_names_the_leader(shared: ClusterBrokers) -> None:
 
 
 def test_without_acks_a_wrong_leader_closes_the_connection(shared: ClusterBrokers) -> None:
-    """No answer can say it, so the client finds out by the loss of its connection."""
+    """There is no answer that could report it, so the connection is closed."""
     create(shared, "quiet")
     leader, (other, _) = parts(shared, "quiet")
     fields = produce_fields({("quiet", 0): batch_of(b"x")}, acks=0)
@@ -98,7 +98,7 @@ def test_without_acks_a_wrong_leader_closes_the_connection(shared: ClusterBroker
 
 
 def test_leader_epochs_are_compared(own: ClusterBrokers) -> None:
-    """By leaders and others: 74 for an older epoch, 75 for a newer one."""
+    """Leaders and other brokers return 74 for an older epoch, and 75 for a newer epoch."""
     create(own, "epochs")
     first, _ = parts(own, "epochs")
     first.kill()
@@ -129,7 +129,7 @@ def test_leader_epochs_are_compared(own: ClusterBrokers) -> None:
 
 
 def test_what_does_not_exist(shared: ClusterBrokers) -> None:
-    """An unknown name, and an unknown partition of a known topic, is 3; an unknown id is 100."""
+    """An unknown name or partition gets 3, an unknown id 100."""
     create(shared, "known")
     for broker in (1, 2, 3):
         with shared.client(broker) as client:
@@ -145,7 +145,7 @@ def test_what_does_not_exist(shared: ClusterBrokers) -> None:
 
 
 def test_each_broker_describes_the_same_cluster(shared: ClusterBrokers) -> None:
-    """Brokers, controller, leaders, replicas and ids; peers' requests are not announced."""
+    """Brokers, controller, leaders, replicas and ids agree; peers' requests are not announced."""
     create(shared, "described", 3)
     found = []
     for broker in (1, 2, 3):
@@ -171,7 +171,7 @@ def test_each_broker_describes_the_same_cluster(shared: ClusterBrokers) -> None:
 
 
 def test_a_partition_without_a_leader(own: ClusterBrokers) -> None:
-    """With two of three brokers gone, the third names no leader, and lists both as offline."""
+    """If two of three brokers are gone, the third names no leader, and lists both as offline."""
     create(own, "alone", min_insync_replicas="2")
     leader, (other, last) = parts(own, "alone")
     other.kill()
@@ -219,7 +219,7 @@ def described(running: Running, name: str) -> tuple[tuple[int, ...], tuple[int, 
 
 
 def test_no_two_brokers_give_one_producer_id(shared: ClusterBrokers) -> None:
-    """Each takes blocks from the coordination store, as Kafka does."""
+    """Each broker takes blocks from the coordination store, as in Kafka."""
     found: list[int] = []
     for _ in range(3):
         for broker in (1, 2, 3):
@@ -233,7 +233,7 @@ def test_no_two_brokers_give_one_producer_id(shared: ClusterBrokers) -> None:
 
 
 def test_the_next_leader_knows_the_duplicates(own: ClusterBrokers) -> None:
-    """A batch that is sent again, because its answer was lost, has its old offset there, too."""
+    """A batch that is sent again after a lost answer gets its old offset from the new leader."""
     create(own, "once")
     leader, _ = parts(own, "once")
     batches = [batch_of(b"%d" % number, producer=(7, 0, number)) for number in range(3)]
@@ -248,7 +248,7 @@ def test_the_next_leader_knows_the_duplicates(own: ClusterBrokers) -> None:
 
 
 def test_a_bad_batch_is_refused_by_the_log(shared: ClusterBrokers) -> None:
-    """As without a cluster; the next batch is taken."""
+    """As without a cluster, the next batch is accepted."""
     create(shared, "bad")
     leader, _ = parts(shared, "bad")
     damaged = bytearray(batch_of(b"value"))
@@ -283,7 +283,7 @@ def test_a_topic_that_is_created_again_has_another_id(own: ClusterBrokers) -> No
 
 
 def test_a_fetch_of_a_stranger_that_claims_to_follow(shared: ClusterBrokers) -> None:
-    """It gets no record, because only the rules of replication answer followers."""
+    """Such a client gets no record, because only the rules of replication answer followers."""
     topic_id = create(shared, "strange")
     leader, _ = parts(shared, "strange")
     epoch = replica_of(leader, "strange").leader_epoch
@@ -307,7 +307,7 @@ def test_a_fetch_of_a_stranger_that_claims_to_follow(shared: ClusterBrokers) -> 
 
 
 def test_a_start_that_fails_leaves_nothing(own: ClusterBrokers) -> None:
-    """Neither threads nor a registration; a later start of the same broker works."""
+    """No thread and no registration remains; a later start of the same broker works."""
     with (
         LogStore.open(own.root / "4", admin_socket=False) as store,
         LastingSession(own.coordination.connect) as session,

@@ -1,4 +1,4 @@
-"""Run the real rooms in the simulated cluster: no promise is broken, whatever fails."""
+"""Run the real rules in the simulated cluster: no promise is broken, whatever fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_random_histories_break_no_promise(first: int) -> None:
 
 @pytest.mark.timeout(3600)
 def test_answers_in_parts_break_no_promise() -> None:
-    """The parts of a large answer may even be lost, doubled, or overtake each other (ADR 43)."""
+    """The parts of a large answer may be lost, doubled, or overtake each other (ADR 43)."""
     acknowledged = 0
     for seed in range(SEEDS // 5):
         history = run(seed, cuts_answers=True)
@@ -43,5 +43,5 @@ def test_answers_in_parts_break_no_promise() -> None:
 
 
 def test_a_seed_gives_the_same_history() -> None:
-    """A failure can be replayed."""
+    """So a failure can be replayed."""
     assert run(7).steps == run(7).steps

@@ -41,14 +41,14 @@ def until(is_done: Callable[[], object]) -> None:
 
 
 def running(cluster: Cluster) -> dict[int, str]:
-    """Map the brokers that the metadata list to their addresses."""
+    """Map the brokers in the metadata to their addresses."""
     with KafkaClient(cluster.bootstrap_servers) as client:
         brokers = client.call("Metadata", topics=[]).brokers
     return {one.node_id: f"{one.host}:{one.port}" for one in brokers}
 
 
 def coordinator_of(cluster: Cluster, name: str, key_type: int = 1) -> tuple[int, str]:
-    """Ask for the coordinator until there is one: its id, and its address."""
+    """Ask for the coordinator until there is one; return its id and address."""
     deadline = time.monotonic() + SECONDS
     while True:
         with KafkaClient(cluster.bootstrap_servers) as client:
@@ -61,7 +61,7 @@ def coordinator_of(cluster: Cluster, name: str, key_type: int = 1) -> tuple[int,
 
 @pytest.mark.timeout(240 + 20 * KILLS)
 def test_exactly_once_while_brokers_are_killed() -> None:
-    """Each input has one committed output, and no transaction is torn."""
+    """Each input has exactly one committed output, and no transaction is split."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -151,7 +151,7 @@ def stable(client: KafkaClient, number: int) -> int:
 
 
 def test_a_broker_that_does_not_lead_refuses() -> None:
-    """16 for requests about a transactional id, also while another broker leads its partition."""
+    """Without the coordinator's role, a broker returns 16, whichever broker leads."""
     with (
         fast_directory() as root,
         Cluster.start(2, directory=root, config=CONFIG) as cluster,

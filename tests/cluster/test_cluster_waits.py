@@ -1,4 +1,4 @@
-"""Requests that wait in a cluster: for replicas, for records, and until a role ends."""
+"""Test requests that wait in a cluster: for replicas, for records, and for a role's end."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LONG_MS = 15_000
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[ClusterBrokers]:
-    """A cluster of which no broker dies."""
+    """A cluster whose brokers stay alive, for several tests."""
     with fast_directory() as root, cluster(root) as brokers:
         yield brokers
 
 
 @pytest.fixture
 def own() -> Iterator[ClusterBrokers]:
-    """A cluster of one test."""
+    """A cluster for one test."""
     with fast_directory() as root, cluster(root) as brokers:
         yield brokers
 
@@ -49,7 +49,7 @@ def cluster(root: Any) -> ClusterBrokers:
 def test_acks_all_waits_for_the_replicas(
     shared: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It holds no thread, and readers see nothing of the records until all replicas have them."""
+    """The wait holds no thread, and no reader sees the records before all replicas have them."""
     create(shared, "waits")
     leader, others = parts(shared, "waits")
     with KafkaClient(leader.servers) as client, KafkaClient(leader.servers) as reader:
@@ -73,14 +73,14 @@ def test_acks_all_waits_for_the_replicas(
 
 
 def client_threads(running: Running) -> int:
-    """Count the threads that run requests of clients; a follower's Fetch only waits, too."""
+    """Count the threads that run clients' requests; a follower's Fetch only waits."""
     return running.broker.broker.running_count
 
 
 def test_a_wait_of_a_produce_ends_with_the_role(
     own: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer does not say that nothing was written; the producer's next batch comes later."""
+    """The error leaves open whether the batch was written, so later batches must wait."""
     create(own, "ends")
     leader, others = parts(own, "ends")
     first, second = (batch_of(b"x", producer=(9, 0, number)) for number in range(2))
@@ -118,7 +118,7 @@ def test_a_wait_of_a_fetch_ends_with_the_role(own: ClusterBrokers) -> None:
 def test_a_new_leader_does_not_know_the_end_at_once(
     own: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its high watermark may be below what was acknowledged, so it does not name it (KIP-207)."""
+    """Its high watermark may be too low, so it returns no end offset yet (KIP-207)."""
     create(own, "ends")
     leader, others = parts(own, "ends")
     order = own[1].broker.member.metadata.view.topics["ends"].partitions[0].replicas
@@ -141,7 +141,7 @@ def test_a_new_leader_does_not_know_the_end_at_once(
 
 
 def test_too_few_replicas(own: ClusterBrokers) -> None:
-    """With acks=all nothing is written; acks=1 is taken."""
+    """With acks=all, nothing is written; acks=1 is accepted."""
     create(own, "few", min_insync_replicas="3")
     leader, (other, _) = parts(own, "few")
     other.kill()
@@ -155,7 +155,7 @@ def test_too_few_replicas(own: ClusterBrokers) -> None:
 
 
 def test_regression_a_batch_after_a_refused_one_is_refused_alike(own: ClusterBrokers) -> None:
-    """A producer sends both again, in order; of a real gap it hears as before."""
+    """The producer sends both again, in order; a real gap still gets its own error."""
     create(own, "gaps", min_insync_replicas="3")
     leader, (other, _) = parts(own, "gaps")
 

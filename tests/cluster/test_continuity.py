@@ -22,7 +22,7 @@ from support.zookeeper_process import ZooKeeperProcess
 
 
 def test_a_cluster_is_founded_once(session: Session, other: Session) -> None:
-    """The first id stays if a later caller names another one."""
+    """If a later caller names another id, the first id stays."""
     assert continuity.read_cluster(session) is None
     cluster = continuity.found_cluster(session, "abc")
     assert cluster == ("abc", session.get(CLUSTER_ID).czxid)
@@ -33,7 +33,7 @@ def test_a_cluster_is_founded_once(session: Session, other: Session) -> None:
 
 
 def test_a_store_that_continues_is_accepted(session: Session, other: Session) -> None:
-    """After any changes, and for each broker by itself."""
+    """Any changes are accepted, and each broker is checked by itself."""
     continuity.found_cluster(session, "abc")
     first = continuity.remember(session, "1")
     second = continuity.remember(other, "2")
@@ -46,7 +46,7 @@ def test_a_store_that_continues_is_accepted(session: Session, other: Session) ->
 
 
 def test_a_wiped_store_is_refused(session: Session) -> None:
-    """Whether it is still empty, or was used again: by another cluster, or under the same id."""
+    """The wiped store is empty, or was used again by another cluster, or with the same id."""
     continuity.found_cluster(session, "abc")
     remembered = continuity.remember(session, "1")
     session.delete(CLUSTER_ID)
@@ -64,7 +64,7 @@ def test_a_wiped_store_is_refused(session: Session) -> None:
 
 
 def test_a_lower_zxid_is_refused(session: Session) -> None:
-    """Also if the broker's own last write is there."""
+    """It is refused even if the broker's own last write is present."""
     continuity.found_cluster(session, "abc")
     remembered = continuity.remember(session, "1")
     later = remembered._replace(zxid=session.zxid() + 1)
@@ -74,7 +74,7 @@ def test_a_lower_zxid_is_refused(session: Session) -> None:
 
 
 def test_a_missing_witness_is_refused(session: Session) -> None:
-    """The store lost the broker's last write."""
+    """The store has lost the broker's last write."""
     continuity.found_cluster(session, "abc")
     remembered = continuity.remember(session, "1")
     session.delete(f"{continuity.WITNESSES}/1")
@@ -84,13 +84,13 @@ def test_a_missing_witness_is_refused(session: Session) -> None:
 
 
 def go_on(session: Session) -> None:
-    """Make more changes than a restored store lacks, so that its zxid is higher than before."""
+    """Make more changes than the restored store lacks, so that its zxid is higher than before."""
     for _ in range(20):
         session.create("/n-", sequence=True)
 
 
 def test_an_embedded_store_that_was_restored_is_refused(tmp_path: Path) -> None:
-    """However many changes it made since."""
+    """It is refused, however many changes were made since."""
     live, copy = tmp_path / "live", tmp_path / "copy"
     live.mkdir()
     with EmbeddedStore([str(live)]) as store, store.connect() as session:
@@ -112,7 +112,7 @@ def test_an_embedded_store_that_was_restored_is_refused(tmp_path: Path) -> None:
 def test_a_zookeeper_that_was_restored_is_refused(
     server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore
 ) -> None:
-    """A copy of its data directory, which was made while it ran, takes the place of the newest."""
+    """A copy of its data directory, which was made while it ran, replaces the newest data."""
     live, copy = server.place / "data", server.place / "copy"
     with zookeeper_store.connect() as session:
         continuity.found_cluster(session, "abc")
@@ -136,7 +136,7 @@ def test_a_zookeeper_that_was_restored_is_refused(
     [b"", b"x", b"[]", b"{}", b'{"id":1}', b'{"id":""}', b'{"id":"\\n"}', b"[" * 9000, b"\xff"],
 )
 def test_a_bad_cluster_id_is_an_error_with_its_path(session: Session, data: bytes) -> None:
-    """Not taken for a store without a cluster."""
+    """A bad cluster id is not mistaken for a missing one."""
     continuity.ensure(session, CLUSTER_ID)
     session.set(CLUSTER_ID, data)
     with pytest.raises(BadZnodeError) as caught:
@@ -146,7 +146,7 @@ def test_a_bad_cluster_id_is_an_error_with_its_path(session: Session, data: byte
 
 
 def test_kafkas_own_id_is_read(session: Session) -> None:
-    """With the fields that Kafka writes."""
+    """The fields that Kafka writes can be read."""
     continuity.ensure(session, "/cluster")
     made = session.create(CLUSTER_ID, b'{"version":"1","id":"M3R5t2J1Q7qz0Zr0Yc0bNg"}')
     assert continuity.read_cluster(session) == Cluster("M3R5t2J1Q7qz0Zr0Yc0bNg", made.czxid)
@@ -158,13 +158,13 @@ def test_kafkas_own_id_is_read(session: Session) -> None:
      ["a", True, 2, 3], {"a": 1}, ["a", 1, 2, 3, 4]],
 )  # fmt: skip
 def test_what_was_remembered_is_checked(values: object) -> None:
-    """It comes from a disk."""
+    """The stored values come from a disk, so they are checked."""
     with pytest.raises(ValueError, match="is not a cluster id and three zxids"):
         Remembered.of(values)
 
 
 def test_paths_are_made_with_their_parents(session: Session) -> None:
-    """And not made twice."""
+    """Existing parents are not created again."""
     for _ in range(2):
         continuity.ensure(session, "/a/b/c")
     assert session.children("/a/b") == ["c"]

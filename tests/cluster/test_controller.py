@@ -1,4 +1,4 @@
-"""Decide, write, ask and forget: the controller's own part."""
+"""Test the controller's own part: decide, write, ask and forget."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ VERSION = 7
 
 
 def registered(*gone: int) -> ce.RegistrationsRead:
-    """Give the registrations of brokers 1, 2 and 3."""
+    """Return the registrations of brokers 1, 2 and 3."""
     epochs = {broker: 10 * broker for broker in (1, 2, 3) if broker not in gone}
     return ce.RegistrationsRead({m: Registration(one, one, {}) for m, one in epochs.items()})
 
 
 def controller_of(state: State = STATE) -> Controller:
-    """Give the controller of epoch 5 that has read one partition."""
+    """Return a controller of epoch 5 that has read one partition."""
     controller = Controller(5)
     controller.handle(registered(), 0)
     controller.handle(ce.StateRead(KEY, TOPIC, VERSION, state, CONFIG), 0)
@@ -42,14 +42,14 @@ def controller_of(state: State = STATE) -> Controller:
 
 
 def written(controller: Controller, version: int) -> ce.Written:
-    """Give the answer to the write that is under way."""
+    """Return the answer to the running write."""
     pending = controller.entries[KEY].pending
     assert pending is not None
     return ce.Written(KEY, pending.number, version)
 
 
 def requests(effects: list[Any], kind: type) -> dict[int, Any]:
-    """Give the requests of one kind by broker."""
+    """Return the requests of one kind, by broker."""
     return {
         one.broker: one.request
         for one in effects
@@ -58,13 +58,13 @@ def requests(effects: list[Any], kind: type) -> dict[int, Any]:
 
 
 def answer(broker: int, **changes: Any) -> RoleAnswer:
-    """Give the answer of a replica that is whole."""
+    """Return the answer of a whole replica."""
     found = RoleAnswer(TOPIC, 0, broker, 10 * broker, is_offline=False, version=VERSION)
     return found._replace(**changes)
 
 
 def test_a_new_controller_asks_all_replicas() -> None:
-    """It writes nothing while nothing has to change, and learns from the answers (P23)."""
+    """It writes nothing if nothing has to change, and learns from the answers (P23)."""
     controller = controller_of()
     asked = requests(controller.handle(ce.Look(KEY), 0), LeaderAndIsr)
     assert asked[2] == LeaderAndIsr(TOPIC, 0, 20, VERSION, STATE)
@@ -90,7 +90,7 @@ def test_a_write_names_version_and_controller_epoch() -> None:
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_regression_no_leader_epoch_is_written_that_cannot_be_read(left: int) -> None:
-    """The partition stays as it is; other partitions are not concerned."""
+    """The partition does not change; other partitions are not affected."""
     controller = controller_of(STATE._replace(leader_epoch=LEADER_EPOCH_MAX - left))
     controller.handle(registered(1), 0)
     (effect,) = controller.handle(ce.Look(KEY), 0)
@@ -105,7 +105,7 @@ def test_regression_no_leader_epoch_is_written_that_cannot_be_read(left: int) ->
 
 
 def test_after_a_failed_write_the_state_is_read_again() -> None:
-    """It may have been written although the answer is lost (P2)."""
+    """The state may have been written although the answer was lost (P2)."""
     controller = controller_of()
     controller.handle(registered(1), 0)
     controller.handle(ce.Look(KEY), 0)
@@ -117,7 +117,7 @@ def test_after_a_failed_write_the_state_is_read_again() -> None:
 
 
 def test_a_read_during_a_write_changes_only_the_settings() -> None:
-    """The answer to the write is still to come, and decides what is known (P2)."""
+    """The answer to the write will decide which state is known (P2)."""
     controller = controller_of()
     controller.handle(registered(1), 0)
     (write,) = controller.handle(ce.Look(KEY), 0)
@@ -130,7 +130,7 @@ def test_a_read_during_a_write_changes_only_the_settings() -> None:
 
 
 def test_regression_a_read_with_another_creation_number_keeps_what_is_known() -> None:
-    """A copied store numbers its znodes anew; the same id is the same topic (P6)."""
+    """A copied store has other creation numbers; the same id is the same topic (P6)."""
     controller = controller_of()
     controller.handle(answer(2), 0)
     copied = TOPIC._replace(created=900)
@@ -143,7 +143,7 @@ def test_regression_a_read_with_another_creation_number_keeps_what_is_known() ->
 
 
 def test_regression_a_late_read_brings_no_older_topic_back() -> None:
-    """Neither beside the newer topic, nor after that one was deleted (P2)."""
+    """A late read does not restore a topic that was replaced or deleted (P2)."""
     controller = controller_of()
     late = ce.StateRead(KEY, TOPIC, VERSION, STATE, CONFIG)
     controller.handle(ce.DeleteTopic(KEY), 0)
@@ -158,7 +158,7 @@ def test_regression_a_late_read_brings_no_older_topic_back() -> None:
 
 
 def test_regression_a_late_read_brings_no_older_version_back() -> None:
-    """A decision from it would be refused, and its settings are out of date (P2)."""
+    """A decision from the old version would be refused, and its settings are outdated (P2)."""
     controller = controller_of()
     older = STATE._replace(leader_epoch=3)
     controller.handle(ce.StateRead(KEY, TOPIC, VERSION - 1, older, ce.TopicConfig(1)), 0)
@@ -167,7 +167,7 @@ def test_regression_a_late_read_brings_no_older_version_back() -> None:
 
 
 def test_regression_a_late_read_brings_no_older_settings_back() -> None:
-    """Also with the same version of the state: the settings have a version of their own (P2)."""
+    """Settings have their own version, even for the same version of the state (P2)."""
     controller = controller_of()
     newer = ce.TopicConfig(2, flushes=True, version=40)
     controller.handle(ce.StateRead(KEY, TOPIC, VERSION, STATE, newer), 0)
@@ -176,7 +176,7 @@ def test_regression_a_late_read_brings_no_older_settings_back() -> None:
 
 
 def test_an_answer_about_an_older_topic_is_too_late() -> None:
-    """It says nothing about the state of the topic that was created again."""
+    """Such an answer does not count for the topic that was created again."""
     controller = controller_of()
     controller.handle(registered(1), 0)
     controller.handle(ce.Look(KEY), 0)
@@ -188,7 +188,7 @@ def test_an_answer_about_an_older_topic_is_too_late() -> None:
 
 
 def test_regression_a_second_answer_to_a_write_is_not_an_answer_to_the_next_one() -> None:
-    """Otherwise two states would have one version: the answer was taken for lost (P2)."""
+    """Otherwise two states would have the same version (P2)."""
     controller = controller_of()
     controller.handle(registered(1), 0)
     (first,) = controller.handle(ce.Look(KEY), 0)
@@ -205,7 +205,7 @@ def test_regression_a_second_answer_to_a_write_is_not_an_answer_to_the_next_one(
 
 
 def test_a_deposed_controller_does_nothing() -> None:
-    """Another controller was elected."""
+    """Another controller was elected, so this one does nothing."""
     controller = controller_of()
     controller.handle(ce.Deposed(), 0)
     controller.handle(registered(1), 0)
@@ -213,7 +213,7 @@ def test_a_deposed_controller_does_nothing() -> None:
 
 
 def test_a_refused_connection_counts_as_gone() -> None:
-    """Until a connection is accepted, or the broker is registered anew (P14)."""
+    """The broker counts as gone until it accepts a connection, or is registered again (P14)."""
     controller = controller_of()
     controller.handle(ce.ConnectionRefused(1), 0)
     assert set(controller.seen) == {2, 3}
@@ -236,7 +236,7 @@ def test_a_refused_connection_counts_as_gone() -> None:
     ],
 )
 def test_an_older_answer_is_not_taken(late: RoleAnswer, is_taken: bool) -> None:
-    """Answers are of this topic and registration, and for rising versions (P5, P6)."""
+    """Only answers of this topic and registration, and of rising versions, count (P5, P6)."""
     controller = controller_of()
     controller.handle(answer(2), 0)
     controller.handle(late, 0)
@@ -244,7 +244,7 @@ def test_an_older_answer_is_not_taken(late: RoleAnswer, is_taken: bool) -> None:
 
 
 def proposal(**changes: Any) -> AlterPartition:
-    """Give the leader's proposal of a smaller ISR."""
+    """Return the leader's proposal of a smaller ISR."""
     return AlterPartition(TOPIC, 0, 1, 10, 4, VERSION, {1: 10, 2: 20})._replace(**changes)
 
 
@@ -258,7 +258,7 @@ def test_a_proposal_is_written_and_answered() -> None:
 
 
 def test_a_proposal_is_refused() -> None:
-    """One from another version, or while another write is under way (P10)."""
+    """A proposal from another version, or during another write, is refused (P10)."""
     controller = controller_of()
     refused = controller.handle(proposal(version=VERSION - 1), 0)
     assert requests(refused, AlterRefused) == {1: AlterRefused(TOPIC, 0, VERSION - 1)}
@@ -268,7 +268,7 @@ def test_a_proposal_is_refused() -> None:
 
 
 def test_a_reassignment_adds_replicas_first() -> None:
-    """Old and new replicas exist together until it ends; then the old ones are deleted (P18)."""
+    """Old and new replicas exist together until the end; then the old ones are deleted (P18)."""
     controller = controller_of()
     everyone = {**registered().registrations, 4: Registration(40, 40, {})}
     controller.handle(ce.RegistrationsRead(everyone), 0)
@@ -276,7 +276,7 @@ def test_a_reassignment_adds_replicas_first() -> None:
     assert (write.state.replicas, write.state.target) == ((1, 2, 3, 4), (2, 3, 4))
     controller.handle(written(controller, 8), 0)
     second = ce.Reassign(KEY, (2, 3))
-    refused = ce.Reject(second, "another reassignment is under way")
+    refused = ce.Reject(second, "another reassignment is running")
     assert controller.handle(second, 0) == [refused]
     controller.handle(proposal(version=8, isr={1: 10, 2: 20, 3: 30, 4: 40}), 0)
     controller.handle(written(controller, 9), 0)
@@ -320,7 +320,7 @@ def test_a_topic_is_created(created: int, new_to: set[int]) -> None:
 
 
 def test_a_topic_without_a_live_replica_is_not_created() -> None:
-    """A first ISR has a member (P2)."""
+    """The first ISR needs a member (P2)."""
     controller = Controller(5)
     controller.handle(registered(1, 2, 3), 0)
     event = ce.CreateTopic(KEY, TOPIC, (1, 2, 3), CONFIG)
@@ -329,7 +329,7 @@ def test_a_topic_without_a_live_replica_is_not_created() -> None:
 
 
 def test_a_topic_is_deleted_and_created_again() -> None:
-    """Nothing that was known of the older topic is used for the newer one (P2, P19)."""
+    """No fact about the older topic is used for the newer topic (P2, P19)."""
     controller = controller_of()
     controller.handle(answer(2), 0)
     effects = controller.handle(ce.DeleteTopic(KEY), 0)
@@ -341,7 +341,7 @@ def test_a_topic_is_deleted_and_created_again() -> None:
 
 
 def test_regression_an_unknown_event_is_an_error() -> None:
-    """A caller that sends it to the wrong room learns that at once."""
+    """So a caller that sends a wrong event notices this at once."""
     with pytest.raises(TypeError, match="a controller does not know the event"):
         controller_of().handle("a word", 0)
 

@@ -1,4 +1,4 @@
-"""A controller's reads and writes: one reign at a time, and no write of a reign that has ended."""
+"""Test a controller's reads and writes: one reign at a time, and no write after its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write(version: int, number: int = 1) -> WriteState:
 
 
 def test_there_is_one_controller(store: EmbeddedStore, one: ControllerStore) -> None:
-    """The next one reigns in a later epoch, after the session of the first has ended."""
+    """After the first session has ended, the next controller has a later epoch."""
     other = ControllerStore(store.connect(), 2)
     other.prepare()
     assert one.stand(0) == Reign(1, 1)
@@ -70,14 +70,14 @@ MOVING = STATE._replace(replicas=(1, 2, 3), target=(2, 3), original=(1, 2))
 
 
 def assigned(one: ControllerStore) -> dict[str, object]:
-    """Give what the topic's znode says of the replicas."""
+    """Return the replicas in the topic's znode."""
     document = json.loads(one.session.get(znodes.topic_path("orders")).data)
     keys = ("partitions", "adding_replicas", "removing_replicas", "else")
     return {key: document.get(key) for key in keys}
 
 
 def test_replicas_change_in_the_topic_too(one: ControllerStore) -> None:
-    """In one change with the state, so that Kafka's tools never see the two differ (P1)."""
+    """The topic changes with the state, so that Kafka's tools never see a difference (P1)."""
     reign = one.stand(0)
     assert reign is not None
     path = znodes.topic_path("orders")
@@ -108,7 +108,7 @@ def test_replicas_change_in_the_topic_too(one: ControllerStore) -> None:
 def test_replicas_do_not_change_beside_another_change_of_the_topic(
     one: ControllerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was changed after the read, or created again, or is gone: then the state stays."""
+    """If the topic was changed, created again, or deleted after the read, the state stays."""
     reign = one.stand(0)
     assert reign is not None
     one.write(write(NO_VERSION), reign)
@@ -130,7 +130,7 @@ def test_replicas_do_not_change_beside_another_change_of_the_topic(
 
 
 def test_a_reign_that_has_ended_writes_nothing(store: EmbeddedStore, one: ControllerStore) -> None:
-    """Although its session lives, and the version fits."""
+    """It writes nothing, even if its session lives and the version matches."""
     reign = one.stand(0)
     assert reign is not None
     one.session.delete(znodes.CONTROLLER)
@@ -144,10 +144,10 @@ def test_a_reign_that_has_ended_writes_nothing(store: EmbeddedStore, one: Contro
 
 
 def test_an_election_whose_answer_is_lost_is_read_back(one: ControllerStore) -> None:
-    """It counts if the znode belongs to this session."""
+    """The election succeeded if the znode belongs to this session."""
 
     class Losing:
-        """A session whose next `multi` happens, and whose answer is lost."""
+        """A session whose next `multi` is done, but whose answer is lost."""
 
         def __init__(self, session: Session, *, happens: bool) -> None:
             self._session, self._happens = session, happens
@@ -172,7 +172,7 @@ def test_an_election_whose_answer_is_lost_is_read_back(one: ControllerStore) -> 
 
 
 class Deaf:
-    """A session whose next changes happen or not, while no answer comes back."""
+    """A session whose next changes are done or not, but which gets no answer."""
 
     def __init__(self, session: Session, *, happens: bool) -> None:
         self._session, self._happens, self._is_lost = session, happens, False
@@ -185,7 +185,7 @@ class Deaf:
         return self._session.get(path)
 
     def multi(self, operations: list[Operation]) -> None:
-        """Do something, and lose the connection."""
+        """Do the change, and lose the connection."""
         self._is_lost = True
         if self._happens:
             self._session.multi(operations)
@@ -196,7 +196,7 @@ class Deaf:
 def test_regression_an_election_that_cannot_be_read_back(
     store: EmbeddedStore, one: ControllerStore, happens: bool
 ) -> None:
-    """The znode of an election that this broker does not know of keeps no broker from standing."""
+    """The znode of an election that this broker does not know of prevents no election."""
     session, other = one.session, ControllerStore(store.connect(), 2)
     one.session = Deaf(session, happens=happens)  # type: ignore[assignment]
     with pytest.raises(NotConnectedError):
@@ -210,7 +210,7 @@ def test_regression_an_election_that_cannot_be_read_back(
 def test_regression_the_end_of_a_reign_that_was_not_written(
     store: EmbeddedStore, one: ControllerStore
 ) -> None:
-    """The broker stands again in a later epoch, and so does another one after it."""
+    """The broker, and another one after it, can still become controller in later epochs."""
     assert one.stand(0) == Reign(1, 1)
     session, other = one.session, ControllerStore(store.connect(), 2)
     one.session = Deaf(session, happens=False)  # type: ignore[assignment]
@@ -225,7 +225,7 @@ def test_regression_the_end_of_a_reign_that_was_not_written(
 def test_the_znode_of_another_controller_is_not_deleted(
     store: EmbeddedStore, one: ControllerStore
 ) -> None:
-    """Also if this session reads what was true before the other one was elected."""
+    """Even if this session reads an outdated state, the znode is not deleted."""
     assert one.stand(0) == Reign(1, 1)
     before = {path: one.session.get(path) for path in (znodes.CONTROLLER, znodes.CONTROLLER_EPOCH)}
     other = ControllerStore(store.connect(), 2)
@@ -234,7 +234,7 @@ def test_the_znode_of_another_controller_is_not_deleted(
     session = one.session
 
     class Late:
-        """A session that reads what was true before."""
+        """A session that reads an outdated state."""
 
         key, multi = session.key, session.multi
 
@@ -251,7 +251,7 @@ def test_the_znode_of_another_controller_is_not_deleted(
 def test_what_cannot_be_read_is_left_out(
     one: ControllerStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker with wrong data concerns no other; the log names it."""
+    """A broker with wrong data affects no other broker; the log names it."""
     good = znodes.encode_registration([Endpoint("PLAINTEXT", "b1", 9092)], "", {}, 0)
     for name, data in (("1", good), ("2", b"{}"), ("x", good)):
         one.session.create(f"{znodes.BROKERS}/{name}", data, ephemeral=True)
@@ -264,7 +264,7 @@ def test_what_cannot_be_read_is_left_out(
 
 
 def test_a_topic_that_cannot_be_read_exists(one: ControllerStore) -> None:
-    """So its replicas are not deleted, as those of a topic that is gone."""
+    """Its replicas are not deleted, unlike the replicas of a deleted topic."""
     one.session.create(znodes.topic_path("bad"), b"[]")
     assert one.topic_names() == {"orders", "bad"}
     assert [one.has_topic(name) for name in ("orders", "bad", "gone")] == [True, True, False]
@@ -278,7 +278,7 @@ def test_a_topic_that_cannot_be_read_exists(one: ControllerStore) -> None:
 def test_a_deletion_is_kept_until_it_is_complete(
     one: ControllerStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next controller reads it; what cannot be read is logged."""
+    """The next controller reads the deletion; an unreadable deletion is logged."""
     topic = TopicIdentity(TOPIC_ID, 1)
     kept = znodes.NamedDeletion("orders", Deletion(topic, 0, 7, frozenset({1, 2})))
     one.keep(kept)
@@ -293,7 +293,7 @@ def test_a_deletion_is_kept_until_it_is_complete(
 
 @pytest.mark.parametrize("data", [b"", b"-1", b"x", b"99999999999", b"2147483648", b"2147483647"])
 def test_a_bad_controller_epoch_is_refused(one: ControllerStore, data: bytes) -> None:
-    """Nobody can know which epoch comes next."""
+    """The next epoch would be unknown."""
     one.session.set(znodes.CONTROLLER_EPOCH, data)
     with pytest.raises(BadZnodeError):
         one.stand(0)
@@ -310,7 +310,7 @@ def test_regression_the_last_controller_epoch_is_read_back(one: ControllerStore)
 
 
 def test_a_bad_state_is_refused(one: ControllerStore) -> None:
-    """Nothing may be decided from it."""
+    """The controller must not decide from a bad state."""
     reign = one.stand(0)
     assert reign is not None
     one.write(write(NO_VERSION), reign)
@@ -320,13 +320,13 @@ def test_a_bad_state_is_refused(one: ControllerStore) -> None:
 
 
 def test_the_states_of_a_large_topic_cost_one_change_each(one: ControllerStore) -> None:
-    """Only the first finds that a parent is missing; what an older deletion left is used."""
+    """Only the first write finds that a parent is missing; existing parents are used."""
     reign = one.stand(0)
     assert reign is not None
     session, changes = one.session, []
 
     class Counting:
-        """Counts the changes, and refuses to read."""
+        """Counts the changes, and refuses reads."""
 
         def __init__(self, *, may_read: bool) -> None:
             self.get = session.get if may_read else None

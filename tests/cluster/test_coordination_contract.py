@@ -1,4 +1,4 @@
-"""Hold the embedded store and ZooKeeper to the same contract: every verb and every error."""
+"""Test the same contract for the embedded store and ZooKeeper: every verb and error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CREATED, CHANGED, DELETED, CHILDREN = list(EventKind)
 
 
 def test_a_znode_is_created_read_written_and_deleted(session: Session) -> None:
-    """Answers carry the path, the data, the zxids, the version and the owner."""
+    """Answers have the path, the data, the zxids, the version and the owner."""
     made = session.create("/a", b"one")
     assert made == Znode("/a", b"one", made.czxid, made.czxid, 0, 0)
     assert session.get("/a") == made
@@ -64,7 +64,7 @@ def test_a_znode_that_is_created_again_is_another_one(session: Session) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), "ß€".encode(), b'{"a":"\\n"}\n'])
 def test_data_is_any_bytes(session: Session, data: bytes) -> None:
-    """What was written is read, byte by byte."""
+    """The data can be read again, byte by byte."""
     session.create("/a", data)
     assert session.get("/a").data == data
     session.set("/a", data + data)
@@ -72,7 +72,7 @@ def test_data_is_any_bytes(session: Session, data: bytes) -> None:
 
 
 def test_children_are_listed_by_name(session: Session) -> None:
-    """Sorted, without their own children."""
+    """The names are sorted, and do not include grandchildren."""
     for path in ("/b", "/a", "/a/z", "/a/y", "/a/y/x"):
         session.create(path)
     assert session.children("/") == ["a", "b"]
@@ -81,7 +81,7 @@ def test_children_are_listed_by_name(session: Session) -> None:
 
 
 def test_the_root_exists(session: Session) -> None:
-    """It has data and a version, but cannot be deleted or created."""
+    """The root has data and a version, but cannot be deleted or created."""
     assert session.get("/").path == "/"
     assert session.set("/", b"x").version == session.get("/").version
     assert session.get("/").data == b"x"
@@ -92,7 +92,7 @@ def test_the_root_exists(session: Session) -> None:
 
 
 def test_names_in_other_scripts(session: Session) -> None:
-    """A path is text."""
+    """A path may have any text."""
     session.create("/größe")
     assert session.create("/größe/日本").path == "/größe/日本"
     assert session.children("/größe") == ["日本"]
@@ -102,7 +102,7 @@ def test_names_in_other_scripts(session: Session) -> None:
 
 
 def refused(call: Any, kind: type[ZnodeError], path: str) -> Any:
-    """Check that a call is refused, and give the error."""
+    """Check that a call is refused, and return the error."""
     with pytest.raises(ZnodeError) as caught:
         call()
     assert (type(caught.value), caught.value.path) == (kind, path)
@@ -111,7 +111,7 @@ def refused(call: Any, kind: type[ZnodeError], path: str) -> Any:
 
 
 def test_what_is_missing(session: Session) -> None:
-    """Each verb says which znode does not exist."""
+    """The error of each verb names the missing znode."""
     for call in (
         lambda: session.get("/no"),
         lambda: session.children("/no"),
@@ -135,7 +135,7 @@ def test_what_exists(session: Session) -> None:
 
 
 def test_another_version(session: Session) -> None:
-    """A write with a wrong version is refused, and the error has both versions if known."""
+    """A write with a wrong version is refused; the error has both versions if known."""
     session.create("/a", b"x")
     session.set("/a", b"y", version=0)
     for call in (
@@ -150,7 +150,7 @@ def test_another_version(session: Session) -> None:
 
 
 def test_a_parent_is_not_deleted(session: Session) -> None:
-    """Not before its last child; a wrong version is noticed first."""
+    """A parent can only be deleted after its last child; a wrong version is found first."""
     session.create("/a")
     session.create("/a/b")
     refused(lambda: session.delete("/a"), NotEmptyError, "/a")
@@ -160,7 +160,7 @@ def test_a_parent_is_not_deleted(session: Session) -> None:
 
 
 def test_an_ephemeral_znode_has_no_children(session: Session) -> None:
-    """Neither of this nor of another kind."""
+    """An ephemeral znode can have no children of any kind."""
     session.create("/a", ephemeral=True)
     refused(lambda: session.create("/a/b"), EphemeralParentError, "/a/b")
     refused(lambda: session.create("/a/b", ephemeral=True), EphemeralParentError, "/a/b")
@@ -170,7 +170,7 @@ def test_an_ephemeral_znode_has_no_children(session: Session) -> None:
     "path", ["", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/a/./b", "/\0", "/a\x1fb", "/\x7f"]
 )
 def test_a_bad_path_is_a_value_error(session: Session, path: str) -> None:
-    """Each verb checks the path before it sends anything."""
+    """Each verb checks the path before it sends a request."""
     for call in (
         lambda: session.get(path),
         lambda: session.children(path),
@@ -186,7 +186,7 @@ def test_a_bad_path_is_a_value_error(session: Session, path: str) -> None:
 
 
 def test_wrong_types_are_refused(session: Session) -> None:
-    """Before anything is changed."""
+    """Wrong types are refused before any change."""
     session.create("/a")
     wrong: list[Any] = [
         lambda: session.create("/b", "text"),  # type: ignore[arg-type]
@@ -207,7 +207,7 @@ def test_wrong_types_are_refused(session: Session) -> None:
 
 
 def test_a_request_has_at_most_a_mebibyte(session: Session) -> None:
-    """A larger one is refused before it is sent; the largest one works."""
+    """A larger request is refused before it is sent; the largest request works."""
     most = REQUEST_BYTES_MAX - OPERATION_BYTES - len("/a")
     session.create("/a", b"x" * most)
     assert len(session.get("/a").data) == most
@@ -223,7 +223,7 @@ def test_a_request_has_at_most_a_mebibyte(session: Session) -> None:
 
 
 def test_an_ephemeral_znode_ends_with_its_session(session: Session, other: Session) -> None:
-    """Its owner is the session; a close deletes it, and no other."""
+    """The session's close deletes exactly its own ephemeral znodes."""
     made = other.create("/mine", ephemeral=True)
     assert made.ephemeral_owner == other.key.session_id
     session.create("/theirs", ephemeral=True)
@@ -236,7 +236,7 @@ def test_an_ephemeral_znode_ends_with_its_session(session: Session, other: Sessi
 
 
 def test_sequential_names_rise(session: Session, other: Session) -> None:
-    """Ten digits, over sessions and deletions, and each parent counts for itself."""
+    """Each parent has its own count of ten digits, which never falls."""
     session.create("/p")
     names = [(session, other)[i % 2].create("/p/n-", sequence=True).path for i in range(4)]
     other.delete(names[-1])
@@ -260,7 +260,7 @@ def test_a_znode_without_a_prefix_of_its_number_is_refused(session: Session) -> 
 
 
 def test_a_multi_is_one_change(session: Session) -> None:
-    """All operations have the same zxid, and each sees the ones before it."""
+    """All operations have the same zxid, and each sees the results of those before it."""
     session.create("/old", b"x")
     one, two, three, four, five = session.multi([
         Create("/a", b"1"),
@@ -317,7 +317,7 @@ def test_a_refused_multi_changes_nothing(session: Session, last: Any, kind: Any)
 
 
 def test_writers_with_versions_lose_no_update(connect: Connect) -> None:
-    """Each of many increments from several sessions and threads counts."""
+    """No increment of several sessions and threads is lost."""
     sessions = [connect() for _ in range(4)]
     sessions[0].create("/n", b"0")
 
@@ -340,7 +340,7 @@ def test_writers_with_versions_lose_no_update(connect: Connect) -> None:
 
 
 def test_regression_a_multi_does_the_operations_of_a_generator(session: Session) -> None:
-    """The check of the operations used the generator up, and the change did nothing."""
+    """Before, the check consumed the generator, and the change did nothing."""
     made = session.multi(Create(path) for path in ("/a", "/b"))
     assert [znode and znode.path for znode in made] == ["/a", "/b"]
     assert session.children("/") == ["a", "b"]

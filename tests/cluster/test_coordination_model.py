@@ -1,4 +1,4 @@
-"""Let sessions do anything in any order, and hold both stores to a dictionary."""
+"""Compare both stores with a dictionary, for sessions that do anything in any order."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Connect."""
+        """Connect the first sessions."""
         self.store = self.make()
         self.model = Model()
         self.numbers = itertools.count()
@@ -69,13 +69,13 @@ class Machine(RuleBasedStateMachine):
             self.sessions.append(self.new_session())
 
     def new_session(self) -> tuple[int, Session]:
-        """Connect one more."""
+        """Connect one more session."""
         number = next(self.numbers)
         self.heard[number] = Heard()
         return number, self.store.connect()
 
     def owner(self, number: int | None) -> int:
-        """Give the id of a session of the model."""
+        """Return the id of a session of the model."""
         ids = {known: session.key.session_id for known, session in self.sessions}
         return 0 if number is None else ids[number]
 
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(place=SESSION, path=PATHS, of_children=st.booleans())
     def watch(self, place: int, path: str, of_children: bool) -> None:
-        """Set a watch, unless it is set, or nothing is there to be watched."""
+        """Set a watch, unless it is already set, or the znode does not exist."""
         number, session = self.sessions[place]
         is_set = (number, path, of_children) in self.model.watches
         if is_set or (of_children and path not in self.model.nodes):
@@ -120,7 +120,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(place=SESSION, is_taken=st.booleans())
     def end(self, place: int, is_taken: bool) -> None:
-        """Close a session, or have another connection close it; a new one comes."""
+        """Close a session, or let another connection close it; then begin a new one."""
         number, session = self.sessions[place]
         self.check_events(number, session)
         if is_taken:
@@ -138,7 +138,7 @@ class Machine(RuleBasedStateMachine):
         self.check(self.reader, "/")
 
     def check(self, session: Session, path: str) -> None:
-        """Compare a znode, and those below it."""
+        """Compare a znode, and the znodes below it."""
         node, found = self.model.nodes[path], session.get(path)
         assert (found.data, found.version) == (node.data, node.version)
         assert found.ephemeral_owner == self.owner(node.owner)
@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
                 self.check(session, f"{path.rstrip('/')}/{name}")
 
     def check_events(self, number: int, session: Session) -> None:
-        """Compare what the watches of a session have fired."""
+        """Compare the events of a session's watches."""
         found = self.heard[number].all_until_now(session, self.reader)
         assert found == self.model.events.pop(number, [])
 
@@ -206,14 +206,14 @@ class EmbeddedMachine(Machine):
 
 
 def test_the_embedded_store_is_a_dictionary() -> None:
-    """Over any history of sessions, changes, watches and openings."""
+    """This holds for any history of sessions, changes, watches and opens."""
     run_state_machine_as_test(
         EmbeddedMachine, settings=settings(max_examples=EXAMPLES, stateful_step_count=25)
     )
 
 
 def test_zookeeper_is_the_same_dictionary(server: ZooKeeperProcess) -> None:
-    """So that what runs on the embedded store runs on ZooKeeper."""
+    """So a program that works on the embedded store works on ZooKeeper."""
 
     class ZooKeeperMachine(Machine):
         def make(self) -> Store:

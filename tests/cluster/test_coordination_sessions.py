@@ -1,4 +1,4 @@
-"""Hold the embedded store and ZooKeeper to the same contract: watches and sessions."""
+"""Test the same contract for the embedded store and ZooKeeper: watches and sessions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CREATED, CHANGED, DELETED, CHILDREN = list(EventKind)
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_a_watch_fires_once(session: Session, other: Session, is_own: bool) -> None:
-    """At the first of two changes; also at one of its own session."""
+    """A watch fires at the first of two changes, even at one of its own session."""
     made = session.create("/a", b"x")
     heard = Heard[Event]()
     assert session.watch("/a", heard) == made
@@ -44,7 +44,7 @@ def test_a_watch_fires_once(session: Session, other: Session, is_own: bool) -> N
 
 
 def test_what_a_watch_of_a_znode_sees(session: Session, other: Session) -> None:
-    """Creation, change and deletion, but not its children."""
+    """A watch of a znode sees creation, change and deletion, but no children."""
     heard = Heard[Event]()
     assert session.watch("/a", heard) is None
     other.create("/a")
@@ -61,7 +61,7 @@ def test_what_a_watch_of_a_znode_sees(session: Session, other: Session) -> None:
 
 
 def test_what_a_watch_of_children_sees(session: Session, other: Session) -> None:
-    """A child that comes or goes, and the deletion of the parent, but no data."""
+    """A watch of children sees their creation and deletion, and the parent's, but no data."""
     heard = Heard[Event]()
     session.create("/a")
     session.create("/a/b")
@@ -81,7 +81,7 @@ def test_what_a_watch_of_children_sees(session: Session, other: Session) -> None
 
 
 def test_a_change_is_readable_before_its_watch_fires(session: Session, other: Session) -> None:
-    """A callback reads the change, or a later one, and sets the watch again: it misses none."""
+    """A callback that reads and sets the watch again misses no change."""
     session.create("/n", b"0")
     seen: list[int] = []
     is_complete = threading.Event()
@@ -101,7 +101,7 @@ def test_a_change_is_readable_before_its_watch_fires(session: Session, other: Se
 
 
 def test_callbacks_come_in_the_order_of_the_changes(session: Session, other: Session) -> None:
-    """Over all watches of a session."""
+    """This holds for all watches of a session together."""
     heard = Heard[Event]()
     paths = [f"/p{number}" for number in range(20)]
     for path in reversed(paths):
@@ -112,7 +112,7 @@ def test_callbacks_come_in_the_order_of_the_changes(session: Session, other: Ses
 
 
 def test_a_multi_fires_each_watch_once(session: Session, other: Session) -> None:
-    """In the order of its operations."""
+    """The watches fire in the order of the operations."""
     session.create("/a")
     heard = Heard[Event]()
     session.watch("/a", heard)
@@ -124,7 +124,7 @@ def test_a_multi_fires_each_watch_once(session: Session, other: Session) -> None
 
 
 def test_an_ephemeral_znode_that_goes_fires_watches(session: Session, other: Session) -> None:
-    """This is how an election notices that a controller is gone."""
+    """An election notices in this way that a controller is gone."""
     other.create("/controller", ephemeral=True)
     heard = Heard[Event]()
     session.watch("/controller", heard)
@@ -136,7 +136,7 @@ def test_an_ephemeral_znode_that_goes_fires_watches(session: Session, other: Ses
 def test_a_callback_that_fails_hides_no_other(
     session: Session, other: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged, and the next one is called."""
+    """The error is logged, and the next callback is called."""
     heard = Heard[Event]()
 
     def fail(event: Event) -> None:
@@ -155,7 +155,7 @@ def test_a_callback_that_fails_hides_no_other(
 
 
 def test_a_closed_session_refuses_everything(session: Session, other: Session) -> None:
-    """A second close does nothing; listeners hear of the first; watches are gone."""
+    """A second close does nothing; the first close calls the listeners and removes watches."""
     states, heard = Heard[SessionState](), Heard[Event]()
     other.on_session(states)
     other.watch("/a", heard)
@@ -174,7 +174,7 @@ def test_a_closed_session_refuses_everything(session: Session, other: Session) -
 
 
 def calls_of(session: Session) -> list[Any]:
-    """Give a call of each verb."""
+    """Return a call of each verb."""
     return [
         lambda: session.get("/"),
         lambda: session.children("/"),
@@ -191,7 +191,7 @@ def calls_of(session: Session) -> list[Any]:
 def test_a_session_that_another_process_closes_is_expired(
     session: Session, connect: Connect
 ) -> None:
-    """With its id and password, another process ends it; its ephemeral znodes and watches go."""
+    """Its id and password suffice; its ephemeral znodes and watches end."""
     victim = connect()
     states, heard = Heard[SessionState](), Heard[Event]()
     victim.on_session(states)
@@ -212,7 +212,7 @@ def test_a_session_that_another_process_closes_is_expired(
 
 
 def test_a_session_is_taken_only_with_its_password(connect: Connect) -> None:
-    """And only while it lives."""
+    """The session must also still be alive."""
     session = connect()
     with pytest.raises(SessionExpiredError):
         connect(SessionKey(session.key.session_id, b"x" * 16))
@@ -226,7 +226,7 @@ def test_a_session_is_taken_only_with_its_password(connect: Connect) -> None:
 
 
 def test_zxids_rise(session: Session, other: Session) -> None:
-    """The newest change of any session is counted, and a reader's count never falls."""
+    """The count includes the newest change of any session, and never falls for a reader."""
     last = session.zxid()
     for number in range(10):
         made = other.create(f"/{number}")
@@ -239,7 +239,7 @@ def test_zxids_rise(session: Session, other: Session) -> None:
 def test_regression_a_listener_that_is_added_after_the_end_hears_of_it(
     connect: Connect,
 ) -> None:
-    """A session that another one ended, and a session that ended itself, tell it once."""
+    """The listener is called once, whether another holder or the session itself ended it."""
     session = connect()
     second, states = connect(session.key), Heard[SessionState]()
     session.on_session(states)

@@ -1,4 +1,4 @@
-"""A broker authenticates at ZooKeeper with a user and a password from a file of its owner alone."""
+"""Test that a broker authenticates at ZooKeeper with a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_a_file_has_one_line(tmp_path: Path, text: str) -> None:
     "text", ["", "ann", "ann:", ":secret", "ann:1\nbob:2\n", "a:" + "x" * 5000]
 )
 def test_another_content_is_refused(tmp_path: Path, text: str) -> None:
-    """The error says what to write, and not what is there."""
+    """The error shows the right form, but not the content of the file."""
     with pytest.raises(ClusterStartError, match="user:password") as error:
         read_credentials(file_of(tmp_path, text))
     assert "secret'" not in str(error.value) and "bob" not in str(error.value)
 
 
 def test_regression_other_bytes_than_utf_8_are_refused(tmp_path: Path) -> None:
-    """They were replaced, so the broker sent a password that is not in the file."""
+    """Before, these bytes were replaced, so the broker sent another password."""
     path = Path(file_of(tmp_path, ""))
     path.write_bytes("ann:pä".encode("latin-1"))
     with pytest.raises(ClusterStartError, match="user:password") as error:
@@ -62,13 +62,13 @@ def test_regression_other_bytes_than_utf_8_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_file_that_others_read_is_refused(tmp_path: Path, mode: int) -> None:
-    """Or that they change."""
-    with pytest.raises(ClusterStartError, match=r"others than its owner.*chmod 600"):
+    """The same holds if other users can change the file."""
+    with pytest.raises(ClusterStartError, match=r"users other than its owner.*chmod 600"):
         read_credentials(file_of(tmp_path, "ann:1", mode))
 
 
 def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
-    """So is a directory."""
+    """A directory is refused, too."""
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(ClusterStartError, match="cannot be read"):
             read_credentials(str(path))
@@ -77,7 +77,7 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
 def test_others_can_neither_read_nor_write(
     server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore, tmp_path: Path
 ) -> None:
-    """With `zookeeper.set.acl`, the znodes of a broker are for its user alone."""
+    """With `zookeeper.set.acl`, only its user may access the znodes of a broker."""
     zookeeper_store.connect().close()  # makes the parents for everybody
     hosts = server.hosts + zookeeper_store.chroot
     config = BrokerConfig(

@@ -1,4 +1,4 @@
-"""Ask the brokers of a deleted topic until each has answered."""
+"""Test that the brokers of a deleted topic are asked until each has answered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELETION = ce.Deletion(TOPIC, 0, DELETED_VERSION, frozenset({1, 2, 3}))
 
 
 def controller_of(*live: int) -> Controller:
-    """Give a controller of these live brokers."""
+    """Return a controller of these live brokers."""
     controller = Controller(5)
     registrations = {m: Registration(10 * m, 10 * m, {}) for m in live}
     controller.handle(ce.RegistrationsRead(registrations), 0)
@@ -27,12 +27,12 @@ def controller_of(*live: int) -> Controller:
 
 
 def stop(broker: int) -> ce.SendRequest:
-    """Give the request to a broker."""
+    """Return the request to a broker."""
     return ce.SendRequest(broker, StopReplica(TOPIC, 0, 10 * broker, DELETED_VERSION))
 
 
 def test_a_deletion_is_kept_before_the_first_request() -> None:
-    """It names all replicas, also those that a reassignment removed (P19)."""
+    """The deletion names all replicas, including those that a reassignment removed (P19)."""
     controller = controller_of(1, 3)
     controller.handle(ce.StateRead(KEY, TOPIC, 7, STATE, ce.TopicConfig(2)), 0)
     effects = controller.handle(ce.DeleteTopic(KEY), 0)
@@ -40,7 +40,7 @@ def test_a_deletion_is_kept_before_the_first_request() -> None:
 
 
 def test_a_replica_that_obeyed_a_version_which_the_controller_has_not_read_is_deleted() -> None:
-    """Another controller wrote it just before the topic was deleted."""
+    """Another controller wrote this version just before the topic was deleted."""
     replica = replica_of()
     handle(replica, order(9), 0)
     controller = controller_of(1)
@@ -53,7 +53,7 @@ def test_a_replica_that_obeyed_a_version_which_the_controller_has_not_read_is_de
 
 
 def test_a_deletion_is_remembered_when_the_log_dir_returns() -> None:
-    """A request that is late creates no replica again; one of a newer topic does."""
+    """A late request does not create the replica again; a request of a newer topic does."""
     replica = replica_of()
     handle(replica, order(7), 0)
     handle(replica, StopReplica(TOPIC, 0, 10, DELETED_VERSION), 0)
@@ -67,7 +67,7 @@ def test_a_deletion_is_remembered_when_the_log_dir_returns() -> None:
 
 
 def test_a_replica_whose_log_dir_was_replaced_is_created_again() -> None:
-    """It was not deleted: the controller asks for it with the version that it obeyed."""
+    """The replica was not deleted, so the controller asks for it with its version."""
     replica = replica_of()
     handle(replica, order(7), 0)
     handle(replica, RoleEnded(), 0)
@@ -77,14 +77,14 @@ def test_a_replica_whose_log_dir_was_replaced_is_created_again() -> None:
 
 
 def test_regression_a_deletion_of_an_unknown_partition_is_rejected() -> None:
-    """Its read is late: otherwise its replicas would stay for ever."""
+    """The read of the partition is late; otherwise its replicas would stay."""
     delete = ce.DeleteTopic(KEY)
     rejected = ce.Reject(delete, "the partition is not known")
     assert controller_of(1).handle(delete, 0) == [rejected]
 
 
 def test_brokers_are_asked_until_they_have_answered() -> None:
-    """Also by the next controller; a broker that is away is asked when it is back (P23)."""
+    """The next controller asks, too; an absent broker is asked when it is back (P23)."""
     controller = controller_of(1, 2)
     controller.handle(ce.DeletionsRead((DELETION,)), 0)
     assert controller.handle(ce.StopsDue(), 0) == [stop(1), stop(2)]

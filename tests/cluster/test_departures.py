@@ -1,4 +1,4 @@
-"""A broker that stops in order: its leaderships move, and it leaves the ISRs (P21)."""
+"""Test that a stopping broker's leaderships move, and that it leaves the ISRs (P21)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ VERSION = 7
 
 
 def registrations(**epochs: int) -> dict[int, Registration]:
-    """Give the registrations of brokers 1, 2 and 3, with changes by name: `b2=25`."""
+    """Return the registrations of brokers 1, 2 and 3, with changes by name: `b2=25`."""
     found = {"b1": 10, "b2": 20, "b3": 30, **epochs}
     return {int(name[1:]): Registration(one, one, {}) for name, one in found.items()}
 
 
 def decided(state: State, *leaving: int, answers: Any = (), **epochs: int) -> State:
-    """Give the next state while brokers leave."""
+    """Return the next state while brokers leave."""
     heard = {one.broker: one for one in answers}
     known = Known(registrations(**epochs), heard, VERSION, leaving=frozenset(leaving))
     decision = next_state(state, known, TopicConfig(state.min_isr))
@@ -47,21 +47,21 @@ def decided(state: State, *leaving: int, answers: Any = (), **epochs: int) -> St
 
 
 def test_a_leader_that_leaves_is_replaced() -> None:
-    """In a new leader epoch; it leaves the ISR with the same write."""
+    """The next leader has a new epoch, and the same write removes the broker from the ISR."""
     state = decided(STATE, 1)
     assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (2, 5, 20)
     assert state.isr == {2: 20, 3: 30} and state.elr == {}
 
 
 def test_a_follower_that_leaves_is_no_member() -> None:
-    """The leader keeps its epoch; below min the follower becomes eligible (P12)."""
+    """The leader keeps its epoch; below min, the follower becomes eligible (P12)."""
     assert decided(STATE, 3) == STATE._replace(isr={1: 10, 2: 20})
     two = STATE._replace(isr={1: 10, 2: 20})
     assert decided(two, 2) == STATE._replace(isr={1: 10}, elr={2: 20})
 
 
 def test_a_leader_below_min_that_leaves_becomes_eligible() -> None:
-    """It has every record that was acknowledged (P12)."""
+    """It has every acknowledged record (P12)."""
     two = STATE._replace(isr={1: 10, 2: 20})
     state = decided(two, 1)
     assert (state.leader, state.isr, state.elr) == (2, {2: 20}, {1: 10})
@@ -69,7 +69,7 @@ def test_a_leader_below_min_that_leaves_becomes_eligible() -> None:
 
 @pytest.mark.parametrize("leaving", [(1,), (1, 2), (1, 2, 3)])
 def test_the_only_candidate_leads_until_it_is_gone(leaving: tuple[int, ...]) -> None:
-    """The others leave too, or lack records, or are not in sync."""
+    """The other replicas leave too, lack records, or are not in sync."""
     alone = STATE._replace(isr={1: 10}, elr={2: 20})
     assert decided(alone, *leaving).leader == 1
     together = STATE._replace(isr={m: 10 * m for m in leaving})
@@ -78,14 +78,14 @@ def test_the_only_candidate_leads_until_it_is_gone(leaving: tuple[int, ...]) -> 
 
 
 def test_a_member_that_has_not_answered_does_not_lead() -> None:
-    """It may have lost records; it leaves the ISR of the new leader (P13)."""
+    """It may have lost records, so it leaves the ISR of the new leader (P13)."""
     state = decided(STATE, 1, b2=25)
     assert (state.leader, state.isr) == (3, {3: 30})
     assert set(state.elr) == {1, 2}
 
 
 def test_a_broker_that_stays_is_preferred() -> None:
-    """A leaving broker is elected only if nobody else can lead."""
+    """A leaving broker is elected only if no other broker can lead."""
     leaderless = STATE._replace(
         leader=NO_BROKER, leader_registration_epoch=0, isr={}, elr={1: 10, 2: 20}
     )
@@ -94,7 +94,7 @@ def test_a_broker_that_stays_is_preferred() -> None:
 
 
 def test_a_reassignment_ends_with_a_leader_that_stays() -> None:
-    """The target waits for its leaving members; one of the others leads."""
+    """The target waits for its leaving members; another member leads."""
     state = STATE._replace(target=(2, 3), original=(1, 2, 3))
     state = decided(state, 1)
     assert (state.leader, state.replicas, state.target) == (2, (2, 3), None)
@@ -103,7 +103,7 @@ def test_a_reassignment_ends_with_a_leader_that_stays() -> None:
 
 
 def test_a_leaving_broker_is_not_admitted() -> None:
-    """But a member that leaves may stay in a proposal that was made before (P10)."""
+    """But a leaving member may stay in a proposal that was made before (P10)."""
     two, known = STATE._replace(isr={1: 10, 2: 20}), registrations()
     asked = AlterPartition(TOPIC, 0, 1, 10, 4, VERSION, {1: 10, 2: 20, 3: 30})
     assert change_isr(two, Known(known, {}, VERSION, leaving=frozenset({3})), asked) is None
@@ -111,7 +111,7 @@ def test_a_leaving_broker_is_not_admitted() -> None:
 
 
 def controller_of(*keys: ce.PartitionKey, **epochs: int) -> Controller:
-    """Give a controller that has read partitions."""
+    """Return a controller that has read partitions."""
     controller = Controller(5)
     controller.handle(ce.RegistrationsRead(registrations(**epochs)), 0)
     for key in keys or (KEY,):
@@ -120,7 +120,7 @@ def controller_of(*keys: ce.PartitionKey, **epochs: int) -> Controller:
 
 
 def leave(controller: Controller, broker: int = 1, epoch: int = 10) -> list[State]:
-    """Let a broker say that it will stop; the writes succeed. Gives the states written."""
+    """Announce that a broker will stop, and let the writes succeed; return the written states."""
     states = []
     for effect in controller.handle(ControlledShutdown(broker, epoch), 0):
         if isinstance(effect, ce.WriteState):
@@ -130,13 +130,13 @@ def leave(controller: Controller, broker: int = 1, epoch: int = 10) -> list[Stat
 
 
 def answer(broker: int, partition: int, version: int) -> RoleAnswer:
-    """Give the answer of a replica that is whole."""
+    """Return the answer of a whole replica."""
     epoch = 10 * broker
     return RoleAnswer(TOPIC, partition, broker, epoch, is_offline=False, version=version)
 
 
 def test_all_partitions_are_decided_at_once() -> None:
-    """Those where the broker is in sync; the other replicas get their roles."""
+    """These are the partitions where the broker is in sync; other replicas get their roles."""
     controller = controller_of(KEY, OTHER)
     assert [state.leader for state in leave(controller)] == [2, 2]
     (effects,) = [controller.handle(ce.Look(KEY), 0)]
@@ -144,7 +144,7 @@ def test_all_partitions_are_decided_at_once() -> None:
 
 
 def test_what_a_broker_leads_moves_first() -> None:
-    """Its producers wait meanwhile; where it follows, nobody does."""
+    """The producers of these partitions wait, unlike those of partitions where it follows."""
     controller = controller_of(KEY)
     followed = STATE._replace(leader=2, leader_registration_epoch=20)
     read = ce.StateRead(("a", 0), TOPIC._replace(topic_id="a"), VERSION, followed, TopicConfig(2))
@@ -154,7 +154,7 @@ def test_what_a_broker_leads_moves_first() -> None:
 
 
 def test_an_earlier_incarnation_does_not_leave() -> None:
-    """A late request of it changes nothing (P6), and a new session ends a departure."""
+    """Its late request changes nothing (P6), and a new session ends a departure."""
     controller = controller_of()
     assert leave(controller, epoch=9) == [] and controller.leaving == frozenset()
     assert leave(controller, broker=9) == []
@@ -164,7 +164,7 @@ def test_an_earlier_incarnation_does_not_leave() -> None:
 
 
 def test_a_broker_waits_until_the_new_leader_has_answered() -> None:
-    """Otherwise nobody may lead for a while, because the request is still under way."""
+    """Otherwise there may be no leader for a time, until the request arrives."""
     controller = controller_of()
     leave(controller)
     assert controller.held_by(1) == [KEY]
@@ -175,7 +175,7 @@ def test_a_broker_waits_until_the_new_leader_has_answered() -> None:
 
 
 def test_a_broker_waits_only_for_replicas_that_live() -> None:
-    """The others are away, leave too, or have a log dir that failed."""
+    """The others are away, leave too, or are on a failed log dir."""
     controller = controller_of()
     alone = STATE._replace(isr={1: 10}, elr={2: 20})
     controller.handle(ce.StateRead(KEY, TOPIC, VERSION + 1, alone, TopicConfig(2)), 0)

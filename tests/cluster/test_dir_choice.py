@@ -1,4 +1,4 @@
-"""New replicas get the log dir that was asked for, else the one with the fewest that takes them."""
+"""Test the choice of a new replica's log dir: the requested one, or the least used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logstore import LogStore
 
 
 class Broker:
-    """A store with three log dirs that work."""
+    """A store with three working log dirs."""
 
     def __init__(self, root: Path) -> None:
         self.store = LogStore.open([root / name for name in "abc"], admin_socket=False)
@@ -24,7 +24,7 @@ class Broker:
         self.choose: DirChoice = dir_choice(self.host, self.store)
 
     def chosen(self, *counts: int) -> int:
-        """Give the number of the log dir for a new replica."""
+        """Return the number of the log dir for a new replica."""
         by_path = dict(zip(self.paths, counts, strict=True))
         return self.paths.index(self.choose("orders", 0, by_path))
 
@@ -37,14 +37,14 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def test_the_log_dir_with_the_fewest_replicas(broker: Broker) -> None:
-    """The first one of several."""
+    """Of several such log dirs, the first one is chosen."""
     assert broker.chosen(0, 0, 0) == 0
     assert broker.chosen(2, 1, 1) == 1
     assert broker.chosen(2, 1, 0) == 2
 
 
 def test_the_log_dir_that_was_asked_for(broker: Broker) -> None:
-    """The last wish counts, whatever the log dir has; another partition has no part in it."""
+    """The last request counts, whatever the log dir has, and only for its own partition."""
     broker.store.prefer_dir("orders", 0, broker.paths[1])
     broker.store.prefer_dir("orders", 1, broker.paths[0])
     assert broker.chosen(0, 9, 0) == 1
@@ -54,7 +54,7 @@ def test_the_log_dir_that_was_asked_for(broker: Broker) -> None:
 
 @pytest.mark.parametrize("is_wished", [False, True])
 def test_log_dirs_that_take_no_replica(broker: Broker, is_wished: bool) -> None:
-    """They are cordoned, are offline, or count as failed in the cluster."""
+    """Log dirs that are cordoned, OFFLINE, or failed for the cluster are not chosen."""
     if is_wished:
         broker.store.prefer_dir("orders", 0, broker.paths[0])
     broker.store.cordon(broker.paths[0])

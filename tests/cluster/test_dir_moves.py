@@ -60,7 +60,7 @@ def has_begun(running: Running, wanted: dict[int, int]) -> bool:
 
 
 def test_a_leader_and_followers_move_under_load(brokers: ClusterBrokers) -> None:
-    """All replicas move at once, there and back: no role, epoch or state changes."""
+    """All replicas move at once, there and back, without a change of role, epoch or state."""
     with producing(brokers, 3) as client:
         brokers.wait_in_sync(NAME, 1, 2, 3)
         before = versions(brokers, range(3)), [views_of(brokers, one) for one in range(3)]
@@ -78,7 +78,7 @@ def test_a_leader_and_followers_move_under_load(brokers: ClusterBrokers) -> None
 
 
 def test_a_move_beside_a_change_of_role(brokers: ClusterBrokers) -> None:
-    """A leader moves, and another one is elected meanwhile; the move ends, and it leads again."""
+    """Another leader is elected during the move; after the move, the first one leads again."""
     with producing(brokers, 1) as client:
         brokers.wait_in_sync(NAME, 1, 2, 3)
         for _ in range(3):
@@ -147,14 +147,14 @@ def limit(client: Any, bytes_per_second: int) -> None:
 
 
 def broker_of(client: Any) -> int:
-    """Say which broker a client is connected to."""
+    """Return the broker to which a client is connected."""
     port = client.socket.getpeername()[1]
     brokers = client.call("DescribeCluster").brokers
     return next(int(one.broker_id) for one in brokers if one.port == port)
 
 
 def test_a_reassignment_names_log_dirs() -> None:
-    """The wish is kept until the replica exists, over a restart, and also for a new topic."""
+    """A request is kept until the replica exists, over a restart, and for a new topic."""
     with fast_directory() as root, cluster(root, 1, 2, 3, 4) as brokers:
         for number in (1, 0):
             assert alter(brokers, 4, {0: number}) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

@@ -49,7 +49,7 @@ def drain(cluster: Cluster, *arguments: object) -> Result:
 
 
 def replicas_of(cluster: Cluster, topic: str = "orders") -> dict[int, tuple[int, ...]]:
-    """Give the replicas of each partition, as the brokers know them."""
+    """Return the replicas of each partition, as the brokers know them."""
     found = {}
     for number in PLACES:
         view = cluster.partition(topic, number)

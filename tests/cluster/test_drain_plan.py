@@ -40,7 +40,7 @@ def planned(
 
 
 def wanted(plan: Plan) -> dict[int, tuple[int, ...]]:
-    """Give the brokers of each partition."""
+    """Return the brokers of each partition."""
     assert not plan.faults, plan.faults
     return {one.place[1]: one.wanted for one in plan.moves}
 

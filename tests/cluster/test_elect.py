@@ -1,4 +1,4 @@
-"""Each row of the tables of an election, and each condition of a change of the ISR."""
+"""Test each row of the tables of an election, and each condition of an ISR change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEADERLESS = STATE._replace(leader=NO_BROKER, leader_registration_epoch=0, isr={
 
 
 def registered(**epochs: int | None) -> dict[int, Registration]:
-    """Give registrations at 10, 20 and 30, with changes by name: `b2=25`, or None for gone."""
+    """Return registrations at 10, 20 and 30, with changes by name: `b2=25`, or None if gone."""
     found: dict[int, Registration] = {}
     for broker, epoch in {"b1": 10, "b2": 20, "b3": 30, **epochs}.items():
         if epoch is not None:
@@ -36,7 +36,7 @@ def registered(**epochs: int | None) -> dict[int, Registration]:
 
 
 def answer(broker: int, epoch: int, **facts: Any) -> RoleAnswer:
-    """Give the answer of a replica for the present version."""
+    """Return the answer of a replica for the present version."""
     return RoleAnswer(TOPIC, 0, broker, epoch, **{"is_offline": False, "version": VERSION, **facts})
 
 
@@ -48,7 +48,7 @@ def decided(
     flushes: bool = False,
     is_unclean_allowed: bool = False,
 ) -> Decision:
-    """Decide, and check the invariants of the next state."""
+    """Return the decision, after checking the invariants of the next state."""
     known = Known(registrations, {one.broker: one for one in answers}, VERSION)
     decision = next_state(state, known, TopicConfig(min_isr, is_unclean_allowed, flushes))
     assert fault_of(decision.state) == ""
@@ -73,54 +73,54 @@ def decided(
 def test_a_member_is_judged(
     registrations: dict[int, Registration], answers: list[RoleAnswer], standing: Standing
 ) -> None:
-    """A member that was registered again counts as whole only by its answer (P5)."""
+    """A member that was registered again is whole only by its answer (P5)."""
     known = Known(registrations, {one.broker: one for one in answers}, VERSION)
     assert standing_of(known, 2, 20) is standing
 
 
 def test_nothing_changes_while_all_is_well() -> None:
-    """A decision without a cause gives the same state."""
+    """Without a cause, the next state is the same state."""
     assert decided(STATE, registered()).state == STATE
 
 
 def test_a_broker_that_is_gone_leaves_the_isr() -> None:
-    """The leader stays, and nothing is kept of the member while the ISR has min members (P14)."""
+    """The leader stays; a removed member is forgotten if the ISR has min members (P14)."""
     assert decided(STATE, registered(b3=None)).state == STATE._replace(isr={1: 10, 2: 20})
 
 
 def test_a_member_below_min_becomes_eligible() -> None:
-    """It keeps its admission, because it has all that was acknowledged (P12)."""
+    """It keeps its admission, because it has all acknowledged records (P12)."""
     state = decided(STATE, registered(b2=None, b3=None)).state
     assert state == STATE._replace(isr={1: 10}, elr={2: 20, 3: 30})
 
 
 def test_a_replica_whose_dir_failed_leaves_the_isr() -> None:
-    """An answer that the replica is offline counts like a broker that is gone (P14)."""
+    """The answer that a replica is offline has the same effect as a broker that is gone (P14)."""
     assert 3 not in decided(STATE, registered(), answer(3, 30, is_offline=True)).state.isr
 
 
 def test_a_leader_that_is_gone_is_replaced() -> None:
-    """The first whole replica leads, in a new epoch, at its present registration (P13)."""
+    """The first WHOLE replica leads, in a new epoch, at its present registration (P13)."""
     state = decided(STATE, registered(b1=None)).state
     assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (2, 4, 20)
     assert state.isr == {2: 20, 3: 30}
 
 
 def test_the_preferred_replica_leads() -> None:
-    """Of several candidates the first in the order of the replicas leads."""
+    """The first candidate in the order of the replicas leads."""
     state = STATE._replace(replicas=(1, 3, 2))
     assert decided(state, registered(b1=None)).state.leader == 3
 
 
 def test_a_leader_that_was_registered_again_gets_a_new_epoch() -> None:
-    """Its old epoch ends with its incarnation, also if it is elected again (P11)."""
+    """Its old epoch ends with its incarnation, even if it is elected again (P11)."""
     whole = answer(1, 15, whole_since=2)
     state = decided(STATE, registered(b1=15), whole).state
     assert (state.leader, state.leader_epoch, state.leader_registration_epoch) == (1, 4, 15)
 
 
 def test_a_leader_stays_while_its_answer_is_missing() -> None:
-    """Another log dir of its broker came back: its session, and so its role, did not end (P11)."""
+    """Another log dir of its broker returned: its session and its role did not end (P11)."""
     registrations = registered()
     registrations[1] = Registration(10, 15, {})
     assert decided(STATE, registrations).state == STATE
@@ -131,7 +131,7 @@ def test_a_leader_stays_while_its_answer_is_missing() -> None:
 
 
 def test_an_unknown_member_is_not_elected_and_not_forgotten() -> None:
-    """It leaves the ISR of a new leader, and becomes eligible if the ISR is below min (P5, P13)."""
+    """It leaves the ISR of a new leader, and becomes eligible below min (P5, P13)."""
     state = decided(STATE._replace(isr={1: 10, 2: 20}), registered(b1=None, b2=25)).state
     assert (state.leader, state.isr, state.elr) == (NO_BROKER, {}, {1: 10, 2: 20})
     state = decided(STATE, registered(b1=None, b2=25)).state
@@ -145,7 +145,7 @@ def test_a_whole_member_is_admitted_anew() -> None:
 
 
 def test_a_lossy_member_becomes_a_suspect_below_min() -> None:
-    """In an ISR with min members nobody needs it, so it is forgotten."""
+    """If the ISR has min members, the LOSSY member is not needed, and is forgotten."""
     lossy = answer(2, 25, whole_since=25)
     assert decided(STATE, registered(b2=25), lossy).state.suspects == frozenset()
     state = decided(STATE._replace(isr={1: 10, 2: 20}), registered(b2=25), lossy).state
@@ -153,7 +153,7 @@ def test_a_lossy_member_becomes_a_suspect_below_min() -> None:
 
 
 def test_a_member_of_the_elr_leads() -> None:
-    """It leads if no member of the ISR can (P13)."""
+    """It leads only if no member of the ISR can lead (P13)."""
     state = LEADERLESS._replace(elr={1: 10, 3: 30}, suspects=frozenset({2}))
     state = decided(state, registered(b1=None)).state
     assert (state.leader, state.isr, state.elr, state.suspects) == (
@@ -165,7 +165,7 @@ def test_a_member_of_the_elr_leads() -> None:
 
 
 def test_without_a_candidate_nobody_leads() -> None:
-    """The state says so, in a new epoch, with all members in the ELR (P13)."""
+    """The state has no leader, in a new epoch, and all members are in the ELR (P13)."""
     state = decided(STATE, registered(b1=None, b2=None, b3=None)).state
     assert (state.leader, state.leader_epoch, state.isr) == (NO_BROKER, 4, {})
     assert state.elr == STATE.isr
@@ -186,7 +186,7 @@ def test_the_longest_log_of_the_suspects_leads() -> None:
 
 
 def test_regression_a_topic_that_nobody_has_led_loses_nothing() -> None:
-    """Its brokers were restarted before the first election, so their replicas are not whole."""
+    """Its brokers restarted before the first election, so their replicas are not whole."""
     never = SUSPECTS._replace(leader_epoch=0)
     decision = decided(never, registered(), answer(1, 10), answer(2, 20))
     assert (decision.state.leader, decision.is_recovery) == (1, False)
@@ -203,12 +203,12 @@ def test_regression_a_topic_that_nobody_has_led_loses_nothing() -> None:
     ],
 )
 def test_recovery_waits_for_every_suspect(second: list[RoleAnswer]) -> None:
-    """An answer that is missing, old, from before the version, or offline is no answer (P15)."""
+    """A missing, old or offline answer, or one for an older version, does not count (P15)."""
     assert decided(SUSPECTS, registered(), answer(1, 10), *second).state.leader == NO_BROKER
 
 
 def test_recovery_waits_for_the_leaderless_version() -> None:
-    """The last leader becomes a suspect: its state must be written before answers count (P15)."""
+    """The last leader becomes a suspect; its state is written before answers count (P15)."""
     state = STATE._replace(isr={1: 10}, suspects=frozenset({2}))
     lossy = answer(1, 15, whole_since=15)
     decision = decided(state, registered(b1=15), lossy, answer(2, 20))
@@ -216,20 +216,20 @@ def test_recovery_waits_for_the_leaderless_version() -> None:
 
 
 def test_recovery_does_not_replace_a_member_of_the_elr() -> None:
-    """A member that had everything and is away may come back whole."""
+    """A member that had everything may come back whole."""
     state = SUSPECTS._replace(suspects=frozenset({1}), elr={2: 20})
     assert decided(state, registered(b2=None), answer(1, 10)).state.leader == NO_BROKER
 
 
 def test_a_changed_min_is_written_with_its_consequences() -> None:
-    """A larger min keeps what leaves from now on; a smaller one empties the ELR (P8)."""
+    """A larger min keeps members that leave later; a smaller min empties the ELR (P8)."""
     below = STATE._replace(isr={1: 10}, elr={2: 20})
     assert decided(below, registered(), min_isr=1).state == below._replace(min_isr=1, elr={})
     assert decided(STATE, registered(), min_isr=3).state == STATE._replace(min_isr=3)
 
 
 def test_flushed_records_alone_count_in_a_new_epoch() -> None:
-    """The same leader leads it; without a leader, the next election gives a new epoch (P24)."""
+    """The same leader gets the new epoch; without a leader, the next election does (P24)."""
     state = decided(STATE, registered(), flushes=True).state
     assert state == STATE._replace(flushes=True, leader_epoch=4)
     assert decided(state, registered()).state == state._replace(flushes=False)
@@ -239,7 +239,7 @@ def test_flushed_records_alone_count_in_a_new_epoch() -> None:
 
 
 def test_the_state_says_when_the_leader_knows_that_its_lease_matters() -> None:
-    """Only an answer for a version with the setting says so; a new leader needs none (P16)."""
+    """Only an answer for a version with the setting sets the flag; a new leader knows it (P16)."""
     allowed = decided(STATE, registered(), answer(1, 10), is_unclean_allowed=True).state
     assert allowed == STATE._replace(is_unclean_allowed=True)
     late = answer(1, 10, version=VERSION - 1)
@@ -275,13 +275,13 @@ def test_a_removed_replica_is_remembered_until_it_is_deleted() -> None:
 
 @pytest.mark.parametrize("broker", ["b2", "b4"])
 def test_a_reassignment_waits_for_replicas_that_are_away(broker: str) -> None:
-    """Neither the removed nor the remaining replicas change before (P18)."""
+    """Until then, the replicas do not change (P18)."""
     ready = MOVING._replace(isr={**MOVING.isr, 4: 40})
     assert decided(ready, registered(**{"b4": 40, broker: None})).state.target == (2, 3, 4)
 
 
 def test_a_reassignment_needs_min_members() -> None:
-    """A target smaller than min cannot end."""
+    """A reassignment to a target smaller than min cannot end."""
     state = STATE._replace(target=(2,), original=(1, 2, 3))
     assert decided(state, registered()).state == state
 
@@ -298,7 +298,7 @@ def test_a_reassignment_needs_min_members() -> None:
 def test_a_cancelled_reassignment_goes_back(
     isr: dict[int, int], min_isr: int, is_over: bool
 ) -> None:
-    """With min original replicas in the ISR, or with all of them if there are fewer (P18)."""
+    """It ends with min original replicas in the ISR, or all of them if there are fewer (P18)."""
     back = MOVING._replace(target=(1, 2, 3), original=None, isr=isr, min_isr=min_isr)
     state = decided(back, registered(b4=40), min_isr=min_isr).state
     assert (state.target is None) is is_over
@@ -313,7 +313,7 @@ def proposed(isr: dict[int, int], **changes: Any) -> State | None:
 
 
 def test_the_leader_changes_the_isr() -> None:
-    """New members come with their registration epoch; members below min become eligible (P10)."""
+    """New members have their registration epoch; removed members may become eligible (P10)."""
     larger, smaller = proposed({1: 10, 2: 20, 3: 30}), proposed({1: 10})
     assert larger is not None and larger.isr == STATE.isr
     assert smaller is not None and (smaller.isr, smaller.elr) == ({1: 10}, {2: 20})
@@ -332,13 +332,13 @@ def test_the_leader_changes_the_isr() -> None:
     ],
 )
 def test_a_proposal_is_refused(isr: dict[int, int], changes: dict[str, Any]) -> None:
-    """It must come from the present leader, epoch and version, with present members (P10)."""
+    """It must have the present leader, epoch, version and members (P10)."""
     assert proposed({1: 10, 3: 30}) is not None
     assert proposed(isr, **changes) is None
 
 
 def test_an_offline_replica_is_not_admitted() -> None:
-    """Its last answer says that its log dir is bad (P10)."""
+    """Its last answer shows that its log dir is bad (P10)."""
     asked = AlterPartition(TOPIC, 0, 1, 10, 3, VERSION, {1: 10, 3: 30})
     known = Known(registered(), {3: answer(3, 30, is_offline=True)}, VERSION)
     assert change_isr(STATE._replace(isr={1: 10}), known, asked) is None
@@ -361,5 +361,5 @@ def test_an_admission_is_kept() -> None:
     ],
 )
 def test_the_longest_log(logs: list[tuple[int, int, int]], wanted: int) -> None:
-    """A log without records is compared by its end: all before it was replicated and deleted."""
+    """A log without records is compared by its end, because all earlier records were replicated."""
     assert longest(logs) == wanted

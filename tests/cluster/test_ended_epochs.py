@@ -1,4 +1,4 @@
-"""A leader whose log failed for a moment does not lead the same epoch again (P7)."""
+"""Test that a leader whose log failed does not lead the same epoch again (P7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.replicas import STATE, TOPIC, order, replica_of
 
 
 def failed_leader() -> Replica:
-    """Give a leader of epoch 4 that has proposed broker 3, and then could not use its log."""
+    """Return a leader of epoch 4 that proposed broker 3 before its log failed."""
     replica = replica_of()
     handle(replica, order(7), 0)
     handle(replica, Appended(replica.log_life, ((4, 4),), None, 4, 4), 0)
@@ -43,7 +43,7 @@ def answer(replica: Replica, request: LeaderAndIsr) -> RoleAnswer:
 
 
 def test_the_epoch_is_not_led_again() -> None:
-    """The proposal may be accepted, and the leader would not count its new member."""
+    """The proposal may be accepted, but the leader would not count the new member."""
     replica = failed_leader()
     assert answer(replica, order(7)).is_offline
     assert replica.role is Role.NONE
@@ -60,7 +60,7 @@ def test_another_epoch_is_led() -> None:
 
 
 def test_a_late_request_is_answered_as_before() -> None:
-    """It is no reason to leave the ISR."""
+    """A late request is no reason to leave the ISR."""
     replica = failed_leader()
     follower = STATE._replace(leader=2, leader_epoch=5)
     assert not answer(replica, order(8, state=follower)).is_offline
@@ -70,7 +70,7 @@ def test_a_late_request_is_answered_as_before() -> None:
 
 
 def test_a_follower_follows_the_same_epoch_again() -> None:
-    """It has proposed nothing."""
+    """A follower has proposed nothing, so it may follow the same epoch again."""
     replica = replica_of()
     following = order(7, state=STATE._replace(leader=2))
     handle(replica, following, 0)

@@ -1,4 +1,4 @@
-"""Followers fetch over sockets: records arrive at once, and no fault of a leader stops them."""
+"""Test followers' fetches over sockets, with faults of leaders."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def values(count: int, letter: bytes = b"v") -> list[bytes]:
 
 
 def are_alike(group: Group) -> bool:
-    """Tell whether all replicas have the same records, and know that all have them."""
+    """Report whether all replicas have the same records, and know that all have them."""
     logs = [node.replica.log for node in group.nodes.values()]
     ends = {(log.log_end_offset, log.high_watermark) for log in logs if log is not None}
     return len(ends) == 1 and len(set(next(iter(ends)))) == 1
 
 
 def test_records_are_replicated(group: SocketGroup) -> None:
-    """Many of them, in order, and each produce is acknowledged."""
+    """Many records are replicated in order, and each produce is acknowledged."""
     group.lead(1)
     for number in range(50):
         produce = group.produce(*values(40, b"%d-" % number))
@@ -59,7 +59,7 @@ def test_records_are_replicated(group: SocketGroup) -> None:
 
 
 def test_an_acknowledgement_takes_a_moment(group: SocketGroup) -> None:
-    """The leader wakes the waiting fetches, and counts the next ones: no timer is involved."""
+    """The leader wakes the waiting fetches, and counts the next ones; no timer is involved."""
     group.lead(1)
     wait_until(lambda: group.socket_nodes[1].fetch_count >= 2)
     seconds = []
@@ -72,7 +72,7 @@ def test_an_acknowledgement_takes_a_moment(group: SocketGroup) -> None:
 
 
 def test_each_leader_and_log_dir_has_a_fetcher(group: SocketGroup) -> None:
-    """As long as a replica follows; a leader has none."""
+    """A fetcher exists as long as a replica follows; a leader has none."""
     group.lead(1)
     assert [len(group.socket_nodes[one].fetchers.pairs) for one in (1, 2, 3)] == [0, 1, 1]
     ((leader, log_dir),) = group.socket_nodes[2].fetchers.pairs
@@ -82,7 +82,7 @@ def test_each_leader_and_log_dir_has_a_fetcher(group: SocketGroup) -> None:
 
 
 def test_a_new_leader_is_followed(group: SocketGroup) -> None:
-    """What the old one had alone goes; what was acknowledged stays."""
+    """Records that only the old leader had are removed; acknowledged records stay."""
     group.lead(1)
     first = group.produce(*values(20))
     wait_until(lambda: first.acknowledged == 20)
@@ -99,7 +99,7 @@ def test_a_new_leader_is_followed(group: SocketGroup) -> None:
 
 
 def test_with_flushes_a_produce_waits_for_syncs(group: SocketGroup) -> None:
-    """Of the leader and of the followers, which fetch again as soon as they have flushed."""
+    """Followers fetch again as soon as they have flushed."""
     group.lead(1, flushes=True)
     began = time.monotonic()
     for number in range(5):
@@ -111,7 +111,7 @@ def test_with_flushes_a_produce_waits_for_syncs(group: SocketGroup) -> None:
 
 
 def test_a_leader_that_is_gone_is_asked_again(group: SocketGroup) -> None:
-    """At intervals, and its followers go on when it is back at another port."""
+    """The retries have intervals; the followers continue when it is back at another port."""
     group.lead(1)
     wait_until(lambda: group.socket_nodes[1].fetch_count >= 2)
     group.socket_nodes[1].server.stop(0.1)
@@ -126,7 +126,7 @@ def test_a_leader_that_is_gone_is_asked_again(group: SocketGroup) -> None:
 
 
 def test_a_leader_that_refuses_is_not_asked_in_a_loop(group: SocketGroup) -> None:
-    """A follower that was told of an election first waits for the leader to hear of it."""
+    """A follower that knows an election first waits until the leader knows it, too."""
     group.lead(1)
     produce = group.produce(b"a")
     wait_until(lambda: produce.acknowledged == 1)
@@ -142,7 +142,7 @@ def test_a_leader_that_refuses_is_not_asked_in_a_loop(group: SocketGroup) -> Non
 
 
 class RefusedReplica:
-    """A follower that knows of a leader epoch of which its leader has not heard."""
+    """A follower in a leader epoch that its leader does not know yet."""
 
     log, name, number = None, "t", 0
 
@@ -151,7 +151,7 @@ class RefusedReplica:
 
 
 class RefusingConnection:
-    """A leader that answers each fetch with an error; it counts the fetches."""
+    """A leader that answers each fetch with an error, and counts the fetches."""
 
     def __init__(self, error: ErrorCode) -> None:
         self.count, self._error = 0, error
@@ -175,7 +175,7 @@ class RefusingConnection:
 def test_a_leader_that_has_not_heard_of_its_role_is_asked_again_soon(
     error: ErrorCode, count: int
 ) -> None:
-    """Twice after each new role, then after the backoff; after other errors only then."""
+    """Twice after each new role, then after the backoff; other errors wait for the backoff."""
     leader, replica = RefusingConnection(error), cast(HostedReplica, RefusedReplica())
     connection = cast(PeerConnection, leader)
     fetcher = Fetcher(1, "1-d", connection, FetchLimits(), time.monotonic, UNLIMITED)
@@ -190,7 +190,7 @@ def test_a_leader_that_has_not_heard_of_its_role_is_asked_again_soon(
 
 
 class IdleReplica:
-    """A follower whose leader has nothing new; it notes what it is told."""
+    """A follower whose leader has no news; it records its events."""
 
     log = cast(Any, object())
     log_start, name, number = 0, "t", 0
@@ -208,7 +208,7 @@ class IdleReplica:
 
 
 class IdleConnection(RefusingConnection):
-    """A leader that answers each fetch with its high watermark, when the test lets it."""
+    """A leader that answers each fetch with its high watermark, when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__(ErrorCode.NONE)
@@ -227,14 +227,14 @@ class IdleConnection(RefusingConnection):
 
 
 def test_the_rules_see_an_answer_without_news_once() -> None:
-    """Again after a while, in a new role, and if the fetch or the answer differs."""
+    """The rules get it again after a while, in a new role, or if fetch or answer differs."""
     leader, replica, now = IdleConnection(), IdleReplica(), [0.0]
     hosted = cast(HostedReplica, replica)
     limits, connection = FetchLimits(), cast(PeerConnection, leader)
     fetcher = Fetcher(1, "1-d", connection, limits, lambda: now[0], UNLIMITED)
 
     def told_by(count: int) -> list[FetchAnswer]:
-        """Let some fetches be answered; give what the replica was told."""
+        """Answer some fetches; return the events of the replica."""
         before = replica.fetch_count
         for _ in range(count):
             leader.allowed.release()
@@ -265,7 +265,7 @@ def fetch_of(epoch: int, topic: TopicIdentity = TOPIC, offset: int = 0) -> Follo
 
 
 def test_a_fetch_that_cannot_be_answered_gets_its_error(group: SocketGroup) -> None:
-    """An old epoch, a new one, another topic, and no leader each have their own."""
+    """An old epoch, a new epoch, another topic, and a missing leader each have an error."""
     group.lead(1)
     replica = group.nodes[1].replica
 
@@ -285,7 +285,7 @@ def test_a_fetch_that_cannot_be_answered_gets_its_error(group: SocketGroup) -> N
 
 
 def test_a_bad_fetch_is_refused(group: SocketGroup) -> None:
-    """It names no follower, or a negative offset: nothing of it is counted."""
+    """A fetch without a follower, or with a negative offset, is not counted."""
     group.lead(1)
     message = encode_fetches([fetch_of(1)], FetchLimits())
     bad = message._replace(replica_state=FetchRequest.ReplicaState(-1, 5))
@@ -294,7 +294,7 @@ def test_a_bad_fetch_is_refused(group: SocketGroup) -> None:
 
 
 def test_a_deletion_during_a_fetch_is_no_answer_for_ever(group: SocketGroup) -> None:
-    """A follower gets the whole batch that the log start is in; else it later begins anew."""
+    """A follower gets the whole batch that has the log start, or begins again later."""
     group.lead(1)
     group.produce(b"a", b"b", b"c")
     group.produce(b"d")

@@ -1,4 +1,4 @@
-"""Begin and end to count only flushed records, and keep the mark that says so."""
+"""Test the begin and the end of counting only flushed records, and its mark."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ FLUSHES = STATE._replace(flushes=True)
 
 
 def marks(effects: list[Any]) -> list[WriteOwnSince]:
-    """Give what is written into the metadata."""
+    """Return the values that were written into the metadata."""
     return [one for one in effects if isinstance(one, WriteOwnSince)]
 
 
 def test_the_mark_is_written_after_the_flush() -> None:
-    """What was lost before the mark becomes the replica's own loss (P24)."""
+    """Losses from before the mark become the replica's own losses (P24)."""
     replica = replica_of(flushed=1)
     replica.host.dirs["a"].flushed_since = 2
     effects = handle(replica, order(state=FLUSHES), 0)
@@ -32,7 +32,7 @@ def test_the_mark_is_written_after_the_flush() -> None:
 
 
 def test_a_marked_replica_loses_nothing_that_counts_with_the_power() -> None:
-    """Its log dir lost what was not flushed, at 20; without the mark, that is a loss."""
+    """Its log dir lost unflushed records at 20; without the mark, that is a loss."""
     for is_marked, since in ((True, 4), (False, 20)):
         replica = replica_of(own_since=4, counts_flushed=is_marked)
         replica.host.dirs["a"].whole_since = 20
@@ -41,7 +41,7 @@ def test_a_marked_replica_loses_nothing_that_counts_with_the_power() -> None:
 
 
 def test_a_replica_that_was_away_uses_the_mark_of_its_metadata() -> None:
-    """The setting of the state alone says nothing about what counted before."""
+    """The setting of the state alone does not show which records counted before."""
     replica = replica_of(flushed=1)
     replica.host.dirs["a"].flushed_since = 2
     handle(replica, order(state=FLUSHES), 0)
@@ -49,7 +49,7 @@ def test_a_replica_that_was_away_uses_the_mark_of_its_metadata() -> None:
 
 
 def test_the_mark_goes_before_other_records_count() -> None:
-    """A topic that does not flush any more loses records with the power."""
+    """Without the setting, a loss of power can lose counted records."""
     replica = replica_of(counts_flushed=True)
     handle(replica, order(state=FLUSHES), 0)
     effects = handle(replica, order(8), 0)
@@ -58,13 +58,13 @@ def test_the_mark_goes_before_other_records_count() -> None:
 
 
 def test_an_incomplete_replica_gets_no_mark() -> None:
-    """It is never whole."""
+    """An incomplete replica is never whole."""
     replica = replica_of(is_incomplete=True)
     assert marks(handle(replica, order(state=FLUSHES), 0)) == []
 
 
 def test_a_new_replica_has_nothing_to_flush() -> None:
-    """It gets the mark with its first role, and loses it with its records."""
+    """A new replica gets the mark with its first role, and loses it with its records."""
     replica = Replica(replica_of().host, 0)
     effects = handle(replica, order(state=FLUSHES), 0)
     assert marks(effects) == [WriteOwnSince(10, counts_flushed=True, placed_since=0)]

@@ -1,4 +1,4 @@
-"""Fetch, append and truncate: the follower's part."""
+"""Test the follower's part: fetch, append and truncate."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ FETCH = FollowerFetch(TOPIC, 0, 2, 10, 4, 3, 2)
 
 
 def following(**changes: Any) -> Replica:
-    """Give a follower in epoch 4 with three records of epoch 2, of which two are replicated."""
+    """Return a follower in epoch 4 with three records of epoch 2, of which two are replicated."""
     replica = replica_of(2)
     handle(replica, order(state=STATE._replace(**changes)), 0)
     return replica
 
 
 def test_a_follower_fetches_from_its_log_end() -> None:
-    """The request names the incarnation, both epochs, and the offset."""
+    """The request has the incarnation, both epochs, and the offset."""
     assert handle(following(), FetchDue(), 0) == [SendToBroker(1, FETCH)]
 
 
 def test_records_are_appended() -> None:
-    """The high watermark follows as far as the log reaches."""
+    """The high watermark follows up to the end of the log."""
     replica = following()
     effects = handle(replica, FetchAnswer(FETCH, 5, "records"), 0)
     assert effects == [AdvanceHighWatermark(3), AppendAsFollower(replica.log_life, "records", 4)]
@@ -57,7 +57,7 @@ def test_records_are_appended() -> None:
 
 
 def test_regression_an_earlier_leaders_high_watermark_is_forgotten() -> None:
-    """With each order, each end of a role and each truncation: the log may have changed since."""
+    """After each order, end of a role and truncation, the leader's log may have changed."""
     ends: list[Callable[[Replica], Any]] = [
         lambda replica: handle(replica, order(8), 0),
         lambda replica: handle(replica, RoleEnded(), 0),
@@ -75,7 +75,7 @@ def test_regression_an_earlier_leaders_high_watermark_is_forgotten() -> None:
 
 
 def test_regression_a_late_append_of_a_leader_moves_no_high_watermark() -> None:
-    """With acks=1 nobody waits for it, and its records are not replicated."""
+    """With acks=1, no client waits for it, and its records are not replicated."""
     replica = following()
     handle(replica, FetchAnswer(FETCH, 9, "records"), 0)
     handle(replica, Appended(replica.log_life, ((4, 5),), None, 5, 4), 0)
@@ -93,14 +93,14 @@ def test_regression_a_late_append_of_a_leader_moves_no_high_watermark() -> None:
     ],
 )
 def test_a_late_answer_is_ignored(changes: dict[str, Any]) -> None:
-    """It was made for another log, incarnation, epoch or topic."""
+    """The answer belongs to another log, incarnation, epoch or topic."""
     replica = following()
     assert handle(replica, FetchAnswer(FETCH._replace(**changes), 5, "records"), 0) == []
     assert handle(replica, FetchAnswer(FETCH._replace(**changes), 5, None, (0, 0)), 0) == []
 
 
 def test_a_follower_truncates_to_the_end_of_a_common_epoch() -> None:
-    """To the smaller of both ends; above its high watermark nothing has to be kept (P9)."""
+    """The smaller end counts; records above the high watermark need not be kept (P9)."""
     replica = following()
     effects = handle(replica, FetchAnswer(FETCH, 2, None, (2, 2)), 0)
     assert effects == [TruncateTo(2, 2)]
@@ -108,7 +108,7 @@ def test_a_follower_truncates_to_the_end_of_a_common_epoch() -> None:
 
 
 def test_a_truncation_below_the_high_watermark_is_refused() -> None:
-    """The replica stops and raises an alarm, because the records may be acknowledged (P9)."""
+    """The replica stops with an alarm, because the records may be acknowledged (P9)."""
     replica = following()
     effects = handle(replica, FetchAnswer(FETCH, 1, None, (2, 1)), 0)
     assert [type(effect) for effect in effects] == [Alarm]
@@ -119,7 +119,7 @@ def test_a_truncation_below_the_high_watermark_is_refused() -> None:
 def test_after_an_unclean_election_the_records_are_kept(
     unclean_epoch: int, is_allowed: bool
 ) -> None:
-    """Only if the election is newer than the last record (P9, P16)."""
+    """This is only so if the election is newer than the last record (P9, P16)."""
     replica = following(unclean_epoch=unclean_epoch)
     effects = handle(replica, FetchAnswer(FETCH, 1, None, (0, 0)), 0)
     assert (effects == [TruncateTo(0, 3)]) is is_allowed
@@ -127,7 +127,7 @@ def test_after_an_unclean_election_the_records_are_kept(
 
 
 def test_a_follower_flushes_before_it_confirms() -> None:
-    """A fetch confirms all records before its offset (P24)."""
+    """A fetch confirms all records before its offset, so they are flushed first (P24)."""
     replica = replica_of(2, flushed=1)
     handle(replica, order(state=STATE._replace(flushes=True)), 0)
     assert handle(replica, FetchDue(), 0) == [Flush(replica.log_life, 3)]
@@ -136,13 +136,13 @@ def test_a_follower_flushes_before_it_confirms() -> None:
 
 
 def anew(start: int, request: FollowerFetch = FETCH) -> FetchAnswer:
-    """Give the answer of a leader that has no record in common with the follower."""
+    """Return the answer of a leader that has no record in common with the follower."""
     return FetchAnswer(request, 50, None, (-1, start), start)
 
 
 @pytest.mark.parametrize("start", [3, 9])
 def test_a_follower_begins_anew_where_the_leader_begins(start: int) -> None:
-    """If its log ends before; all before the leader's start was replicated and then deleted."""
+    """All records before the leader's start were replicated and then deleted."""
     replica = following()
     assert handle(replica, anew(start), 0) == [BeginAt(start, keeps_lost=False)]
     assert (replica.log.start, replica.log.end, replica.high_watermark) == (start, start, start)
@@ -152,7 +152,7 @@ def test_a_follower_begins_anew_where_the_leader_begins(start: int) -> None:
 
 
 def test_records_after_the_leaders_start_are_cut_first() -> None:
-    """Unless they are below the high watermark."""
+    """The cut is refused below the high watermark."""
     replica = replica_of(2, spans=((2, 9),), high_watermark=4)
     handle(replica, order(), 0)
     request = FETCH._replace(offset=9)
@@ -165,13 +165,13 @@ def test_records_after_the_leaders_start_are_cut_first() -> None:
 
 
 def test_a_beginning_after_an_unclean_election_keeps_the_records() -> None:
-    """They may have been acknowledged."""
+    """The removed records may have been acknowledged."""
     replica = following(unclean_epoch=3)
     assert handle(replica, anew(9), 0) == [BeginAt(9, keeps_lost=True)]
 
 
 def test_a_leader_that_ends_before_the_log_start_makes_a_new_replica() -> None:
-    """Only after an election that may have lost records; else the replica stops."""
+    """Without an election that may have lost records, the replica stops instead."""
     for unclean_epoch in (-1, 3):
         replica = replica_of(2, spans=((2, 9),), start=7, high_watermark=8)
         handle(replica, order(state=STATE._replace(unclean_epoch=unclean_epoch)), 0)
@@ -185,7 +185,7 @@ def test_a_leader_that_ends_before_the_log_start_makes_a_new_replica() -> None:
 
 
 def test_a_leader_that_ends_inside_the_first_batch_makes_a_new_replica_as_well() -> None:
-    """A log cannot be cut before its log start, although the batch there begins earlier."""
+    """A log cannot be cut before its log start, even if the first batch begins earlier."""
     replica = replica_of(2, spans=((2, 9),), start=4, log_start_offset=7, high_watermark=8)
     handle(replica, order(state=STATE._replace(unclean_epoch=3)), 0)
     request = FETCH._replace(offset=9, log_start=7)
@@ -194,7 +194,7 @@ def test_a_leader_that_ends_inside_the_first_batch_makes_a_new_replica_as_well()
 
 
 def test_a_follower_deletes_what_its_leader_deleted() -> None:
-    """Once it is replicated, as far as this replica knows."""
+    """The follower deletes the same records, up to its own high watermark."""
     replica = following()
     handle(replica, FetchAnswer(FETCH, 3, "records", None, 5), 0)
     effects = handle(replica, AppendedAsFollower(replica.log_life, ((4, 8),)), 0)

@@ -1,4 +1,4 @@
-"""A session of the embedded store that is cut: verbs, callbacks, expiry."""
+"""Test a session of the embedded store that can be cut: verbs, callbacks, expiry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 
 def test_a_cut_and_healed_session_goes_on(store: EmbeddedStore) -> None:
-    """Its ephemeral znodes stay, and the changes that it missed are called back afterwards."""
+    """Its ephemeral znodes stay, and callbacks for missed changes are called afterwards."""
     session, other = GatedSession(store.connect(), 60.0), store.connect()
     states, heard = Heard[SessionState](), Heard[Event]()
     session.on_session(states)
@@ -45,7 +45,7 @@ def test_a_cut_and_healed_session_goes_on(store: EmbeddedStore) -> None:
 
 
 def test_a_session_that_is_cut_for_too_long_ends(store: EmbeddedStore) -> None:
-    """Its ephemeral znodes go, and nothing is called any more but its listeners."""
+    """Its ephemeral znodes are deleted, and only its listeners are called."""
     session, other = GatedSession(store.connect(), 0.05), store.connect()
     states, heard, gone = Heard[SessionState](), Heard[Event](), Heard[Event]()
     session.on_session(states)

@@ -1,4 +1,4 @@
-"""Any broker of a cluster names the coordinator of a group, and only the coordinator answers."""
+"""Test that any broker names a group's coordinator, and that only that one answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_tools_find_groups_at_any_broker(cluster: Cluster) -> None:
-    """They list, describe and delete groups and offsets, whichever broker they begin with."""
+    """Any broker can be asked to list, describe and delete groups and offsets."""
     names = ["a", "b", "c"]
     for name, servers in zip(names, cluster.bootstrap_servers.split(","), strict=True):
         admin = AdminClient({"bootstrap.servers": servers})
@@ -68,7 +68,7 @@ def test_tools_find_groups_at_any_broker(cluster: Cluster) -> None:
 
 
 def test_offsets_of_a_deleted_topic_are_deleted_everywhere(cluster: Cluster) -> None:
-    """A new topic with its name begins without them, whichever broker deletes the topic."""
+    """A new topic with the same name begins without offsets, at all brokers."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     victim = coordinator_of(cluster)
     with KafkaClient(cluster.bootstrap_servers.split(",")[victim - 1]) as client:
@@ -81,7 +81,7 @@ def test_offsets_of_a_deleted_topic_are_deleted_everywhere(cluster: Cluster) -> 
 
 
 def commit_to(client: KafkaClient, offset: int) -> ErrorCode:
-    """Commit an offset by a request to one broker, and return its answer."""
+    """Commit an offset by a request to one broker; return its answer."""
     Topic, Row = (  # noqa: N806 - classes
         m.OffsetCommitRequest.OffsetCommitRequestTopic,
         m.OffsetCommitRequest.OffsetCommitRequestPartition,
@@ -122,7 +122,7 @@ def clients_of(cluster: Cluster) -> dict[int, KafkaClient]:
 
 
 def test_a_coordinator_that_was_cut_off_acknowledges_nothing() -> None:
-    """While its lease lasts, a commit waits and is refused; later, it sends clients away."""
+    """Within its lease, a commit waits and is refused; later, clients are sent away."""
     with (
         fast_directory() as root,
         Cluster.start(3, directory=root, config=CONFIG, session_seconds=4.5) as cluster,
@@ -162,7 +162,7 @@ def test_a_coordinator_that_was_cut_off_acknowledges_nothing() -> None:
 
 
 def test_the_topic_is_created_once() -> None:
-    """Several brokers are asked at the same time; each replica is on another broker that lives."""
+    """Several brokers are asked at once; the replicas are on different live brokers."""
     with fast_directory() as root, Cluster.start(2, directory=root, config=CONFIG) as cluster:
         servers = cluster.bootstrap_servers.split(",")
         with ThreadPoolExecutor(4) as pool:
@@ -184,7 +184,7 @@ def test_the_topic_is_created_once() -> None:
 
 
 def find_once(servers: str) -> tuple[ErrorCode, int]:
-    """Ask a broker for the coordinator, over a connection of its own."""
+    """Ask a broker for the coordinator, over a separate connection."""
     with KafkaClient(servers) as client:
         try:
             return find_at(client)

@@ -1,4 +1,4 @@
-"""A log dir of a broker hangs for a moment: its replicas leave, and come back by themselves."""
+"""Test that replicas leave and return by themselves if a log dir hangs for a moment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_replicas_come_back_after_a_hang(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are in sync again, and each record is there once, in order."""
+    """All replicas are in sync again, and have each record once, in order."""
     kinds: list[StoreEventKind] = []
 
     def heard(event: StoreEvent) -> None:

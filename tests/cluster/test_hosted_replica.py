@@ -1,4 +1,4 @@
-"""Replicas with real logs follow the rules: what is acknowledged is on all of the ISR."""
+"""Test replicas with real logs: the whole ISR has all acknowledged records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def values(count: int, letter: bytes = b"v") -> list[bytes]:
 
 
 def test_roles_create_the_replicas(group: Group) -> None:
-    """Each has the topic's id, and notes when it was created; its high watermark is 0."""
+    """Each replica has the topic's id and its creation epoch; its high watermark is 0."""
     group.lead(1)
     assert [group.nodes[one].replica.role for one in (1, 2, 3)] == [
         Role.LEADER, Role.FOLLOWER, Role.FOLLOWER,
@@ -55,7 +55,7 @@ def test_roles_create_the_replicas(group: Group) -> None:
 
 
 def test_a_produce_is_acknowledged_when_all_of_the_isr_have_it(group: Group) -> None:
-    """Not before; and the followers' high watermarks follow."""
+    """It is not acknowledged earlier, and the followers' high watermarks follow."""
     group.lead(1)
     first = group.produce(*values(5))
     group.replicate(1, among=(1, 2))
@@ -68,7 +68,7 @@ def test_a_produce_is_acknowledged_when_all_of_the_isr_have_it(group: Group) -> 
 
 
 def test_other_acks_do_not_wait(group: Group) -> None:
-    """One acknowledgement is the leader's own; a follower takes no produce."""
+    """A leader acknowledges acks=1 by itself; a follower refuses a produce."""
     group.lead(1)
     assert group.produce(b"a", acks=1).acknowledged == 1
     assert group.produce(b"b", acks=0).acknowledged == 2
@@ -79,7 +79,7 @@ def test_other_acks_do_not_wait(group: Group) -> None:
 
 
 def test_a_new_leader_has_everything_and_the_old_one_drops_the_rest(group: Group) -> None:
-    """Records that were never acknowledged go, when the old leader follows the new one."""
+    """When the old leader follows the new one, its unacknowledged records are removed."""
     group.lead(1)
     group.produce(*values(30))
     group.replicate()
@@ -98,7 +98,7 @@ def test_a_new_leader_has_everything_and_the_old_one_drops_the_rest(group: Group
 
 
 def test_a_killed_broker_returns_and_follows(group: Group) -> None:
-    """Its log is as it was; it has no role until the controller gives one."""
+    """Its log is unchanged; it has no role until the controller gives one."""
     group.lead(1)
     group.produce(*values(40))
     group.replicate()
@@ -116,7 +116,7 @@ def test_a_killed_broker_returns_and_follows(group: Group) -> None:
 
 
 def test_with_flushes_only_flushed_records_count(group: Group) -> None:
-    """Neither the leader's nor a follower's records before their sync (P24)."""
+    """Unflushed records of the leader or a follower do not count (P24)."""
     group.lead(1, flushes=True)
     produce = group.produce(*values(5))
     group.fetch(2)
@@ -130,7 +130,7 @@ def test_with_flushes_only_flushed_records_count(group: Group) -> None:
 
 
 def test_a_replica_remembers_that_it_counts_only_flushed_records(group: Group) -> None:
-    """The facts of its log say so after a restart, and no more when the setting ends (P24)."""
+    """The facts of its log have the mark after a restart, until the setting ends (P24)."""
     group.lead(1, flushes=True)
     group.produce(*values(5))
     group.replicate()
@@ -143,7 +143,7 @@ def test_a_replica_remembers_that_it_counts_only_flushed_records(group: Group) -
 
 
 def test_an_election_that_loses_records_keeps_them(group: Group) -> None:
-    """An unclean leader lacks acknowledged records: the others cut them off into a file."""
+    """An unclean leader lacks acknowledged records; the others move them to a file."""
     group.lead(1)
     group.produce(*values(10))
     group.replicate()
@@ -179,7 +179,7 @@ def test_a_cut_below_the_high_watermark_stops_the_replica(group: Group) -> None:
 
 
 def test_a_log_that_refuses_a_produce_keeps_its_role(group: Group) -> None:
-    """The error goes to the client of this produce; the next one is taken."""
+    """Only the client of this produce gets the error; the next produce is accepted."""
     group.lead(1)
 
     def refuse(log: Log, leader_epoch: int) -> AppendInfo:
@@ -196,7 +196,7 @@ def test_a_log_that_refuses_a_produce_keeps_its_role(group: Group) -> None:
 
 
 def test_an_append_that_fails_after_its_write_is_counted(group: Group) -> None:
-    """The records are in the log, so they are replicated, but the client hears of the error."""
+    """The records are in the log, so they are replicated, but the client gets the error."""
     group.lead(1)
 
     def interrupted(log: Log, leader_epoch: int) -> AppendInfo:
@@ -213,7 +213,7 @@ def test_an_append_that_fails_after_its_write_is_counted(group: Group) -> None:
 
 
 def test_a_failed_disk_ends_the_role(group: Group) -> None:
-    """The controller hears that the replica is offline; the other brokers continue."""
+    """The controller learns that the replica is offline; the other brokers continue."""
     group.lead(1)
     group.produce(*values(4))
     group.replicate()
@@ -277,7 +277,7 @@ def test_regression_a_log_dir_that_hung_for_a_moment_serves_again(
 
 
 def test_bad_records_of_a_leader_are_not_taken(group: Group) -> None:
-    """They are fetched again; the follower's log stays as it was."""
+    """The records are fetched again, and the follower's log does not change."""
     group.lead(1)
     group.produce(*values(4))
     follower = group.nodes[2].replica
@@ -295,7 +295,7 @@ def test_bad_records_of_a_leader_are_not_taken(group: Group) -> None:
 
 
 def test_a_stopped_replica_is_deleted(group: Group) -> None:
-    """And an older request for it creates nothing."""
+    """An older request for the replica creates nothing."""
     group.lead(1)
     group.produce(*values(4))
     group.replicate()
@@ -308,14 +308,14 @@ def test_a_stopped_replica_is_deleted(group: Group) -> None:
 
 
 def test_nobody_leads_means_no_role(group: Group) -> None:
-    """All wait for the next election."""
+    """All replicas wait for the next election."""
     group.lead(1)
     group.give(group.state(1, ())._replace(leader=NO_BROKER))
     assert {node.replica.role for node in group.nodes.values()} == {Role.NONE}
 
 
 def test_spans_of_a_log(tmp_path: Path) -> None:
-    """Epochs without records are left out; records without an epoch are in a span of their own."""
+    """Epochs without records are left out; records without an epoch have their own span."""
     with Group(tmp_path, brokers=(1,)) as group:
         log = group.nodes[1].store.create("t", 0, config=KAFKA)
         assert spans_of(log) == ()

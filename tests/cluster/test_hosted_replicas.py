@@ -1,4 +1,4 @@
-"""A broker's replicas obey the controller; a log dir that hangs delays only its own answers."""
+"""Test that a broker's replicas obey the controller, even if a log dir hangs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_all_obey_and_answer(node: Node, replicas: HostedReplicas) -> None:
 
 
 def test_a_start_reads_what_the_disks_have(node: Node, replicas: HostedReplicas) -> None:
-    """Without roles; the next request gives them, and finds the same logs."""
+    """The replicas have no roles; the next request gives roles, and finds the same logs."""
     replicas.obey(all_roles(node))
     log = node.store.log("orders", 2)
     log.leader_epoch = 1
@@ -103,7 +103,7 @@ def test_a_start_reads_what_the_disks_have(node: Node, replicas: HostedReplicas)
 
 
 def test_a_log_dir_that_hangs_delays_no_other(node: Node, replicas: HostedReplicas) -> None:
-    """Its replicas are answered as offline; when it goes on, the next answers have their facts."""
+    """Its replicas are answered as offline; when it answers, the next answers have facts."""
     second, identity = node.store.log_dirs[1], bytes_of(topic("third").topic_id)
     node.store.create("third", 0, log_dir=second, config=KAFKA, topic_id=identity)
     replicas.open([("third", 0)])
@@ -151,7 +151,7 @@ def test_a_replica_that_fails_answers_offline(
 def test_replicas_are_found_by_the_topic_that_they_have_now(
     node: Node, replicas: HostedReplicas
 ) -> None:
-    """Not by a topic that was deleted and created again; after a start, by what the log says."""
+    """A deleted and recreated topic does not find them; after a start, the log decides."""
     replicas.obey(all_roles(node))
     old, new = topic("orders"), TopicIdentity(text_of(b"created again---"), 60)
     again = [
@@ -170,7 +170,7 @@ def test_replicas_are_found_by_the_topic_that_they_have_now(
 
 
 class Walkless(HostedReplicas):
-    """Replicas over which nobody may walk."""
+    """Replicas over which no one may iterate."""
 
     def __iter__(self) -> Iterator[HostedReplica]:
         pytest.fail("it walks")
@@ -179,7 +179,7 @@ class Walkless(HostedReplicas):
 def test_regression_a_search_for_an_unknown_partition_walks_over_no_replicas(
     node: Node, replicas: HostedReplicas
 ) -> None:
-    """A stranger may ask for millions of partitions in one request."""
+    """A client may ask for millions of partitions in one request."""
     replicas.obey(all_roles(node))
     replicas.__class__ = Walkless
     for number in range(100):
@@ -192,7 +192,7 @@ def there_and_back(message: Any, version: int) -> Any:
 
 
 def test_requests_come_over_the_wire(node: Node, replicas: HostedReplicas) -> None:
-    """Roles and deletions; each names the present broker epoch."""
+    """Roles and deletions name the present broker epoch."""
     message = there_and_back(encode_roles(SENDER, all_roles(node), {}), roles.VERSION)
     answer = there_and_back(answer_roles(message, node.host, replicas), roles.VERSION)
     assert len(decode_role_answers(answer, 1)) == len(NAMES) * PARTITIONS
@@ -210,7 +210,7 @@ def test_requests_come_over_the_wire(node: Node, replicas: HostedReplicas) -> No
 
 
 def test_a_log_dir_that_failed_ends_its_roles(node: Node, replicas: HostedReplicas) -> None:
-    """The others keep theirs."""
+    """Replicas in the other log dir keep their roles."""
     replicas.obey(all_roles(node))
     first = node.store.log_dirs[0]
     node.store.take_offline(first)

@@ -1,4 +1,4 @@
-"""A broker joins its cluster in the right order, or does not start and has changed nothing."""
+"""Test that a broker joins its cluster in order, or does not start and changes nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """Give a directory on tmpfs."""
+    """Return a directory on tmpfs."""
     with fast_directory() as path:
         yield path
 
@@ -51,7 +51,7 @@ def config(server: ZooKeeperProcess, zookeeper_store: ZooKeeperStore) -> BrokerC
 
 @pytest.fixture
 def observer(zookeeper_store: ZooKeeperStore) -> Iterator[Session]:
-    """Look at what a broker has written."""
+    """Return a session that sees what a broker has written."""
     with zookeeper_store.connect() as session:
         yield session
 
@@ -114,7 +114,7 @@ def test_a_wiped_zookeeper_is_refused_before_anything_is_written(
 def test_the_session_of_a_killed_process_is_ended(
     base: Path, config: BrokerConfig, observer: Session, zookeeper_store: ZooKeeperStore
 ) -> None:
-    """The next process of the broker is registered at once; ZooKeeper would wait ten minutes."""
+    """The next process is registered at once, although ZooKeeper would wait ten minutes."""
     with serving(base, config):
         data = observer.get(znodes.broker_path(1001)).data
     with zookeeper_store.connect() as old, LogStore.open(base / "a") as store:
@@ -130,7 +130,7 @@ def test_the_session_of_a_killed_process_is_ended(
 def test_an_id_of_a_living_broker_is_refused(
     base: Path, config: BrokerConfig, observer: Session
 ) -> None:
-    """With the address of that broker; its registration stays."""
+    """The error has the address of that broker; its registration stays."""
     with serving(base, config) as (broker, running):
         store_config = config.store_config.replace(broker_id=7)
         before = observer.get(znodes.broker_path(broker))
@@ -149,7 +149,7 @@ def test_an_id_of_a_living_broker_is_refused(
 
 
 def test_no_zookeeper(base: Path) -> None:
-    """The error names its address, and the log dirs are not made."""
+    """The error names its address, and no log dirs are created."""
     where = f"127.0.0.1:{free_port()}"
     with (
         pytest.raises(ClusterStartError, match=f"ZooKeeper at {where} does not answer"),
@@ -184,7 +184,7 @@ def test_a_broker_stops_without_zookeeper(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log says that ZooKeeper hears of it later."""
+    """The log says that ZooKeeper ends the session later."""
     close = ClusterBroker.close
 
     def fail(broker: ClusterBroker) -> None:

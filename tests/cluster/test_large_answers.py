@@ -1,4 +1,4 @@
-"""A large answer comes in parts of whole batches, and says the same as if it came at once."""
+"""Test that a large answer in parts has the same content as one that comes at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batches(chance: random.Random, size_bytes: int) -> bytes:
-    """Make batches with offsets and epochs that follow each other."""
+    """Make batches with consecutive offsets and epochs."""
     data, offset, epoch = b"", FIRST, EPOCH
     while len(data) < size_bytes:
         count = chance.choice((1, 3, 30, 130))
@@ -76,7 +76,7 @@ def response(chance: random.Random, sizes: list[list[int]]) -> Any:
 
 
 class Sent:
-    """The bytes of an answer, as a connection gives them."""
+    """The bytes of an answer, as a connection returns them."""
 
     def __init__(self, frame: bytes) -> None:
         self.frame, self.at = frame, 0
@@ -99,7 +99,7 @@ def decoded(answer: Any) -> Any:
 def run(
     frame: bytes, take: Callable[[FetchAnswer], object], asked: list[FollowerFetch] | None = None
 ) -> tuple[Any, LargeAnswer]:
-    """Read an answer; by default, all its partitions were asked for."""
+    """Read an answer to a request for all its partitions, by default."""
     if asked is None:
         asked = [fetch_of(topic_id, number) for topic_id in IDS for number in range(4)]
     sent = Sent(frame)
@@ -123,7 +123,7 @@ def rows_of(message: Any) -> dict[PartitionId, Any]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_parts_are_what_came(seed: int) -> None:
-    """Each is whole batches, and answers the fetch that the part before it leads to."""
+    """Each part has whole batches, and answers the fetch that follows the previous part."""
     chance = random.Random(seed)
     sizes = [[chance.choice((0, 100, 2500, 9000, 30_000)) for _ in range(3)] for _ in IDS]
     answer = response(chance, sizes)
@@ -160,7 +160,7 @@ def kafka_headers(records: bytes) -> Iterator[Any]:
 
 
 def test_partitions_with_an_error_and_unknown_ones_are_left_to_the_decoder() -> None:
-    """Their records are in the small answer, in which nobody looks for them."""
+    """Their records are in the small answer, and are not searched."""
     chance = random.Random(1)
     answer = response(chance, [[9000, 9000], [0]])
     topic = answer.responses[0]
@@ -173,7 +173,7 @@ def test_partitions_with_an_error_and_unknown_ones_are_left_to_the_decoder() -> 
 
 @pytest.mark.parametrize("seed", SEEDS[:15])
 def test_a_damaged_answer_ends_with_an_error_or_is_read(seed: int) -> None:
-    """No other error leaves the reader, and no part has more than what came."""
+    """The reader raises no other error, and no part has more than the received bytes."""
     chance = random.Random(seed)
     frame = bytearray(frame_of(response(chance, [[9000, 100], [9000]])))
     for _ in range(200):
@@ -187,7 +187,7 @@ def test_a_damaged_answer_ends_with_an_error_or_is_read(seed: int) -> None:
 
 
 def test_an_answer_to_another_request_gives_no_part() -> None:
-    """Nor does one that refuses the whole fetch, or ends inside a batch."""
+    """An answer that refuses the whole fetch, or ends inside a batch, gives no part, either."""
     chance = random.Random(2)
     answer = response(chance, [[9000], [0]])
     frame = frame_of(answer)
@@ -208,7 +208,7 @@ def test_an_answer_to_another_request_gives_no_part() -> None:
 
 
 def test_the_small_answer_is_like_one_that_was_decoded() -> None:
-    """Also with a diverging epoch beside large records of another partition."""
+    """A diverging epoch and large records may be in the same answer."""
     answer = response(random.Random(3), [[9000, 0], [0]])
     topic = answer.responses[0]
     diverging = topic.partitions[1]._replace(diverging_epoch=FetchResponse.EpochEndOffset(2, 40))
@@ -222,7 +222,7 @@ def test_the_small_answer_is_like_one_that_was_decoded() -> None:
 def test_followers_take_large_answers_while_leaders_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All replicas end alike, with all acknowledged records once, in order."""
+    """All replicas become equal, with all acknowledged records once, in order."""
     counts = [0]
     original = LargeAnswer.run
 

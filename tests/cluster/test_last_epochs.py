@@ -1,4 +1,4 @@
-"""Numbers in znodes that leave no room for the next one: only their partition is left alone."""
+"""Test that a znode without room for the next number affects only its partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def depose(members: Members) -> None:
 
 @pytest.mark.parametrize("epoch", [EPOCH_MAX, LEADER_EPOCH_MAX])
 def test_regression_a_last_leader_epoch_stops_no_other_partition(epoch: int) -> None:
-    """The others get a new leader when theirs dies, and topics are created."""
+    """Other partitions get a new leader when theirs dies, and topics can be created."""
     with fast_directory() as root, Members(root) as members:
         for name in ("bad", "good"):
             members.create(name, {0: [1, 2, 3]})
@@ -43,7 +43,7 @@ def test_regression_a_last_leader_epoch_stops_no_other_partition(epoch: int) -> 
 def test_regression_a_last_controller_epoch_is_named_until_it_is_repaired(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """There is no controller meanwhile, but leaders serve; afterwards there is one again."""
+    """Until the repair, there is no controller, but leaders serve."""
     with fast_directory() as root, Members(root) as members:
         members.create("orders", {0: [1, 2, 3]})
         members.produce("orders", b"first")

@@ -1,4 +1,4 @@
-"""A session that is followed by another one: state, verbs, callbacks, and its end."""
+"""Test a session that is replaced by a new one: state, verbs, callbacks, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.replica_nodes import wait_until
 
 
 class Connections:
-    """What connects gives: sessions one after another, or errors."""
+    """A `connect` function that returns sessions one after another, or raises errors."""
 
     def __init__(self, *results: FakeSession | CoordinationError) -> None:
         self.results = list(results)
@@ -32,7 +32,7 @@ class Connections:
 
 
 def test_another_session_follows_and_is_used() -> None:
-    """After two failed tries; the callback gets the session, and verbs use it."""
+    """After two failed tries, the callback gets the new session, and verbs use it."""
     first, second = FakeSession(), FakeSession()
     connect = Connections(first, NotConnectedError(1), NotConnectedError(1), second)
     renewed = Heard[Session]()
@@ -49,7 +49,7 @@ def test_another_session_follows_and_is_used() -> None:
 
 
 def test_states_of_all_sessions_are_heard() -> None:
-    """A listener stays over the end of a session."""
+    """A listener stays when a session ends."""
     first, second = FakeSession(), FakeSession()
     states = Heard[SessionState]()
     with LastingSession(Connections(first, second), 0.001) as session:
@@ -63,7 +63,7 @@ def test_states_of_all_sessions_are_heard() -> None:
 
 
 def test_the_callback_is_called_again_after_an_error() -> None:
-    """As long as its session lives; then with the next one."""
+    """It is called again as long as its session lives, and then with the next session."""
     first, second, third = FakeSession(), FakeSession(), FakeSession()
     tries: list[Session] = []
     done = threading.Event()
@@ -85,7 +85,7 @@ def test_the_callback_is_called_again_after_an_error() -> None:
 
 
 def test_regression_no_unexpected_error_ends_the_thread(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever raised it is called again, and the log has the traceback."""
+    """After any error, the callback is called again, and the log has the traceback."""
     first, second = FakeSession(), FakeSession()
     done = threading.Event()
     tries: list[Session] = []
@@ -114,7 +114,7 @@ def test_regression_no_unexpected_error_ends_the_thread(caplog: pytest.LogCaptur
 
 
 def test_callbacks_are_called_in_their_order_and_each_once() -> None:
-    """Only the one that failed is called again, before the later ones."""
+    """Only the failed callback is called again, before the later callbacks."""
     first, second = FakeSession(), FakeSession()
     calls: list[str] = []
     done = threading.Event()
@@ -134,7 +134,7 @@ def test_callbacks_are_called_in_their_order_and_each_once() -> None:
 
 
 def test_after_a_close_no_session_is_begun() -> None:
-    """Also if the close comes while one is begun: that one is closed."""
+    """If the close comes while a session begins, that session is closed."""
     first, second = FakeSession(), FakeSession()
     entered, go_on = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Move the high watermark, change the ISR, and acknowledge: the leader's part."""
+"""Test the leader's part: move the high watermark, change the ISR, and acknowledge."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from support.replicas import NEWER, STATE, TOPIC, order, replica_of
 
 
 def leading(**changes: Any) -> Replica:
-    """Give the leader of epoch 4, with the ISR of 1 and 2 and four records, two replicated."""
+    """Return the leader of epoch 4, with the ISR of 1 and 2 and four records, two replicated."""
     replica = replica_of()
     handle(replica, order(state=STATE._replace(**changes)), 0)
     handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
@@ -48,14 +48,14 @@ def leading(**changes: Any) -> Replica:
 def fetch(
     replica: Replica, follower: int, offset: int, now: float = 0, **changes: Any
 ) -> list[Any]:
-    """Let a follower fetch whose log is a prefix of the leader's."""
+    """Let a follower fetch whose log is a prefix of the leader's log."""
     last_epoch = 4 if offset > 3 else 2
     request = FollowerFetch(TOPIC, 0, follower, 20, 4, offset, last_epoch)._replace(**changes)
     return handle(replica, request, now)
 
 
 def proposals(effects: list[Any]) -> list[dict[int, int]]:
-    """Give the ISRs that the leader proposes."""
+    """Return the ISRs that the leader proposes."""
     return [
         dict(one.request.isr)
         for one in effects
@@ -64,7 +64,7 @@ def proposals(effects: list[Any]) -> list[dict[int, int]]:
 
 
 def test_the_high_watermark_is_the_smallest_position() -> None:
-    """It moves when the last member of the ISR has the record, and then the client hears."""
+    """It moves when the last member of the ISR has the record; then the client is answered."""
     replica = leading()
     assert replica.high_watermark == 2
     effects = fetch(replica, 2, 3)
@@ -76,7 +76,7 @@ def test_the_high_watermark_is_the_smallest_position() -> None:
 
 @pytest.mark.parametrize("changes", [{"leader_epoch": 3}, {"leader_epoch": 5}, {"topic": NEWER}])
 def test_a_fetch_of_another_epoch_does_not_count(changes: dict[str, Any]) -> None:
-    """A position counts only in the leader's epoch, and only of a replica (P9)."""
+    """A position counts only in the leader's epoch, and only from a replica (P9)."""
     replica = leading()
     assert fetch(replica, 2, 4, **changes) == []
     assert fetch(replica, 9, 4) == []
@@ -84,7 +84,7 @@ def test_a_fetch_of_another_epoch_does_not_count(changes: dict[str, Any]) -> Non
 
 
 def test_a_proposed_member_counts() -> None:
-    """From the proposal on, until a later version: also after a refusal (P7)."""
+    """It counts from the proposal until a later version, even after a refusal (P7)."""
     replica = leading()
     fetch(replica, 2, 3)
     assert proposals(fetch(replica, 3, 3, registration_epoch=30)) == [{1: 10, 2: 20, 3: 30}]
@@ -96,7 +96,7 @@ def test_a_proposed_member_counts() -> None:
 
 
 def test_members_that_still_fetch_prove_that_no_other_broker_leads() -> None:
-    """Each of them must have fetched, because each of them may have been elected."""
+    """Each member must have fetched, because each could have been elected."""
     replica = leading()
     assert not is_followed(replica, 0)
     fetch(replica, 2, 4, now=5)
@@ -119,7 +119,7 @@ def test_a_removed_member_counts_until_the_state_says_so() -> None:
 
 
 def test_nothing_moves_below_min() -> None:
-    """Neither the high watermark, nor a new produce with acks=all (P8, P20)."""
+    """Neither the high watermark moves, nor is a produce with acks=all accepted (P8, P20)."""
     replica = leading(isr={1: 10})
     assert replica.high_watermark == 2
     refused = [Refuse("next", ProduceError.NOT_ENOUGH_REPLICAS)]
@@ -129,7 +129,7 @@ def test_nothing_moves_below_min() -> None:
 
 @pytest.mark.parametrize(("offset", "is_proposed"), [(1, False), (2, False), (3, True)])
 def test_a_follower_joins_with_all_records_before_the_epoch(offset: int, is_proposed: bool) -> None:
-    """The high watermark alone is not enough: it may be too low in a new epoch (P10)."""
+    """The high watermark alone is not enough: in a new epoch, it may be too low (P10)."""
     replica = leading()
     assert bool(proposals(fetch(replica, 3, offset, registration_epoch=30))) is is_proposed
 
@@ -142,7 +142,7 @@ def test_a_follower_is_proposed_once() -> None:
 
 
 def test_a_proposal_without_an_answer_is_withdrawn() -> None:
-    """The leader proposes the present ISR: it gives a later version (P7)."""
+    """The leader proposes the present ISR, which gives a later version (P7)."""
     replica = leading()
     fetch(replica, 3, 3)
     assert handle(replica, Tick(), 0.5) == []
@@ -151,7 +151,7 @@ def test_a_proposal_without_an_answer_is_withdrawn() -> None:
 
 
 def test_a_follower_that_lags_is_removed() -> None:
-    """It did not have all records for too long (P10)."""
+    """The follower lacked records for too long (P10)."""
     replica = leading()
     fetch(replica, 2, 4, now=5)
     handle(replica, Appended(replica.log_life, ((4, 6),), None, 6, 4), 6)
@@ -161,7 +161,7 @@ def test_a_follower_that_lags_is_removed() -> None:
 
 
 def test_a_follower_that_keeps_pace_does_not_lag() -> None:
-    """It has what the leader had at its last fetch, although the leader always has more."""
+    """It has all records from the time of its last fetch, although new ones keep coming."""
     replica = leading()
     for step in range(20):
         handle(replica, Appended(replica.log_life, ((4, 5 + step),), None, 5 + step, 4), 10 * step)
@@ -170,7 +170,7 @@ def test_a_follower_that_keeps_pace_does_not_lag() -> None:
 
 
 def test_a_diverging_follower_gets_the_end_of_its_epoch() -> None:
-    """The answer names an epoch that both know, and does not count the position (P9)."""
+    """The answer has an epoch that both know, and the position does not count (P9)."""
     replica = leading()
     (effect,) = fetch(replica, 2, 5, last_epoch=3)
     assert isinstance(effect, SendToBroker) and isinstance(effect.request, FetchAnswer)
@@ -181,7 +181,7 @@ def test_a_diverging_follower_gets_the_end_of_its_epoch() -> None:
 
 
 def test_regression_a_follower_may_have_records_whose_append_has_not_ended() -> None:
-    """A late answer that it diverges would cut what is replicated meanwhile (P25)."""
+    """The late answer that it diverges would cut replicated records (P25)."""
     replica = leading()
     handle(replica, Produced("next", 1), 0)
     assert fetch(replica, 2, 5) == []
@@ -192,7 +192,7 @@ def test_regression_a_follower_may_have_records_whose_append_has_not_ended() -> 
 
 
 def test_a_duplicate_waits_like_its_original() -> None:
-    """That the leader has a record does not mean that it is replicated (P20)."""
+    """The leader's record may not be replicated yet (P20)."""
     replica = leading()
     assert handle(replica, Appended(replica.log_life, (), "retry", 4, 4), 0) == []
     assert Acknowledge("retry", 4) in fetch(replica, 2, 4)
@@ -202,7 +202,7 @@ def test_a_duplicate_waits_like_its_original() -> None:
 
 
 def test_the_number_of_waiting_produces_is_bounded() -> None:
-    """Without a controller the ISR does not shrink; what is refused was not appended (P20)."""
+    """Without a controller, the ISR does not shrink; refused produces are not appended (P20)."""
     replica = leading()
     replica.waiting_max = 3
     assert len(replica.waiting) == 1
@@ -221,7 +221,7 @@ def test_the_number_of_waiting_produces_is_bounded() -> None:
 
 
 def test_a_produce_gives_up() -> None:
-    """The error does not claim that nothing was written; it is not acknowledged later (P20)."""
+    """The error leaves open whether records were written; no later acknowledgement (P20)."""
     replica = leading()
     timed_out = [Refuse("client", ProduceError.TIMED_OUT)]
     assert handle(replica, GaveUp("client"), 0) == timed_out
@@ -230,7 +230,7 @@ def test_a_produce_gives_up() -> None:
 
 
 def test_only_flushed_records_count_if_the_topic_flushes() -> None:
-    """The leader's flush runs beside the replication (P24)."""
+    """The leader flushes during the replication (P24)."""
     replica = replica_of()
     handle(replica, order(state=STATE._replace(flushes=True)), 0)
     assert handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0) == [
@@ -257,7 +257,7 @@ def test_only_flushed_records_count_if_the_topic_flushes() -> None:
 def test_a_follower_without_a_common_record_begins_anew(
     offset: int, last_epoch: int, log_start: int, diverging: tuple[int, int] | None
 ) -> None:
-    """At the leader's log start; its position does not count before that (P26)."""
+    """It begins at the leader's log start; before that, its position does not count (P26)."""
     replica = leading()
     handle(replica, Appended(replica.log_life, (), None, 4, 4), 0)
     fetch(replica, 2, 3)
@@ -273,12 +273,12 @@ def test_a_follower_without_a_common_record_begins_anew(
 
 
 def refusals(effects: list[Any]) -> list[ProduceError]:
-    """Give why produces were refused."""
+    """Return the reasons why produces were refused."""
     return [one.error for one in effects if isinstance(one, Refuse)]
 
 
 def test_a_leader_that_is_cut_off_sends_its_clients_away() -> None:
-    """Without a lease, and without a fetch of a member of the ISR for two seconds."""
+    """This needs an ended lease, and two seconds without a fetch of a member of the ISR."""
     replica = leading()
     fetch(replica, 2, 3, 10.0)
     handle(replica, LeaseEnded(), 10.0)
@@ -293,7 +293,7 @@ def test_a_leader_that_is_cut_off_sends_its_clients_away() -> None:
 
 
 def test_a_leader_goes_on_while_only_the_store_is_away() -> None:
-    """The members of the ISR fetch; and a silent member alone is no reason, either."""
+    """The members of the ISR fetch; a silent member alone is no reason, either."""
     replica = leading()
     handle(replica, LeaseEnded(), 10.0)
     fetch(replica, 2, 3, 100.0)

@@ -1,4 +1,4 @@
-"""The lease of a broker: how long it is held, by whose heartbeats, and since when."""
+"""Test how long the lease of a broker is held."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 def test_it_is_held_for_two_thirds_of_a_session_after_the_last_answer() -> None:
-    """It counts from when the heartbeat was sent, not from when it was answered."""
+    """The time counts from the sending of the heartbeat, not from its answer."""
     clock, fake = Clock(), FakeSession()
     read = fake.get
     with LastingSession(lambda: fake) as session:
@@ -47,7 +47,7 @@ def test_it_is_held_for_two_thirds_of_a_session_after_the_last_answer() -> None:
 
 
 def test_heartbeats_extend_it_until_they_are_not_answered() -> None:
-    """With a real clock and a session of 0.3 seconds."""
+    """The test uses a real clock and a session of 0.3 seconds."""
     fake = FakeSession()
     with LastingSession(lambda: fake) as session:
         lease = Lease(session, 0.3)
@@ -66,7 +66,7 @@ def test_heartbeats_extend_it_until_they_are_not_answered() -> None:
 def test_regression_it_is_held_again_after_an_unexpected_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The heartbeats go on, and the log has the traceback."""
+    """The heartbeats continue, and the log has the traceback."""
     fake = FakeSession()
     with LastingSession(lambda: fake) as session:
         lease = Lease(session, 0.3)
@@ -98,7 +98,7 @@ def test_an_answer_in_a_new_session_counts_after_the_registration_only() -> None
 
 
 def test_the_session_of_an_embedded_store_lives_as_long_as_the_process() -> None:
-    """Then no heartbeat is sent."""
+    """In this case, no heartbeat is sent."""
     clock, fake = Clock(), FakeSession()
     with LastingSession(lambda: fake) as session:
         lease = Lease(session, None, clock)
@@ -111,7 +111,7 @@ def test_the_session_of_an_embedded_store_lives_as_long_as_the_process() -> None
 
 
 def test_a_session_that_does_not_answer_holds_no_lease() -> None:
-    """Then `begin` fails."""
+    """If the session does not answer, `begin` fails."""
     fake = FakeSession()
     with LastingSession(lambda: fake) as session:
         lease = Lease(session, 0.3)

@@ -1,4 +1,4 @@
-"""A cluster in this process, as tests of users see it: Kafka's clients, faults, and its end."""
+"""Test a cluster in this process, as users' tests see it: clients, faults, and its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(cluster: Cluster, name: str, partitions: int = 1, **settings: str) ->
 
 
 def produce(cluster: Cluster, name: str, *values: bytes) -> None:
-    """Produce with acks=all; the client's own retries hide what happens meanwhile."""
+    """Produce with acks=all; the client's own retries hide faults."""
     refused: list[str] = []
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
@@ -67,7 +67,7 @@ def consume(cluster: Cluster, name: str, count: int) -> list[bytes]:
 
 
 def test_faults_lose_nothing(cluster: Cluster) -> None:
-    """A death, a cut and a failed log dir one after another, and records between them."""
+    """A death, a cut and a failed log dir come one after another, with records in between."""
     create(cluster, "orders")
     written = [b"v%d" % number for number in range(100)]
     produce(cluster, "orders", *written)
@@ -96,7 +96,7 @@ def test_faults_lose_nothing(cluster: Cluster) -> None:
 
 
 def test_a_broker_that_stops_in_order_comes_back(cluster: Cluster) -> None:
-    """At the same address; a broker that is down is not among the servers."""
+    """It returns at the same address; a broker that is down is not among the servers."""
     create(cluster, "orders", 3)
     before = cluster.bootstrap_servers
     cluster.stop(2)
@@ -112,7 +112,7 @@ def test_a_broker_that_stops_in_order_comes_back(cluster: Cluster) -> None:
 
 
 def test_wrong_arguments(cluster: Cluster) -> None:
-    """They are refused with the allowed values, before anything is done."""
+    """Wrong arguments are refused at once, and the error has the allowed values."""
     for wrong in ({"brokers": 0}, {"log_dirs": 0}, {"brokers": True}):
         with pytest.raises(ValueError, match="must be a positive integer"):
             Cluster.start(**wrong)
@@ -125,7 +125,7 @@ def test_wrong_arguments(cluster: Cluster) -> None:
 
 
 def test_the_plugin_gives_a_cluster(tmp_path: Path) -> None:
-    """A user's test gets three brokers by the fixture alone."""
+    """The fixture alone gives a user's test three brokers."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["cluster.pytest_plugin"]\n')
     (tmp_path / "test_users.py").write_text(
         "def test_it(kafka_cluster):\n"
@@ -142,7 +142,7 @@ def test_the_plugin_gives_a_cluster(tmp_path: Path) -> None:
 
 
 def test_it_starts_fast_and_leaves_nothing() -> None:
-    """Three brokers with two log dirs each, in a process of their own."""
+    """Three brokers with two log dirs each run in a separate process."""
     program = (
         "import time, json\n"
         "began = time.monotonic()\n"

@@ -13,7 +13,7 @@ steps = some.lists(some.tuples(some.integers(0, 5), some.integers(0, 4)), max_si
 
 @given(steps)
 def test_ends_are_those_of_the_records(changes: list[tuple[int, int]]) -> None:
-    """After any appends, truncations and deletions, they are those of a list of epochs."""
+    """After any appends, truncations and deletions, the ends equal those of a plain list."""
     ends, records, start = LogEnds(), list[int](), 0
     for kind, number in changes:
         if kind == 0:
@@ -38,7 +38,7 @@ def test_ends_are_those_of_the_records(changes: list[tuple[int, int]]) -> None:
 
 
 def test_an_empty_log_ends_at_its_start() -> None:
-    """What is before the start counts as flushed; no log is cut before it."""
+    """Offsets before the start count as flushed; no log is cut before its start."""
     ends = LogEnds(start=7)
     assert (ends.end, ends.flushed, ends.end_of(9)) == (7, 7, (NO_EPOCH, 7))
     ends = LogEnds([(1, 4), (2, 6)], flushed=3)
@@ -49,7 +49,7 @@ def test_an_empty_log_ends_at_its_start() -> None:
 
 
 def test_a_log_may_start_inside_its_first_batch() -> None:
-    """Then it ends after its log start, not only after the start of the batch."""
+    """The end is after the log start, not only after the start of the batch."""
     ends = LogEnds([(1, 6)], flushed=6, start=2, log_start_offset=4)
     assert (ends.start, ends.log_start_offset) == (2, 4)
     ends.raise_start(2, 5)
@@ -66,14 +66,14 @@ def test_a_log_may_start_inside_its_first_batch() -> None:
 
 
 def test_a_truncation_lowers_what_is_flushed() -> None:
-    """Records that are gone are not flushed."""
+    """Removed records are not flushed."""
     ends = LogEnds([(1, 4)], flushed=3)
     ends.truncate(2)
     assert (ends.flushed, ends.end) == (2, 2)
 
 
 def test_epochs_and_offsets_only_rise() -> None:
-    """An append of an older epoch is a broken invariant."""
+    """An append of an older epoch breaks an invariant."""
     ends = LogEnds([(2, 4)])
     with pytest.raises(AssertionError):
         ends.append(1, 5)

@@ -1,4 +1,4 @@
-"""What a broker knows of the cluster: updates in any order, late, doubled and hostile."""
+"""Test a broker's metadata cache: updates in any order, late, doubled and hostile."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def there_and_back(update: Update) -> Any:
 
 
 def told(*updates: Update) -> MetadataCache:
-    """A cache that took updates, all of which it accepts."""
+    """Return a cache that has accepted these updates."""
     cache = MetadataCache()
     for update in updates:
         assert cache.update(there_and_back(update)) is ErrorCode.NONE
@@ -68,7 +68,7 @@ PARTITIONS = st.sampled_from([LED, ALONE, NOBODY, BELOW])
     st.sampled_from([(), (ONE,), (ONE, TWO)]),
 )
 def test_updates_come_back(topics: Any, is_full: bool, brokers: Any) -> None:
-    """With all listeners and racks, partitions without a leader, and deleted ones."""
+    """Updates keep all listeners, racks, partitions without a leader, and deleted partitions."""
     changes = [TopicUpdate(name, name.encode().ljust(16), one) for name, one in topics.items()]
     update = Update(Controlling(1, 8), 41, is_full, 0 if is_full else 5, 9, brokers, changes)
     assert decode_update(there_and_back(update)) == update
@@ -79,7 +79,7 @@ def test_updates_come_back(topics: Any, is_full: bool, brokers: Any) -> None:
     [(41, ErrorCode.NONE), (40, ErrorCode.STALE_BROKER_EPOCH), (42, ErrorCode.STALE_BROKER_EPOCH)],
 )
 def test_an_update_is_for_one_incarnation_of_a_broker(broker_epoch: int, code: ErrorCode) -> None:
-    """An update for another one changes nothing: a broker that returned knows nothing yet."""
+    """An update for another incarnation changes nothing: a restarted broker knows nothing."""
     host, cache = Host(1, ("a",)), MetadataCache()
     host.handle(SessionBegan(broker_epoch), 0)
     assert answer_update(there_and_back(full()), host, cache).error_code == code
@@ -87,13 +87,13 @@ def test_an_update_is_for_one_incarnation_of_a_broker(broker_epoch: int, code: E
 
 
 def test_a_broker_begins_with_nothing() -> None:
-    """Before the first update, nobody is the controller."""
+    """Before the first update, no controller is known."""
     assert MetadataCache().view is EMPTY
     assert EMPTY.controller_id == NO_BROKER and not EMPTY.brokers and not EMPTY.topics
 
 
 def test_everything_is_taken() -> None:
-    """Topics by name and id, their partitions in order, brokers by id."""
+    """The view has topics by name and id, partitions in order, and brokers by id."""
     view = told(full(TopicUpdate("orders", A, {1: ALONE, 0: LED}), TopicUpdate("x", B, {0: LED})))
     assert view.view == ClusterView(
         1,
@@ -105,7 +105,7 @@ def test_everything_is_taken() -> None:
 
 
 def test_a_change_replaces_what_changed_and_shares_the_rest() -> None:
-    """A reader that holds the old view still sees all of it."""
+    """A reader of the old view still sees all of the old view."""
     cache = told(full(TopicUpdate("orders", A, {0: LED, 1: LED}), TopicUpdate("x", B, {0: LED})))
     before = cache.view
     cache.update(there_and_back(after(1, TopicUpdate("orders", A, {1: NOBODY}))))
@@ -116,7 +116,7 @@ def test_a_change_replaces_what_changed_and_shares_the_rest() -> None:
 
 
 def test_topics_and_partitions_come_and_go() -> None:
-    """A new topic, new partitions, a deleted topic, and one that is created again."""
+    """An update may have new topics and partitions, and deleted or recreated topics."""
     cache = told(full(TopicUpdate("orders", A, {0: LED})))
     steps = [
         ([TopicUpdate("x", B, {0: LED})], {"orders": A, "x": B}, [0]),
@@ -135,7 +135,7 @@ def test_topics_and_partitions_come_and_go() -> None:
 
 @pytest.mark.parametrize("is_deletion_first", [False, True])
 def test_a_topic_is_deleted_and_created_again_in_one_update(is_deletion_first: bool) -> None:
-    """In any order: the deletion is about the old topic only."""
+    """In any order, the deletion concerns only the old topic."""
     changes = [
         TopicUpdate("orders", A, {0: None, 1: None}),
         TopicUpdate("orders", B, {0: ALONE}),
@@ -148,7 +148,7 @@ def test_a_topic_is_deleted_and_created_again_in_one_update(is_deletion_first: b
 
 
 def test_everything_removes_what_it_does_not_name() -> None:
-    """A new controller does not know what was deleted before it; equal topics are shared."""
+    """A new controller does not know earlier deletions; equal topics are shared."""
     cache = told(full(TopicUpdate("orders", A, {0: LED}), TopicUpdate("x", B, {0: LED})))
     before = cache.view
     cache.update(there_and_back(full(TopicUpdate("x", B, {0: LED}), epoch=4, last=1)))
@@ -157,7 +157,7 @@ def test_everything_removes_what_it_does_not_name() -> None:
 
 
 def test_late_and_deposed_controllers_change_nothing() -> None:
-    """What is late is answered as taken; what a deposed controller sends is refused."""
+    """A late update is answered as accepted; a deposed controller is refused."""
     cache = told(full(TopicUpdate("orders", A, {0: LED}), last=5))
     view = cache.view
     late = full(TopicUpdate("x", B, {0: LED}), last=4)
@@ -169,7 +169,7 @@ def test_late_and_deposed_controllers_change_nothing() -> None:
 
 
 def test_a_gap_is_refused() -> None:
-    """The broker lacks changes, of this controller or all of another one: it needs everything."""
+    """The broker lacks changes of this or another controller, so it needs everything."""
     cache = MetadataCache()
     change = TopicUpdate("x", B, {0: LED})
     assert cache.update(there_and_back(after(0, change))) is ErrorCode.INVALID_UPDATE_VERSION
@@ -231,7 +231,7 @@ def hostile() -> list[Any]:
 
 @pytest.mark.parametrize("message", hostile(), ids=range(len(hostile())))
 def test_a_message_that_contradicts_itself_is_refused(message: Any) -> None:
-    """Nothing of it is taken; without our fields, a message of Kafka is refused, too."""
+    """Nothing of it is used; a message of Kafka without our fields is refused, too."""
     with pytest.raises(BadRequestError):
         decode_update(message)
     cache = told(full())
@@ -245,7 +245,7 @@ def test_a_message_that_contradicts_itself_is_refused(message: Any) -> None:
 @settings(max_examples=150)
 @given(st.data())
 def test_mutated_messages_are_refused_or_read(data: Any) -> None:
-    """No other error leaves the cache, whatever the bytes are."""
+    """The cache raises no other error, whatever the bytes are."""
     update = after(1, TopicUpdate("orders", A, {0: LED, 1: NOBODY, 2: None}))
     mutated = bytearray(codec.encode(encode_update(update), VERSION))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -260,7 +260,7 @@ def test_mutated_messages_are_refused_or_read(data: Any) -> None:
 @settings(max_examples=60)
 @given(st.data())
 def test_any_order_of_messages_ends_in_the_last_state(data: Any) -> None:
-    """Messages that are lost, doubled and late: the answers tell the sender what to send next."""
+    """Messages are lost, doubled and late; the answers tell the sender what to send next."""
     states: list[dict[str, TopicView]] = [{}]
     changes: list[list[TopicUpdate]] = [[]]
     for step in range(1, data.draw(st.integers(2, 9))):
@@ -289,7 +289,7 @@ def test_any_order_of_messages_ends_in_the_last_state(data: Any) -> None:
 
 
 def test_a_callback_hears_each_view_until_it_ends() -> None:
-    """In their order; one that fails does not keep the others from hearing."""
+    """The callback gets the views in order; a failing callback does not stop the others."""
     cache = MetadataCache()
     heard: list[ClusterView] = []
 
@@ -308,7 +308,7 @@ def test_a_callback_hears_each_view_until_it_ends() -> None:
 
 
 def test_a_callback_may_end_itself() -> None:
-    """Also in the thread of the update, and beside updates of other threads."""
+    """It may end itself in the thread of the update, and during updates of other threads."""
     cache = told(full())
     found = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A sender brings one broker up to date, whatever the broker answers, or does not."""
+"""Test that a sender brings one broker up to date, whatever the broker answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Outcome = ErrorCode | Exception
 
 
 class Broker:
-    """The other end of a connection: it notes what it is sent, and answers as a test says."""
+    """The other end of a connection: it records messages, and answers as a test says."""
 
     def __init__(self) -> None:
         self.updates: list[Update] = []
@@ -59,7 +59,7 @@ class Broker:
 
 
 class Scene:
-    """A sender for broker 2, and what it tells the controller."""
+    """A sender for broker 2, and its events for the controller."""
 
     def __init__(self) -> None:
         self.broker, self.events = Broker(), list[Any]()
@@ -75,7 +75,7 @@ class Scene:
         self.announcements.announce([(("orders", 0), Announced(b"a" * 16, view))])
 
     def kinds(self) -> list[tuple[bool, int]]:
-        """For each message: whether it has everything, and the leader epoch that it says."""
+        """Return for each message whether it has everything, and its leader epoch."""
         return [
             (one.is_full, view.leader_epoch)
             for one in self.broker.updates
@@ -100,7 +100,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 
 def test_everything_and_then_the_changes(scene: Scene) -> None:
-    """Nothing is sent before the announcements are open, and nothing twice."""
+    """Nothing is sent before the announcements are open, and nothing is sent twice."""
     assert not scene.broker.updates
     scene.announcements.open()
     scene.wait_for(lambda: scene.kinds() == [(True, 4)])
@@ -110,7 +110,7 @@ def test_everything_and_then_the_changes(scene: Scene) -> None:
 
 
 def test_an_update_is_repeated_until_it_is_answered(scene: Scene) -> None:
-    """With the newest state of each partition."""
+    """Each repetition has the newest state of each partition."""
     scene.broker.outcomes.put(ErrorCode.NONE)
     for _ in range(3):
         scene.broker.outcomes.put(PeerError(address="two", reason="it did not answer in time"))
@@ -132,7 +132,7 @@ def test_an_update_is_repeated_until_it_is_answered(scene: Scene) -> None:
 def test_a_broker_that_lacks_changes_gets_everything(
     scene: Scene, code: ErrorCode, is_full: bool
 ) -> None:
-    """One that obeys another controller, or is another incarnation, gets the same again."""
+    """A broker with another controller, or another incarnation, gets the same update again."""
     scene.broker.outcomes.put(ErrorCode.NONE)
     scene.broker.outcomes.put(code)
     scene.announcements.open()
@@ -142,7 +142,7 @@ def test_a_broker_that_lacks_changes_gets_everything(
 
 
 def test_a_broker_that_is_gone_is_reported_and_tried_again(scene: Scene) -> None:
-    """Once for each attempt; when it accepts, and is missing in what was sent, this is reported."""
+    """Each refusal is reported once; a later accepted connection is reported, too."""
     gone = PeerGoneError(address="two", reason="it refuses connections")
     for _ in range(3):
         scene.broker.outcomes.put(gone)
@@ -154,7 +154,7 @@ def test_a_broker_that_is_gone_is_reported_and_tried_again(scene: Scene) -> None
 
 
 def test_regression_a_broker_that_dies_while_nothing_is_sent_is_reported(scene: Scene) -> None:
-    """Only a refused connection says so."""
+    """Only a refused connection counts."""
     scene.announcements.open()
     scene.broker.fault = PeerError(address="two", reason="it is away")
     scene.wait_for(lambda: scene.broker.checks > 3)
@@ -165,7 +165,7 @@ def test_regression_a_broker_that_dies_while_nothing_is_sent_is_reported(scene: 
 
 
 def test_a_broker_that_is_not_registered_hears_nothing(scene: Scene) -> None:
-    """When it is registered again, it gets everything."""
+    """When the broker is registered again, it gets everything."""
     scene.announcements.open()
     scene.wait_for(lambda: len(scene.broker.updates) == 1)
     scene.announcements.announce_brokers([ONE], {1: 50})

@@ -1,4 +1,4 @@
-"""Leaders and replicas that move on purpose: brokers that stop in order, and operators' wishes."""
+"""Test leaders and replicas that move on purpose: clean stops, and operators' requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def state_of(members: Members, number: int = 0) -> State:
 
 
 def topic_of(members: Members) -> dict[str, dict[str, list[int]]]:
-    """Give the replicas of all partitions, as Kafka's tools read them."""
+    """Return the replicas of all partitions, as Kafka's tools read them."""
     document = json.loads(members.admin.get(znodes.topic_path("orders")).data)
     keys = ("partitions", "adding_replicas", "removing_replicas")
     return {key: document[key] for key in keys}
@@ -71,7 +71,7 @@ def values_of(members: Members, broker: int, number: int = 0) -> list[bytes | No
 
 
 class Producing:
-    """A producer for each partition, with acks=all, which tries again until it is acknowledged."""
+    """A producer for each partition with acks=all, which retries until it is acknowledged."""
 
     def __init__(self, members: Members, partitions: int) -> None:
         self.members, self.acked = members, [list[bytes]() for _ in range(partitions)]
@@ -105,7 +105,7 @@ class Producing:
         wait_until(lambda: all(len(one) > b + 2 for one, b in zip(self.acked, before, strict=True)))
 
     def check(self, *brokers: int) -> None:
-        """Check that these brokers have everything that was acknowledged."""
+        """Check that these brokers have all acknowledged records."""
         wait_until(lambda: all(self._has_all(broker) for broker in brokers))
 
     def _has_all(self, broker: int) -> bool:
@@ -116,7 +116,7 @@ class Producing:
 
 
 def departure_of(member: Member) -> Departure:
-    """Let a broker that has the controller leave."""
+    """Let a broker leave that has the controller."""
     controller = member.member.controller
     assert controller is not None
     return Departure(
@@ -126,7 +126,7 @@ def departure_of(member: Member) -> Departure:
 
 @pytest.mark.parametrize("broker", [1, 2])
 def test_a_broker_stops_in_order(members: Members, broker: int) -> None:
-    """Broker 1 controls. When a broker has stopped, the others lead, and it is in no ISR."""
+    """Broker 1 is the controller. After each stop, others lead, and no ISR has the broker."""
     members.create("orders", {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]})
     with Producing(members, 3) as producing:
         assert controller_of(members).broker == 1
@@ -151,7 +151,7 @@ def test_a_broker_stops_in_order(members: Members, broker: int) -> None:
 
 
 def test_brokers_stop_in_order_one_after_the_other(members: Members) -> None:
-    """Each one returns before the next one stops: nobody waits long, and nothing is lost."""
+    """Each broker returns before the next one stops, and no record is lost."""
     members.create("orders", {0: [1, 2, 3], 1: [2, 3, 1]})
     with Producing(members, 2) as producing:
         for broker in (1, 2, 3):
@@ -163,7 +163,7 @@ def test_brokers_stop_in_order_one_after_the_other(members: Members) -> None:
 
 
 def test_a_broker_that_nobody_can_replace_stops_at_once(members: Members) -> None:
-    """It is the only replica, or all others are away: waiting would change nothing."""
+    """It has the only replica, or all others are away, so waiting would not help."""
     members.create("orders", {0: [1, 2], 1: [1]}, min_insync_replicas="1")
     members.produce("orders", b"v")
     members.produce("orders", b"v", number=1)
@@ -177,7 +177,7 @@ def test_a_broker_that_nobody_can_replace_stops_at_once(members: Members) -> Non
 def test_a_broker_waits_for_a_replica_that_is_not_in_sync(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as the replica lives; but not for ever."""
+    """It waits while the replica lives, but not forever."""
     members.create("orders", {0: [1, 2]}, min_insync_replicas="1")
     members.produce("orders", b"v")
     members.members[2].kill()
@@ -193,7 +193,7 @@ def test_a_broker_waits_for_a_replica_that_is_not_in_sync(
 
 
 def test_an_earlier_incarnation_leaves_nothing(members: Members) -> None:
-    """The request names the broker's session; another broker than the controller refuses it."""
+    """The request names the broker's session; a broker that is no controller refuses it."""
     members.create("orders", {0: [2, 1, 3]})
     members.produce("orders", b"v")
 
@@ -214,7 +214,7 @@ def test_an_earlier_incarnation_leaves_nothing(members: Members) -> None:
 
 
 def test_the_preferred_leader_leads_again_after_its_return(members: Members) -> None:
-    """If an operator asks for it, of one partition or of all; else the leader stays."""
+    """It leads again only if an operator asks for it, for one partition or for all."""
     members.create("orders", {0: [1, 2, 3], 1: [2, 1, 3]})
     with Producing(members, 2) as producing:
         members.members[2].stop()
@@ -235,7 +235,7 @@ def test_the_preferred_leader_leads_again_after_its_return(members: Members) -> 
 
 
 def test_a_preferred_leader_that_lacks_records_is_not_elected(members: Members) -> None:
-    """It is away, so it is not in the ISR."""
+    """The preferred leader is away, so it is not in the ISR."""
     members.create("orders", {0: [2, 1, 3]})
     members.produce("orders", b"v")
     members.members[2].kill()
@@ -249,7 +249,7 @@ def test_a_preferred_leader_that_lacks_records_is_not_elected(members: Members) 
 
 
 def test_only_the_controller_is_asked(members: Members) -> None:
-    """Clients learn from the others that they have to find it."""
+    """Other brokers answer that clients have to find the controller."""
     members.create("orders", {0: [1, 2]})
     members.produce("orders", b"v")
     assert controller_of(members).broker == 1
@@ -262,14 +262,14 @@ def test_only_the_controller_is_asked(members: Members) -> None:
 
 
 def altered(members: Members, replicas: list[int] | None) -> ErrorCode:
-    """Begin a reassignment of the first partition, or cancel it; give what came of it."""
+    """Begin or cancel a reassignment of the first partition; return the result."""
     found = operators_of(members).alter_reassignments({ORDERS: replicas}, SECONDS)
     assert not isinstance(found, ErrorCode)
     return found[ORDERS].code
 
 
 def test_replicas_move_to_another_broker_under_load(members: Members) -> None:
-    """From 1 and 2 to 2 and 3: the topic's znode changes with the state (P1)."""
+    """The replicas move from 1 and 2 to 2 and 3; the topic's znode changes, too (P1)."""
     members.create("orders", {0: [1, 2]})
     with Producing(members, 1) as producing:
         assert altered(members, [2, 3]) == ErrorCode.NONE
@@ -289,7 +289,7 @@ def test_replicas_move_to_another_broker_under_load(members: Members) -> None:
 
 
 def test_a_reassignment_to_a_broker_that_dies_is_cancelled(members: Members) -> None:
-    """It waits, is listed, takes no second one, and goes back."""
+    """The reassignment waits, is listed, refuses a second one, and goes back."""
     members.create("orders", {0: [1, 2]})
     with Producing(members, 1) as producing:
         members.members[3].server.stop(0.0)  # it is registered, and does not answer
@@ -319,7 +319,7 @@ def test_a_reassignment_to_a_broker_that_dies_is_cancelled(members: Members) -> 
 
 @pytest.mark.parametrize("replicas", [[2, 9], [2, 2], [], [2]])
 def test_a_bad_reassignment_is_refused(members: Members, replicas: list[int]) -> None:
-    """A broker is not registered, or named twice, or there are too few. Nothing changes."""
+    """If a broker is unknown or named twice, or there are too few, nothing changes."""
     members.create("orders", {0: [1, 2]})
     members.produce("orders", b"v")
     before = state_of(members)
@@ -331,7 +331,7 @@ def test_a_bad_reassignment_is_refused(members: Members, replicas: list[int]) ->
 
 
 def test_an_operator_accepts_a_loss(members: Members) -> None:
-    """The only replica in sync is gone for ever; another one leads, because an operator says so."""
+    """The only in-sync replica is lost; another replica leads, because an operator asks for it."""
     members.create("orders", {0: [1, 2]}, min_insync_replicas="1")
     members.produce("orders", b"v")
     members.members[2].kill()

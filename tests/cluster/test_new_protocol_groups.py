@@ -1,4 +1,4 @@
-"""Groups of the new protocol in a cluster go on while their coordinator dies."""
+"""Test that groups of the new protocol continue while their coordinator dies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def epochs(address: str) -> dict[str, int]:
 
 
 def fill(servers: str, numbers: range) -> None:
-    """Append numbers; each is acknowledged by all in-sync replicas."""
+    """Append numbers; all in-sync replicas acknowledge each of them."""
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": servers, "acks": "all", "log_level": 0, **FAST_CLIENT}
     )

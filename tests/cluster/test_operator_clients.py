@@ -1,4 +1,4 @@
-"""Kafka's administrators move leaders and replicas of a cluster, while clients produce."""
+"""Test that Kafka's admin clients move leaders and replicas, while clients produce."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def brokers() -> Iterator[ClusterBrokers]:
 
 @pytest.fixture
 def admin(brokers: ClusterBrokers) -> Iterator[Any]:
-    """A client of kafka-python, which sends these requests to the controller."""
+    """Return a client of kafka-python, which sends these requests to the controller."""
     import kafka  # it warns while it is imported
 
     servers = brokers.servers.split(",")
@@ -57,7 +57,7 @@ def create(brokers: ClusterBrokers, *replicas: list[int]) -> None:
 
 
 class Producing:
-    """An idempotent producer; each record must be acknowledged."""
+    """An idempotent producer whose records must all be acknowledged."""
 
     def __init__(self, brokers: ClusterBrokers) -> None:
         self.sent, self.failed = 0, list[Any]()
@@ -77,17 +77,17 @@ class Producing:
 
 
 def values_at(brokers: ClusterBrokers, broker: int) -> list[int]:
-    """Give the records of a broker's replica of the first partition."""
+    """Return the records of a broker's replica of the first partition."""
     return [int(record.value or b"") for record in brokers[broker].store["orders", 0]]
 
 
 def has_all(brokers: ClusterBrokers, broker: int, producing: Producing) -> bool:
-    """Tell whether a broker's replica of the first partition has as many records as were sent."""
+    """Report whether a broker's replica of the first partition has all sent records."""
     return len(values_at(brokers, broker)) == producing.sent
 
 
 def test_replicas_move_between_brokers(brokers: ClusterBrokers, admin: Any) -> None:
-    """From 1 and 2 to 2 and 3, while a client produces: nothing is lost or doubled."""
+    """From 1 and 2 to 2 and 3, while a client produces: no record is lost or doubled."""
     create(brokers, [1, 2])
     producing = Producing(brokers)
     producing.send()
@@ -105,7 +105,7 @@ def test_replicas_move_between_brokers(brokers: ClusterBrokers, admin: Any) -> N
 
 
 def asked(call: Callable[[], Any]) -> Any:
-    """Ask again while the client asks the broker that is gone: it does not choose another one."""
+    """Ask again while the client asks the dead broker, because it chooses no other broker."""
     import kafka
 
     answers: list[Any] = []
@@ -122,7 +122,7 @@ def asked(call: Callable[[], Any]) -> Any:
 
 
 def test_a_reassignment_to_a_dead_broker_is_cancelled(brokers: ClusterBrokers, admin: Any) -> None:
-    """It is listed until then; a broker that is not registered is refused at once."""
+    """Until then, it is listed; a broker that is not registered is refused at once."""
     alter, listed = admin.alter_partition_reassignments, admin.list_partition_reassignments
     create(brokers, [1, 2])
     producing = Producing(brokers)
@@ -144,7 +144,7 @@ def test_a_reassignment_to_a_dead_broker_is_cancelled(brokers: ClusterBrokers, a
 
 
 def test_preferred_leaders_lead_again(brokers: ClusterBrokers, admin: Any) -> None:
-    """A broker was stopped in order, and is back: an administrator gives it its partitions."""
+    """A broker was stopped and is back; an administrator lets it lead its partitions again."""
     create(brokers, [2, 1, 3], [1, 2, 3])
     producing = Producing(brokers)
     producing.send()

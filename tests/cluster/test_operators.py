@@ -1,4 +1,4 @@
-"""Refuse what operators ask for, with a reason, before anything is changed."""
+"""Test that bad requests of operators are refused with a reason, before any change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATE = State(1, 4, 1, {1: 10, 2: 20, 3: 30}, {}, frozenset(), 10, (1, 2, 3), No
 
 
 def controller_of(*live: int, is_read: bool = True) -> Controller:
-    """Give a controller of these live brokers that has read one partition, or none."""
+    """Return a controller of these live brokers that has read one partition, or none."""
     controller = Controller(5)
     registrations = {m: Registration(10 * m, 10 * m, {}) for m in live}
     controller.handle(ce.RegistrationsRead(registrations), 0)
@@ -33,16 +33,16 @@ def controller_of(*live: int, is_read: bool = True) -> Controller:
     [
         ((2, 2, 3), "a replica is named twice"),
         ((), "there are no replicas"),
-        ((2, -1), "-1 is no broker id"),
-        ((2, True), "True is no broker id"),
-        ((2, "3"), "3 is no broker id"),
-        ((2, 2**31), "2147483648 is no broker id"),
+        ((2, -1), "-1 is not a broker id"),
+        ((2, True), "True is not a broker id"),
+        ((2, "3"), "3 is not a broker id"),
+        ((2, 2**31), "2147483648 is not a broker id"),
         ((2, 9), "broker 9 is not registered"),
         ((2,), "there are fewer replicas than min, 2"),
     ],
 )
 def test_regression_a_bad_reassignment_is_refused(target: Any, reason: str) -> None:
-    """The state stays as it is, and the next reassignment is taken."""
+    """The state does not change, and the next reassignment is accepted."""
     controller = controller_of(1, 2, 3, 4)
     bad = ce.Reassign(KEY, target)
     assert controller.handle(bad, 0) == [ce.Reject(bad, reason)]
@@ -51,23 +51,23 @@ def test_regression_a_bad_reassignment_is_refused(target: Any, reason: str) -> N
 
 
 def test_a_replica_that_is_down_may_stay() -> None:
-    """Its broker is known, and comes back."""
+    """Its broker is known, and will return."""
     controller = controller_of(1, 2, 4)
     (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
     assert write.state.target == (2, 3, 4)
 
 
 def test_regression_each_reassignment_is_answered() -> None:
-    """Also while another one, or a write, is under way, and for a partition that is not known."""
+    """This holds during another reassignment or a write, and for an unknown partition."""
     controller = controller_of(1, 2, 3, 4)
     again = ce.Reassign(KEY, (1, 2))
     other = ce.Reassign(("payments", 0), (1, 2))
-    reason = "the partition is not known, or a write of its state is under way"
+    reason = "the partition is not known, or its state is just being written"
     assert controller.handle(other, 0) == [ce.Reject(other, reason)]
     (write,) = controller.handle(ce.Reassign(KEY, (2, 3, 4)), 0)
     assert controller.handle(again, 0) == [ce.Reject(again, reason)]
     controller.handle(ce.Written(KEY, write.number, 8), 0)
-    rejected = ce.Reject(again, "another reassignment is under way")
+    rejected = ce.Reject(again, "another reassignment is running")
     assert controller.handle(again, 0) == [rejected]
 
 
@@ -76,13 +76,13 @@ def test_regression_each_reassignment_is_answered() -> None:
     [
         ((1, 1), 1, "a replica is named twice"),
         ((), 1, "there are no replicas"),
-        ((1, None), 1, "None is no broker id"),
+        ((1, None), 1, "None is not a broker id"),
         ((1, 2), 0, "min is 0, not an integer from 1 to 2147483647"),
         ((8, 9), 1, "none of the replicas is registered"),
     ],
 )
 def test_regression_a_bad_topic_is_refused(replicas: Any, min_isr: int, reason: str) -> None:
-    """Nothing is left of it, so that a good request of the same name is taken."""
+    """No part of the topic is left, so a good request with the same name is accepted."""
     controller = controller_of(1, 2, is_read=False)
     bad = ce.CreateTopic(KEY, TOPIC, replicas, ce.TopicConfig(min_isr))
     assert controller.handle(bad, 0) == [ce.Reject(bad, reason)]
@@ -92,7 +92,7 @@ def test_regression_a_bad_topic_is_refused(replicas: Any, min_isr: int, reason: 
 
 
 def test_regression_a_topic_is_not_created_twice() -> None:
-    """A doubled or late request changes nothing that is known."""
+    """A doubled or late request does not change the known topic."""
     controller = controller_of(1, 2, 3)
     for topic in (TOPIC, TopicIdentity("older", 2)):
         again = ce.CreateTopic(KEY, topic, (1, 2), CONFIG)
@@ -125,13 +125,13 @@ def test_regression_a_bad_min_in_the_settings_is_not_used(min_isr: int) -> None:
 def test_a_leader_that_may_lack_records_is_refused(
     broker: int | None, live: tuple[int, ...], reason: str
 ) -> None:
-    """An operator moves the lead only to a member of the ISR that is whole, or there already."""
+    """An operator can only let a WHOLE member of the ISR lead that does not lead already."""
     controller, wish = controller_of(*live), ce.ElectLeader(KEY, broker)
     assert controller.handle(wish, 0) == [ce.Reject(wish, reason)]
 
 
 def test_a_member_of_the_isr_leads_on_request() -> None:
-    """In a new leader epoch; then the first of the replicas does again, if nobody is named."""
+    """The leader epoch is new; without a named broker, the first replica leads again."""
     controller = controller_of(1, 2, 3)
     (write,) = controller.handle(ce.ElectLeader(KEY, 3), 0)
     assert (write.state.leader, write.state.leader_epoch) == (3, 5)
@@ -143,7 +143,7 @@ def test_a_member_of_the_isr_leads_on_request() -> None:
 
 
 def test_an_operators_unclean_election_is_answered() -> None:
-    """The settings ask again and again, so their wish is not answered."""
+    """The settings repeat their request, so it gets no answer."""
     controller = controller_of(1, 2, 3)
     wish = ce.ElectUncleanly(KEY, is_forced=True)
     assert controller.handle(wish, 0) == [ce.Reject(wish, operators.HAS_LEADER)]
@@ -153,7 +153,7 @@ def test_an_operators_unclean_election_is_answered() -> None:
 
 
 def test_a_reassignment_is_cancelled_once() -> None:
-    """The target becomes what was there before; without a reassignment there is a reason (P18)."""
+    """The old replicas become the target; without a reassignment, there is a reason (P18)."""
     controller = controller_of(1, 2, 3, 4)
     cancel = ce.CancelReassignment(KEY)
     assert controller.handle(cancel, 0) == [ce.Reject(cancel, "no reassignment is under way")]
@@ -163,5 +163,5 @@ def test_a_reassignment_is_cancelled_once() -> None:
     (write,) = controller.handle(cancel, 0)
     assert (write.state.target, write.state.original) == ((1, 2, 3), None)
     controller.handle(ce.Written(KEY, write.number, 9), 0)
-    rejected = ce.Reject(cancel, "the reassignment is cancelled already")
+    rejected = ce.Reject(cancel, "the reassignment is already cancelled")
     assert controller.handle(cancel, 0) == [rejected]

@@ -1,4 +1,4 @@
-"""Replicas of unknown topics are kept and reported, once, and only if they stay unknown."""
+"""Test that replicas of unknown topics are kept, and reported once if they stay unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LED = PartitionView(1, 4, (1,), (1,))
 
 
 class Replica:
-    """As much of a replica as is looked at."""
+    """The part of a replica that the search uses."""
 
     def __init__(self, name: str, topic_id: bytes, *, is_there: bool = True) -> None:
         self.name, self.number = name, 0
@@ -36,7 +36,7 @@ def view_of(**topics: bytes) -> ClusterView:
 
 
 class Scene:
-    """A broker's look-out for replicas of unknown topics."""
+    """The search for orphans of one broker."""
 
     def __init__(self) -> None:
         self.alarms: list[tuple[Any, ...]] = []
@@ -62,7 +62,7 @@ def test_a_replica_is_reported_once_and_only_if_it_stays_unknown() -> None:
 
 
 def test_another_topic_of_the_same_name_is_not_the_replicas() -> None:
-    """A replica is known by its topic's id; by its name only if it has no id."""
+    """The topic's id decides; the name decides only for a replica without an id."""
     scene = Scene()
     for now in (0, 30):
         found = scene.look(
@@ -73,7 +73,7 @@ def test_another_topic_of_the_same_name_is_not_the_replicas() -> None:
 
 
 def test_a_damaged_topic_id_is_unknown() -> None:
-    """What a log says about itself cannot end the thread that looks."""
+    """A bad topic id in a log must not end the searching thread."""
     scene, damaged = Scene(), Replica("one", A)
     damaged.topic = TopicIdentity("no topic id", 5)
     for now in (0, 30):
@@ -82,7 +82,7 @@ def test_a_damaged_topic_id_is_unknown() -> None:
 
 
 def test_without_a_view_or_a_log_nothing_is_known() -> None:
-    """Before the first update, and about replicas that are not there, there is no alarm."""
+    """Before the first update, and for replicas without a log, there is no alarm."""
     scene = Scene()
     for now in (0, 30, 60):
         assert scene.look(EMPTY, now, Replica("one", A)) == []
@@ -90,7 +90,7 @@ def test_without_a_view_or_a_log_nothing_is_known() -> None:
 
 
 def test_a_look_does_nothing_before_its_time() -> None:
-    """Replicas are many, and ticks are frequent."""
+    """There are many replicas, and ticks are frequent."""
     scene = Scene()
     scene.look(view_of(), 0, Replica("one", A))
     scene.look(view_of(one=A), 4, Replica("one", A))
@@ -98,7 +98,7 @@ def test_a_look_does_nothing_before_its_time() -> None:
 
 
 def test_the_log_names_a_few_of_many(caplog: pytest.LogCaptureFixture) -> None:
-    """One line, whatever their number is."""
+    """The log has one line, whatever the number of replicas is."""
     scene = Scene()
     replicas = [Replica(f"t{number:02}", A) for number in range(12)]
     with caplog.at_level(logging.ERROR):
@@ -110,7 +110,7 @@ def test_the_log_names_a_few_of_many(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_topic_that_is_removed_by_hand_while_nobody_runs_is_kept() -> None:
-    """The store may be an old copy, so its word alone deletes nothing; the broker reports it."""
+    """The store may be an old copy, so the replica stays, and the broker reports it."""
     with fast_directory() as root, Members(root, unknown_seconds=0.0) as members:
         members.create("orders", {0: [1, 2, 3]})
         members.create("other", {0: [1, 2, 3]})

@@ -1,4 +1,4 @@
-"""Give one replica its roles, in order, late, doubled, and for other incarnations."""
+"""Test the roles of one replica: in order, late, doubled, and for other incarnations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BOUND = STATE._replace(is_unclean_allowed=True)  # a leader stops with its lease
 
 
 def answers(effects: list[Any]) -> list[RoleAnswer]:
-    """Give the answers to the controller."""
+    """Return the answers to the controller."""
     return [
         one.request
         for one in effects
@@ -47,7 +47,7 @@ def answers(effects: list[Any]) -> list[RoleAnswer]:
 
 
 def test_a_replica_leads_and_answers() -> None:
-    """The answer has what elections need."""
+    """The answer has the facts that elections need."""
     replica = replica_of(own_since=6)
     effects = handle(replica, order(), 0)
     assert replica.role is Role.LEADER
@@ -56,7 +56,7 @@ def test_a_replica_leads_and_answers() -> None:
 
 
 def test_a_replica_follows() -> None:
-    """It keeps its log until the leader says where it differs."""
+    """The replica keeps its log until the leader reports where it differs."""
     replica = replica_of(2)
     handle(replica, order(), 0)
     assert replica.role is Role.FOLLOWER
@@ -72,7 +72,7 @@ def test_a_replica_follows() -> None:
     ],
 )
 def test_a_request_for_another_incarnation_is_ignored(request_: LeaderAndIsr) -> None:
-    """It gives no role and gets no answer (P6)."""
+    """Such a request gives no role, and gets no answer (P6)."""
     replica = replica_of()
     assert handle(replica, request_, 0) == []
     assert replica.role is Role.NONE
@@ -92,7 +92,7 @@ def test_only_a_later_version_is_obeyed() -> None:
 
 
 def test_a_newer_topic_replaces_the_replica() -> None:
-    """The old replica is removed, also if its own version is larger (P6)."""
+    """The old replica is removed, even if its own version is larger (P6)."""
     replica = replica_of()
     handle(replica, order(), 0)
     effects = handle(replica, order(1, topic=NEWER), 0)
@@ -103,7 +103,7 @@ def test_a_newer_topic_replaces_the_replica() -> None:
 
 
 def test_regression_a_replica_is_kept_if_its_topic_has_another_creation_number() -> None:
-    """A copied store numbers its znodes anew; the same id is the same topic."""
+    """A copied store has other creation numbers; the same id is the same topic."""
     copied = TOPIC._replace(created=900)
     replica = replica_of()
     effects = handle(replica, order(topic=copied), 0)
@@ -115,7 +115,7 @@ def test_regression_a_replica_is_kept_if_its_topic_has_another_creation_number()
 
 
 def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_request() -> None:
-    """It is not deleted; from then on its topic is known."""
+    """The replica is not deleted, and its topic is known from then on."""
     replica = Replica(host_of(), 0)
     handle(replica, Opened("a", NO_TOPIC, exists=True, spans=((2, 3),), flushed=3), 0)
     effects = handle(replica, order(), 0)
@@ -126,7 +126,7 @@ def test_regression_a_replica_without_a_topic_id_belongs_to_the_topic_of_the_req
 
 
 def test_a_replica_that_came_back_does_not_lead() -> None:
-    """Its log dir or itself is younger than the election (P11)."""
+    """Its log dir or the replica itself is newer than the election (P11)."""
     replica = replica_of()
     dir_returned(replica.host, "a", 15)
     handle(replica, order(), 0)
@@ -137,7 +137,7 @@ def test_a_replica_that_came_back_does_not_lead() -> None:
 
 
 def test_a_leader_that_moves_keeps_its_role() -> None:
-    """Also onto a log dir that came back after its election (P11)."""
+    """This holds even if the new log dir came back after the election (P11)."""
     replica = replica_of()
     dir_returned(replica.host, "b", 15)
     handle(replica, order(), 0)
@@ -149,7 +149,7 @@ def test_a_leader_that_moves_keeps_its_role() -> None:
 
 
 def test_a_moved_replica_carries_the_losses_of_its_old_dir() -> None:
-    """And later those of its new dir, but not what that one lost before the move (P4)."""
+    """Later losses of its new dir count, too, but not earlier losses of that dir (P4)."""
     replica = replica_of()
     dirs = replica.host.dirs
     dirs["a"].whole_since, dirs["b"].whole_since = 20, 30
@@ -184,7 +184,7 @@ def test_an_incomplete_replica_is_never_whole() -> None:
 
 
 def test_a_replica_that_is_not_found_is_created() -> None:
-    """It is whole only since the present registration (P17)."""
+    """The replica is whole only since the present registration (P17)."""
     replica = Replica(host_of(2), 0)
     dir_returned(replica.host, "b", 15)
     effects = handle(replica, order(), 0)
@@ -193,7 +193,7 @@ def test_a_replica_that_is_not_found_is_created() -> None:
 
 
 def test_nothing_is_created_while_a_dir_is_bad() -> None:
-    """The replica may be on the bad dir (P17)."""
+    """The replica may be on the bad log dir (P17)."""
     replica = Replica(host_of(2), 0)
     replica.host.handle(DirFailed("b"), 0)
     effects = handle(replica, order(), 0)
@@ -203,7 +203,7 @@ def test_nothing_is_created_while_a_dir_is_bad() -> None:
 
 
 def test_a_new_topic_is_placed_on_a_good_dir() -> None:
-    """No older replica of a new topic can exist (P17)."""
+    """A new topic cannot have an older replica (P17)."""
     replica = Replica(host_of(2), 0)
     replica.host.handle(DirFailed("a"), 0)
     effects = handle(replica, order(is_new=True), 0)
@@ -211,7 +211,7 @@ def test_a_new_topic_is_placed_on_a_good_dir() -> None:
 
 
 def test_a_replica_on_a_bad_dir_is_not_created_again() -> None:
-    """Also if the request calls the topic new: it may be late."""
+    """Even a request that calls the topic new may be late."""
     replica = replica_of(2)
     replica.host.handle(DirFailed("a"), 0)
     handle(replica, RoleEnded(), 0)
@@ -245,7 +245,7 @@ def test_the_end_of_a_lease_ends_the_role(is_allowed: bool, role: Role) -> None:
 
 
 def test_regression_a_renewed_lease_gives_the_role_back() -> None:
-    """At the same version, or at a later one of the same epoch that came meanwhile (P16)."""
+    """The request has the same version, or a later version of the same epoch (P16)."""
     for version in (None, 8):
         replica = replica_of()
         handle(replica, order(state=BOUND), 0)
@@ -262,7 +262,7 @@ def test_regression_a_renewed_lease_gives_the_role_back() -> None:
 
 
 def test_regression_nothing_but_the_lease_gives_the_role_back() -> None:
-    """Neither a new epoch without a lease, nor a lease of a new session (P11, P16)."""
+    """A new epoch without a lease, or a lease of a new session, is not enough (P11, P16)."""
     replica = replica_of()
     handle(replica, order(state=BOUND), 0)
     handle(replica, LeaseEnded(), 0)
@@ -285,7 +285,7 @@ def test_regression_a_proposal_outlives_the_end_of_a_lease() -> None:
 
 
 def test_a_change_of_role_fails_waiting_produces() -> None:
-    """The error does not claim that nothing was written (P11, P20)."""
+    """The error leaves open whether records were written (P11, P20)."""
     replica = replica_of()
     handle(replica, order(), 0)
     handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
@@ -316,7 +316,7 @@ def test_an_append_to_an_older_log_is_not_in_the_new_one() -> None:
 
 
 def test_a_replica_does_not_follow_before_its_appends_have_ended() -> None:
-    """It led when they began; until they end, the end of its log is not known (P25)."""
+    """The replica led when they began; until they end, the log end is unknown (P25)."""
     replica = replica_of()
     handle(replica, order(), 0)
     handle(replica, Produced("client", -1), 0)
@@ -329,7 +329,7 @@ def test_a_replica_does_not_follow_before_its_appends_have_ended() -> None:
 
 
 def test_an_append_that_ends_in_a_later_role_counts() -> None:
-    """The replica followed when it began, and leads when it ends."""
+    """The replica followed when the append began, and leads when it ends."""
     replica = replica_of()
     handle(replica, order(state=STATE._replace(leader=2)), 0)
     (fetch,) = handle(replica, FetchDue(), 0)
@@ -342,7 +342,7 @@ def test_an_append_that_ends_in_a_later_role_counts() -> None:
 
 @pytest.mark.parametrize("change", ["cut", "move"])
 def test_a_flush_of_an_older_copy_does_not_count(change: str) -> None:
-    """The log was cut, or moved, while the disk was slow (P24, P25)."""
+    """The log was cut or moved while the disk was slow (P24, P25)."""
     replica = replica_of(2, flushed=0)
     handle(replica, order(), 0)
     late = Flushed(replica.log_life, 3)
@@ -358,7 +358,7 @@ def test_a_flush_of_an_older_copy_does_not_count(change: str) -> None:
 
 
 def test_regression_a_copy_may_have_records_whose_append_has_not_ended() -> None:
-    """They count when their append ends, although the copy is flushed (P25)."""
+    """They count when their append ends, although the copy is already flushed (P25)."""
     replica = replica_of(flushed=1)
     state = STATE._replace(flushes=True, isr={1: 10}, min_isr=1)
     handle(replica, order(state=state), 0)
@@ -368,20 +368,20 @@ def test_regression_a_copy_may_have_records_whose_append_has_not_ended() -> None
 
 
 def test_a_leader_flushes_the_copy_that_it_moved_to() -> None:
-    """The flush of the old copy does not count for it (P24)."""
+    """The flush of the old copy does not count for the new copy (P24)."""
     replica = replica_of(flushed=1)
     handle(replica, order(state=STATE._replace(flushes=True)), 0)
     assert handle(replica, Moved("b", 1), 0)[-1] == Flush(replica.log_life, 3)
 
 
 def test_regression_an_unknown_event_is_an_error() -> None:
-    """A caller that sends it to the wrong room learns that at once."""
+    """So a caller that sends a wrong event notices this at once."""
     with pytest.raises(TypeError, match="a replica does not know the event"):
         handle(replica_of(), DirFailed("a"), 0)
 
 
 def test_a_replica_without_a_role_does_nothing() -> None:
-    """It neither fetches nor appends."""
+    """Without a role, it neither fetches nor appends."""
     replica = replica_of()
     assert handle(replica, FetchDue(), 0) == []
     refused = [Refuse("client", ProduceError.NOT_LEADER)]

@@ -1,4 +1,4 @@
-"""A connection to another broker gives the answer to its request, or an error; nothing else."""
+"""Test that a request to another broker gets its own answer, or an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METADATA, VERSION = 3, 12
 
 
 def answer_to(frame: bytes, shift: int = 0) -> bytes:
-    """Answer a request of Metadata; `shift` makes it the answer to another request."""
+    """Answer a Metadata request; `shift` makes the answer belong to another request."""
     (number,) = struct.unpack_from(">i", frame, 8)
     return bytes(encode_response(METADATA, VERSION, number + shift, MetadataResponse()))
 
@@ -33,7 +33,7 @@ Behaviour = Callable[[socket.socket, bytes], None]
 
 @contextmanager
 def peer(behaviour: Behaviour) -> Iterator[tuple[str, int]]:
-    """Serve connections one after another; each request is given to the behaviour."""
+    """Serve connections one after another, and pass each request to the behaviour."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -67,7 +67,7 @@ def ask(connection: PeerConnection, seconds: float = 5.0) -> object:
 
 
 def test_a_broker_answers() -> None:
-    """Several requests use one connection; the answers belong to them."""
+    """Several requests use one connection; each gets its own answer."""
     with (
         Broker.start() as broker,
         closing(connect(*broker.bootstrap_servers.split(":"))) as connection,
@@ -86,16 +86,16 @@ def bad_znode() -> tuple[str, int]:
 def test_regression_an_address_that_cannot_be_used_is_an_error_of_the_broker(
     where: Callable[[], tuple[str, int]],
 ) -> None:
-    """So the threads that ask treat it like a broker that does not answer."""
+    """So the asking threads treat such a broker like one that does not answer."""
     with closing(PeerConnection(where, "broker-2")) as connection:
-        with pytest.raises(PeerError, match="its address cannot be used"):
+        with pytest.raises(PeerError, match="the address of the broker cannot be used"):
             ask(connection)
-        with pytest.raises(PeerError, match="its address cannot be used"):
+        with pytest.raises(PeerError, match="the address of the broker cannot be used"):
             connection.check()
 
 
 def test_an_answer_in_pieces_is_put_together() -> None:
-    """As a slow network gives it."""
+    """A slow network delivers an answer in pieces."""
 
     def slowly(accepted: socket.socket, frame: bytes) -> None:
         for byte in answer_to(frame):
@@ -106,7 +106,7 @@ def test_an_answer_in_pieces_is_put_together() -> None:
 
 
 def test_a_large_answer_is_read_by_its_own_reader() -> None:
-    """It gets exactly the bytes it asks for, and must not leave one."""
+    """The reader gets exactly the bytes that it asks for, and must read all of them."""
     sent = bytes(range(256)) * (LARGE_BYTES // 128)
 
     def answer(accepted: socket.socket, frame: bytes) -> None:
@@ -122,7 +122,7 @@ def test_a_large_answer_is_read_by_its_own_reader() -> None:
 
 
 def test_a_large_answer_that_stops_is_an_error() -> None:
-    """Each read waits for its bytes only; what was read before counts."""
+    """Each read has its own deadline."""
     heard: list[bytes] = []
 
     def answer(accepted: socket.socket, frame: bytes) -> None:
@@ -139,7 +139,7 @@ def test_a_large_answer_that_stops_is_an_error() -> None:
 
 
 def test_a_check_notices_that_the_broker_has_ended() -> None:
-    """It keeps an open connection, makes a new one after a close, and reports a refusal."""
+    """A check keeps an open connection, replaces a closed one, and reports a refusal."""
     with Broker.start() as broker:
         connection = connect(*broker.bootstrap_servers.split(":"))
         ask(connection)
@@ -169,7 +169,7 @@ def test_a_check_connects_again_after_a_close() -> None:
 
 
 def test_regression_an_interruption_ends_one_check() -> None:
-    """Every later check failed as well, so nobody noticed that the broker had ended."""
+    """Before, every later check failed, too, so the end of a broker was not noticed."""
     with ExitStack() as stack:
         with Broker.start() as broker:
             address = broker.bootstrap_servers.split(":")
@@ -208,7 +208,7 @@ def cut(accepted: socket.socket, frame: bytes) -> None:
     ids=["other", "two", "more", "damaged", "huge", "negative", "cut", "closed", "silent"],
 )
 def test_what_is_no_answer_is_an_error(behaviour: Behaviour, reason: str) -> None:
-    """The connection is not used any more: a late answer is never taken for another one."""
+    """The connection is closed, so a late answer is never mistaken for another one."""
     is_bad = True
 
     def once(accepted: socket.socket, frame: bytes) -> None:
@@ -227,7 +227,7 @@ def test_what_is_no_answer_is_an_error(behaviour: Behaviour, reason: str) -> Non
 
 
 def test_a_port_that_refuses_means_that_the_process_is_gone() -> None:
-    """Only this is a PeerGoneError; a broker that is silent may live."""
+    """Only a refused connection is a PeerGoneError; a silent broker may live."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
     with (
@@ -238,7 +238,7 @@ def test_a_port_that_refuses_means_that_the_process_is_gone() -> None:
 
 
 def test_regression_a_close_takes_no_descriptor_from_a_thread_that_reads() -> None:
-    """The thread was about to read, and its descriptor was already another connection's."""
+    """The reading thread could have read from another connection with the same descriptor."""
     with peer(lambda *_: None) as address:
         connection = connect(*address)
         used: list[ByteStream] = []
@@ -257,7 +257,7 @@ def test_regression_a_close_takes_no_descriptor_from_a_thread_that_reads() -> No
 
 
 def test_a_close_ends_a_running_request() -> None:
-    """At once, and later requests are refused."""
+    """The request ends at once, and later requests are refused."""
     reached = threading.Event()
     with peer(lambda *_: reached.set()) as address:
         connection = connect(*address)
@@ -278,7 +278,7 @@ def test_a_close_ends_a_running_request() -> None:
 
 
 def test_an_interrupt_ends_one_request() -> None:
-    """The running one at once, or else the next one; the one after it connects again."""
+    """The running request fails, or else the next one; the one after that connects again."""
     reached, silent = threading.Event(), [True]
 
     def once(accepted: socket.socket, frame: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Where the replicas of a topic go: properties of all placements, and Kafka's own examples."""
+"""Test the places of a topic's replicas: general properties, and Kafka's examples."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def leaders(lists: list[tuple[int, ...]]) -> Counter[int]:
 
 
 def test_kafkas_example() -> None:
-    """The table in Kafka's documentation of its assignment: 5 brokers, 10 partitions."""
+    """The table is in Kafka's documentation: 5 brokers, 10 partitions."""
     lists = place(dict.fromkeys(range(5), ""), 10, 3, start=0, shift=0)
     assert lists[:5] == [(0, 1, 2), (1, 2, 3), (2, 3, 4), (3, 4, 0), (4, 0, 1)]
     assert lists[5:] == [(0, 2, 3), (1, 3, 4), (2, 4, 0), (3, 0, 1), (4, 1, 2)]
 
 
 def test_kafkas_example_with_racks() -> None:
-    """Three racks with two brokers each: the arrangement and the two rounds of Kafka."""
+    """Three racks with two brokers each: Kafka's arrangement and its two rounds."""
     racks = {0: "r1", 1: "r3", 2: "r3", 3: "r2", 4: "r2", 5: "r1"}
     assert arranged(racks) == [0, 3, 1, 5, 4, 2]
     lists = place(racks, 12, 3, start=0, shift=0)
@@ -41,7 +41,7 @@ def test_kafkas_example_with_racks() -> None:
 def test_each_replica_has_a_broker_of_its_own(
     racks: dict[int, str], partitions: int, factor: int, start: int, shift: int
 ) -> None:
-    """Leaders are even to within one; replicas are in as many racks as there can be."""
+    """Leaders differ by at most one; replicas are in as many racks as possible."""
     factor = min(factor, len(racks))
     lists = place(racks, partitions, factor, start=start, shift=shift)
     assert len(lists) == partitions
@@ -56,7 +56,7 @@ def test_each_replica_has_a_broker_of_its_own(
 def test_replicas_are_even_after_whole_rounds(
     racks: dict[int, str], rounds: int, start: int, shift: int
 ) -> None:
-    """Without racks, each broker has as many replicas as any other one."""
+    """Without racks, all brokers have the same number of replicas."""
     bare = dict.fromkeys(racks, "")
     factor = min(3, len(bare))
     lists = place(bare, rounds * len(bare), factor, start=start, shift=shift)
@@ -68,7 +68,7 @@ def test_replicas_are_even_after_whole_rounds(
 def test_added_partitions_continue_the_round(
     racks: dict[int, str], first: int, more: int, factor: int, start: int, shift: int
 ) -> None:
-    """The leaders of old and new partitions together are even to within one."""
+    """The leaders of old and new partitions together differ by at most one."""
     factor = min(factor, len(racks))
     old = place(racks, first, factor, start=start, shift=shift)
     new = place_more(racks, more, old[0][0], factor, first)
@@ -80,14 +80,14 @@ def test_added_partitions_continue_the_round(
 def test_partitions_are_added_also_without_the_first_leader(
     racks: dict[int, str], leader: int, more: int
 ) -> None:
-    """It may have left the cluster: the round begins at the next broker."""
+    """It may have left the cluster; then the round begins at the next broker."""
     lists = place_more(racks, more, leader, 1, 7)
     assert len(lists) == more and set(leaders(lists)) <= racks.keys()
 
 
 @given(racks_of)
 def test_neighbours_are_in_different_racks(racks: dict[int, str]) -> None:
-    """As long as two racks are left; a broker without a rack switches this off."""
+    """This holds while two racks are left, and if each broker has a rack."""
     order = arranged(racks)
     assert sorted(order) == sorted(racks)
     smallest = min(Counter(racks.values()).values())
@@ -99,6 +99,6 @@ def test_neighbours_are_in_different_racks(racks: dict[int, str]) -> None:
 
 @pytest.mark.parametrize("factor", [0, -1, 4])
 def test_too_many_replicas(factor: int) -> None:
-    """No placement is invented: the caller has to refuse the request."""
+    """No placement is made up; the caller has to refuse the request."""
     with pytest.raises(ValueError, match="on 3 brokers"):
         place({1: "", 2: "", 3: ""}, 1, factor, start=0, shift=0)

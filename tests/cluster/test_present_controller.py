@@ -1,4 +1,4 @@
-"""A candidate notices that the controller's process has ended, and never ends a later reign."""
+"""Test that a candidate notices the controller's end, and never ends a later reign."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = 3600.0  # no test waits for its end
 
 
 class Connection:
-    """A connection whose broker is checked; the faults come one after another."""
+    """A connection whose checks fail as a test says."""
 
     def __init__(self, *faults: PeerError | None) -> None:
         self.faults, self.is_closed = [*faults], False
@@ -53,7 +53,7 @@ class Candidate:
         return cast("PeerConnection", self._left.pop(0))
 
     def hears(self, seconds: float) -> bool:
-        """Hear something at the third time."""
+        """Return True at the third call."""
         self.waits += 1
         return self.waits == 3
 
@@ -75,7 +75,7 @@ def one(store: EmbeddedStore) -> ControllerStore:
 def test_regression_a_controller_that_was_killed_is_replaced_at_once(
     store: EmbeddedStore, one: ControllerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its session still lives; its next write says that it is deposed."""
+    """Its session still lives; its next write shows it that it is deposed."""
     monkeypatch.setattr(present_controller, "REST_SECONDS", 0.0)
     candidate = Candidate(store, Connection(None, GONE))
     assert candidate.store.stand(0) is None
@@ -86,7 +86,7 @@ def test_regression_a_controller_that_was_killed_is_replaced_at_once(
 
 
 def test_only_a_refused_connection_ends_a_reign(store: EmbeddedStore, one: ControllerStore) -> None:
-    """A controller that cannot be reached may live."""
+    """A controller that cannot be reached may still live."""
     connection = Connection(AWAY, AWAY, AWAY)
     candidate = Candidate(store, connection)
     candidate.present.wait(candidate.hears, LONG)
@@ -97,7 +97,7 @@ def test_only_a_refused_connection_ends_a_reign(store: EmbeddedStore, one: Contr
 def test_the_connection_is_kept_while_the_controller_is_the_same(
     store: EmbeddedStore, one: ControllerStore
 ) -> None:
-    """The next controller gets another one, also if it is the same broker in a new session."""
+    """The next controller gets a new connection, even the same broker in a new session."""
     first, second = Connection(), Connection()
     candidate = Candidate(store, first, second)
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_the_connection_is_kept_while_the_controller_is_the_same(
 
 
 def test_a_late_candidate_ends_no_later_reign(store: EmbeddedStore, one: ControllerStore) -> None:
-    """Another candidate was faster: the version of the epoch has changed."""
+    """Another candidate was faster, so the version of the epoch has changed."""
     late = one.elected()
     assert late is not None
     one.resign()
@@ -137,7 +137,7 @@ def test_its_own_old_znode_is_left_to_its_session(store: EmbeddedStore) -> None:
 
 
 def test_without_a_store_nobody_is_checked(store: EmbeddedStore) -> None:
-    """The error comes to the candidate, which stands again later."""
+    """The candidate gets the error, and stands again later."""
     candidate = Candidate(store)
     with pytest.raises(NoNodeError, match=znodes.CONTROLLER_EPOCH):
         candidate.present.wait(candidate.hears, LONG)
@@ -146,7 +146,7 @@ def test_without_a_store_nobody_is_checked(store: EmbeddedStore) -> None:
 def test_whoever_deposes_lets_others_stand(
     store: EmbeddedStore, one: ControllerStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A candidate that reaches nobody would stop the cluster if it became the controller."""
+    """A candidate without any connection would stop the cluster if it became the controller."""
     monkeypatch.setattr(present_controller, "REST_SECONDS", 0.2)
     candidate = Candidate(store, Connection(GONE), Connection(GONE), Connection(None, GONE))
     began = time.monotonic()
@@ -164,7 +164,7 @@ def test_whoever_deposes_lets_others_stand(
 
 
 def test_another_candidate_is_not_waited_for(store: EmbeddedStore, one: ControllerStore) -> None:
-    """When it is elected, the rest is over."""
+    """When another candidate is elected, the wait ends."""
     candidate = Candidate(store, Connection(GONE))
     other = ControllerStore(store.connect(), 3)
     depose = candidate.store.depose

@@ -1,4 +1,4 @@
-"""Blocks of producer ids: taken from the coordination store, whatever others do meanwhile."""
+"""Test the blocks of producer ids from the coordination store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Connect = Callable[..., Session]
 
 
 def test_blocks_follow_one_another(session: Session, other: Session) -> None:
-    """In both kinds of store; the znode is Kafka's."""
+    """This holds for both kinds of store; the znode has Kafka's form."""
     one, two = ProducerBlocks(session, 1), ProducerBlocks(other, 2)
     assert [one.claim(0), two.claim(0), one.claim(0)] == [
         range(BLOCK_IDS), range(BLOCK_IDS, 2 * BLOCK_IDS), range(2 * BLOCK_IDS, 3 * BLOCK_IDS),
@@ -34,7 +34,7 @@ def test_blocks_follow_one_another(session: Session, other: Session) -> None:
 
 
 def test_brokers_take_blocks_at_the_same_time(session: Session, connect: Connect) -> None:
-    """Nobody gets a block that another one has."""
+    """Each block is given to only one broker."""
     found: list[range] = []
 
     def take(blocks: ProducerBlocks) -> None:
@@ -60,7 +60,7 @@ def test_brokers_take_blocks_at_the_same_time(session: Session, connect: Connect
     ],
 )  # fmt: skip
 def test_a_znode_that_cannot_be_read(session: Session, data: bytes) -> None:
-    """No id is given, because any id may have an owner; the znode stays as it is."""
+    """No id is given, because any id may be in use; the znode does not change."""
     session.create(PATH, data)
     with pytest.raises(LogStoreError):
         ProducerBlocks(session, 1).claim(0)
@@ -68,7 +68,7 @@ def test_a_znode_that_cannot_be_read(session: Session, data: bytes) -> None:
 
 
 def test_the_ids_end(session: Session) -> None:
-    """Ids from 2^62 on are of programs that append without a broker."""
+    """Ids from 2^62 on belong to programs that append without a broker."""
     last = EMBEDDED_IDS - BLOCK_IDS - 1
     session.create(PATH, json.dumps({"block_end": str(last)}).encode())
     assert ProducerBlocks(session, 1).claim(0).stop == EMBEDDED_IDS
@@ -95,7 +95,7 @@ def test_a_block_whose_answer_was_lost_is_given_to_nobody(
 
 
 def test_ids_are_above_those_of_the_logs(tmp_path: Path) -> None:
-    """If the store was wiped, or a single broker grew into a cluster."""
+    """The store may have been wiped, or a single broker may have joined a cluster."""
     (tmp_path / "coordination").mkdir()
     with (
         EmbeddedStore([str(tmp_path / "coordination")]) as coordination,

@@ -1,4 +1,4 @@
-"""Consumers read from a replica in their own rack (KIP-392), and lose nothing by it."""
+"""Test that consumers read from a replica in their own rack (KIP-392), without losses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def client_of(cluster: Cluster, broker: int) -> KafkaClient:
 
 
 def leader_and_follower(cluster: Cluster) -> tuple[int, int]:
-    """Find the leader and another in-sync replica."""
+    """Find the leader, and another in-sync replica."""
     view = cluster.partition(TOPIC)
     assert view is not None
     return view.leader, next(one for one in view.isr if one != view.leader)
@@ -54,7 +54,7 @@ def topic_id_of(client: KafkaClient) -> bytes:
 
 
 def test_the_leader_names_a_replica_in_the_rack_of_the_client(cluster: Cluster) -> None:
-    """Clients of its own rack, of no rack and of an unknown one read from the leader."""
+    """Clients in the leader's rack, without a rack, or in an unknown rack read from the leader."""
     leader, follower = leader_and_follower(cluster)
     with client_of(cluster, leader) as client:
         topic_id = topic_id_of(client)
@@ -74,7 +74,7 @@ def test_the_leader_names_a_replica_in_the_rack_of_the_client(cluster: Cluster) 
 
 
 def test_a_follower_serves_clients_of_its_rack(cluster: Cluster) -> None:
-    """Up to the high watermark that it knows; it refuses all others, and old leader epochs."""
+    """It serves up to its high watermark; it refuses other clients, and old leader epochs."""
     leader, follower = leader_and_follower(cluster)
     with client_of(cluster, leader) as client:
         topic_id = topic_id_of(client)
@@ -102,7 +102,7 @@ def test_a_follower_serves_clients_of_its_rack(cluster: Cluster) -> None:
 
 
 def test_a_request_that_waits_at_a_follower_gets_new_records_soon(cluster: Cluster) -> None:
-    """The follower wakes it when its high watermark rises."""
+    """The follower wakes the request when its high watermark rises."""
     leader, follower = leader_and_follower(cluster)
     with client_of(cluster, leader) as producer, client_of(cluster, follower) as client:
         topic_id = topic_id_of(client)
@@ -117,7 +117,7 @@ def test_a_request_that_waits_at_a_follower_gets_new_records_soon(cluster: Clust
 
 
 def test_a_real_consumer_reads_from_its_rack_and_outlives_its_broker() -> None:
-    """A consumer reads all records once, in order, while the replica that it reads from dies."""
+    """A consumer reads all records once, in order, while its replica's broker dies."""
     with Cluster.start(3, config=CONFIG, racks=RACKS) as cluster:
         with KafkaClient(cluster.bootstrap_servers) as client:
             client.create(TOPIC)
@@ -158,6 +158,6 @@ def test_a_real_consumer_reads_from_its_rack_and_outlives_its_broker() -> None:
 
 
 def test_racks_must_be_as_many_as_brokers() -> None:
-    """A wrong number of racks starts no broker."""
+    """With a wrong number of racks, no broker starts."""
     with pytest.raises(ValueError, match="2 racks for 3 brokers"):
         Cluster.start(3, racks=("a", "b"))

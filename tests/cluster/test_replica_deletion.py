@@ -1,4 +1,4 @@
-"""Delete a replica, once, late, again, and for other incarnations."""
+"""Test the deletion of a replica: once, late, repeated, and for other incarnations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.replicas import NEWER, TOPIC, host_of, order, replica_of
     ],
 )
 def test_a_replica_is_deleted(stop: StopReplica, is_removed: bool) -> None:
-    """Only this topic, on this incarnation, and by a later version (P19)."""
+    """Topic and incarnation must match, and the version must be later (P19)."""
     replica = replica_of()
     handle(replica, order(), 0)
     effects = handle(replica, stop, 0)
@@ -35,7 +35,7 @@ def test_a_replica_is_deleted(stop: StopReplica, is_removed: bool) -> None:
 
 
 def test_regression_a_late_request_does_not_create_a_deleted_replica_again() -> None:
-    """Only a version after the deletion may assign the replica again (P19)."""
+    """Only a later version than the deletion may assign the replica again (P19)."""
     replica = replica_of()
     handle(replica, order(7), 0)
     handle(replica, StopReplica(TOPIC, 0, 10, 9), 0)
@@ -67,7 +67,7 @@ def test_a_deletion_is_answered_again() -> None:
 
 
 def test_a_deletion_is_not_answered_while_a_replica_may_be_left() -> None:
-    """On a log dir that does not work, under no topic id, or of another topic (P19)."""
+    """It may be on a bad log dir, without a topic id, or of another topic (P19)."""
     stop = StopReplica(TOPIC, 0, 10, 9)
     bad = Replica(host_of(), 0)
     bad.host.handle(DirFailed("b"), 0)
@@ -81,7 +81,7 @@ def test_a_deletion_is_not_answered_while_a_replica_may_be_left() -> None:
 
 
 def test_a_deletion_of_a_newer_topic_is_remembered() -> None:
-    """The replica of the older topic was deleted; a late request creates no newer one (P19)."""
+    """The older topic's replica was deleted; a late request creates no newer one (P19)."""
     replica = replica_of()
     handle(replica, StopReplica(TOPIC, 0, 10, 9), 0)
     answer = [SendToController(StopAnswer(NEWER, 0, 1, 3))]

@@ -34,7 +34,7 @@ MIN_ISR = 2
 
 
 class History:
-    """One history: the brokers, the state that a controller would hold, and what clients know."""
+    """One history: the brokers, a controller's state, and the clients' knowledge."""
 
     def __init__(self, group: Group, seed: int) -> None:
         self.group, self.rng = group, random.Random(seed)
@@ -47,14 +47,14 @@ class History:
     # --- the controller ---------------------------------------------------------------------------
 
     def elect(self, leader: int) -> None:
-        """Let a member of the ISR lead; members that are down leave it, if enough are left."""
+        """Let a member of the ISR lead; remove members that are down if enough are left."""
         living = self.isr & self.up
         self.isr = living if len(living) >= MIN_ISR else self.isr
         self.group.leader = leader
         self.write()
 
     def write(self) -> None:
-        """Write a new state in a new leader epoch, and tell it to the brokers that are up."""
+        """Write a new state in a new leader epoch, and send it to the running brokers."""
         group = self.group
         state = group.state(group.leader, self.isr, flushes=self.flushes)
         group.version += 1
@@ -64,7 +64,7 @@ class History:
                 self.tell(broker)
 
     def tell(self, broker: int) -> None:
-        """Give a broker the present state."""
+        """Send a broker the present state."""
         node = self.group.nodes[broker]
         node.replica.tell(self.group.role(node, self.told))
 
@@ -102,7 +102,7 @@ class History:
             self.write()
 
     def step_shrink(self) -> None:
-        """Take a member that is down out of the ISR, as after its session ended."""
+        """Remove a member that is down from the ISR, as after the end of its session."""
         gone = self.isr - self.up
         if gone and self.group.leader in self.up and len(self.isr) > MIN_ISR:
             self.isr -= {min(gone)}
@@ -155,7 +155,7 @@ class History:
         }
 
     def check(self) -> None:
-        """Every member of the ISR has all that was acknowledged."""
+        """Every member of the ISR has all acknowledged records."""
         told = self.acknowledged()
         for broker in self.isr & self.up:
             log = self.group.nodes[broker].replica.log
@@ -165,7 +165,7 @@ class History:
             assert not missing, f"broker {broker} lacks {sorted(missing)}"
 
     def heal(self) -> None:
-        """End all faults: then all replicas become alike, and a produce is acknowledged."""
+        """End all faults; then all replicas become equal, and a produce is acknowledged."""
         while self.up != {1, 2, 3}:
             self.step_start()
         self.group.requests.clear()
@@ -186,7 +186,7 @@ class History:
 
 
 def run(seed: int) -> int:
-    """Run a history to its end; give how many records were acknowledged in it."""
+    """Run a history to its end; return the number of acknowledged records."""
     with fast_directory() as root:
         group = Group(root)
         try:
@@ -203,7 +203,7 @@ def run(seed: int) -> int:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_acknowledged_records_stay(seed: int, caplog: pytest.LogCaptureFixture) -> None:
-    """In any order of the steps; and no log refuses what the rules want."""
+    """This holds for any order of steps, and no log refuses an effect of the rules."""
     assert run(seed) > 0
     assert "cannot be used now" not in caplog.text
 
@@ -212,19 +212,19 @@ _change_log = HostedReplica._change_log
 
 
 def cut_nothing(replica: HostedReplica, effect: object) -> None:
-    """A follower that keeps what its leader does not have."""
+    """A follower that keeps records that its leader does not have."""
     if not isinstance(effect, TruncateTo):
         _change_log(replica, effect)
 
 
 def delete_nothing(replica: HostedReplica, effect: object) -> None:
-    """A follower that keeps what its leader has deleted."""
+    """A follower that keeps records that its leader has deleted."""
     if not isinstance(effect, DeleteBefore):
         _change_log(replica, effect)
 
 
 def forget_records(replica: HostedReplica, effect: AppendAsFollower) -> None:
-    """A follower that believes that it has appended what it has not."""
+    """A follower that counts records as appended that it does not have."""
     log, before = replica._open_log(), replica._rules.log.end
     spans: tuple[tuple[int, int], ...] = ()
     if effect.records:
@@ -235,7 +235,7 @@ def forget_records(replica: HostedReplica, effect: AppendAsFollower) -> None:
 
 
 def acknowledge_early(replica: HostedReplica, effect: AppendAsLeader) -> None:
-    """A leader that waits for nobody."""
+    """A leader that waits for no follower."""
     log, before = replica._open_log(), replica._rules.log.end
     end = effect.waiter.append(log, effect.leader_epoch).last_offset + 1
     effect.waiter.acknowledge(end)
@@ -253,7 +253,7 @@ MUTANTS: dict[str, tuple[str, Callable[..., None]]] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_oracle_notices_a_changed_replica(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them breaks a promise in one of the first histories."""
+    """Each of these mutants breaks a promise in one of the first histories."""
     monkeypatch.setattr(HostedReplica, *MUTANTS[name])
     with pytest.raises(AssertionError, match=r"lacks|None|=="):
         for seed in range(12):

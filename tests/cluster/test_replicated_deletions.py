@@ -1,4 +1,4 @@
-"""What a client deleted stays deleted: the answer waits for all in-sync replicas."""
+"""Test that a client's deletion waits for all in-sync replicas, and lasts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LATE = Refuse("d", ProduceError.TIMED_OUT)
 
 
 def deleting(start: int = 2, **changes: Any) -> Replica:
-    """Give a leader of four replicated records, of which a client has deleted some."""
+    """Return a leader of four replicated records, of which a client has deleted some."""
     replica = replica_of()
     handle(replica, order(state=STATE._replace(**changes)), 0)
     handle(replica, Appended(replica.log_life, ((4, 4),), "client", 4, 4), 0)
@@ -45,18 +45,18 @@ def deleting(start: int = 2, **changes: Any) -> Replica:
 
 
 def fetch(replica: Replica, follower: int, log_start: int) -> list[Any]:
-    """Let a follower with all records fetch; return what became of deletions."""
+    """Let a follower with all records fetch; return the results of deletions."""
     request = FollowerFetch(TOPIC, 0, follower, 20, 4, 4, 4, log_start=log_start)
     return ended(handle(replica, request, 0))
 
 
 def ended(effects: list[Any]) -> list[Any]:
-    """Give the answers to the deletion."""
+    """Return the answers to the deletion."""
     return [one for one in effects if isinstance(one, Acknowledge | Refuse) and one.waiter == "d"]
 
 
 def test_a_deletion_waits_for_the_isr() -> None:
-    """Broker 3 is not in sync; broker 2 reports where its log begins."""
+    """Broker 3 is not in sync; broker 2 reports its log start."""
     replica = deleting()
     assert ended(handle(replica, Deleted("d"), 0)) == []
     assert fetch(replica, 3, 2) == []
@@ -66,14 +66,14 @@ def test_a_deletion_waits_for_the_isr() -> None:
 
 
 def test_a_deletion_that_all_know_is_answered_at_once() -> None:
-    """Also the second one of the same records."""
+    """A second deletion of the same records is answered at once, too."""
     replica = deleting()
     fetch(replica, 2, 3)
     assert ended(handle(replica, Deleted("d"), 0)) == [Acknowledge("d", 2)]
 
 
 def test_a_proposed_member_counts() -> None:
-    """It may be in the ISR already, although the leader has not heard of it (P7)."""
+    """It may already be in the ISR, although the leader does not know this yet (P7)."""
     replica = deleting()
     fetch(replica, 3, 0)
     assert replica.proposed == {1, 2, 3}
@@ -83,7 +83,7 @@ def test_a_proposed_member_counts() -> None:
 
 
 def test_a_member_that_left_is_not_awaited() -> None:
-    """The next tick after the new ISR answers."""
+    """The next tick after the new ISR sends the answer."""
     replica = deleting(min_isr=1)
     handle(replica, Deleted("d"), 0)
     handle(replica, Lagged(frozenset({2})), 0)
@@ -93,7 +93,7 @@ def test_a_member_that_left_is_not_awaited() -> None:
 
 
 def test_a_deletion_ends_with_the_role() -> None:
-    """The client must ask again: the next leader may still have the records."""
+    """The client must ask again, because the next leader may still have the records."""
     replica = deleting()
     handle(replica, Deleted("d"), 0)
     assert ended(handle(replica, order(8, state=STATE._replace(leader=2, leader_epoch=5)), 0)) == [
@@ -103,7 +103,7 @@ def test_a_deletion_ends_with_the_role() -> None:
 
 
 def test_a_client_gives_up() -> None:
-    """Later news do not reach it. The number of waits is limited."""
+    """Later results do not reach the client. The number of waits is limited."""
     replica = deleting()
     handle(replica, Deleted("d"), 0)
     assert ended(handle(replica, GaveUp("d"), 0)) == [LATE]
@@ -115,7 +115,7 @@ def test_a_client_gives_up() -> None:
 
 
 def test_a_deletion_waits_for_its_offset_not_for_a_batch() -> None:
-    """Where the first batch begins differs between replicas of which only some are compacted."""
+    """The start of the first batch differs if only some replicas are compacted."""
     replica = deleting()
     handle(replica, StartRose(0, 3), 0)
     assert ended(handle(replica, Deleted("d"), 0)) == []
@@ -125,7 +125,7 @@ def test_a_deletion_waits_for_its_offset_not_for_a_batch() -> None:
 
 @pytest.fixture
 def own() -> Iterator[ClusterBrokers]:
-    """A cluster of one test, in which a silent follower stays in sync."""
+    """A cluster for one test, in which a silent follower stays in sync."""
     with (
         fast_directory() as root,
         ClusterBrokers(root, lag_seconds_max=30.0, default_replication_factor=3) as brokers,
@@ -163,7 +163,7 @@ def test_the_next_leader_has_deleted_the_records(
 def test_regression_a_deletion_does_not_wait_for_the_compaction_of_followers(
     own: ClusterBrokers,
 ) -> None:
-    """The first batch of the leader began after those of its followers, and no answer came."""
+    """The leader's first batch began after its followers' first batches, so no answer came."""
     settings = {"cleanup_policy": "compact,delete", "segment_bytes": "4096", "retention_ms": "-1"}
     create(own, "both", 1, min_cleanable_dirty_ratio="1", **settings)
     leader, others = parts(own, "both")

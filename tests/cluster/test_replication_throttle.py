@@ -1,4 +1,4 @@
-"""A throttle holds the copying of replicas that are not in sync to its rate (KIP-73)."""
+"""Test that a throttle limits the copying of replicas that are not in sync (KIP-73)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Row = messages.IncrementalAlterConfigsRequest
     ],
 )
 def test_lists_of_replicas(text: str, found: ThrottledReplicas) -> None:
-    """As Kafka's tool writes them."""
+    """The lists have the form that Kafka's tool writes."""
     assert parse(text) == found
 
 
@@ -56,7 +56,7 @@ def throttle_of(in_sync: set[int]) -> ReplicationThrottle:
 
 
 def test_until_the_settings_are_known_all_replicas_are_limited() -> None:
-    """Else a broker that starts would copy at full speed for a moment."""
+    """Otherwise a starting broker would copy at full speed for a moment."""
     made = ReplicationThrottle(1, lambda *_: False, lambda: 0.0)
     assert not made.sends("t", 0, 2), "there is no rate"
     made.set_rate(Side.LEADER, 1000)
@@ -66,7 +66,7 @@ def test_until_the_settings_are_known_all_replicas_are_limited() -> None:
 
 
 def test_only_listed_replicas_out_of_sync_are_limited() -> None:
-    """Each side has a list and a rate of its own; without a rate, nothing is limited."""
+    """Each side has its own list and rate; without a rate, there is no limit."""
     in_sync = {2}
     throttle = throttle_of(in_sync)
     throttle.set_topic("t", {LEADER_REPLICAS: "0:1", FOLLOWER_REPLICAS: "1:1"})
@@ -91,7 +91,7 @@ def test_only_listed_replicas_out_of_sync_are_limited() -> None:
 
 
 def test_what_exceeds_the_rate_is_waited_for() -> None:
-    """The two sides do not count for each other."""
+    """The two sides are counted separately."""
     throttle = throttle_of(set())
     throttle.set_rate(Side.LEADER, 1000)
     throttle.set_rate(Side.FOLLOWER, 10)
@@ -120,7 +120,7 @@ def configs_of(client: KafkaClient, kind: int, name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("side", list(Side))
 def test_a_follower_that_was_away_catches_up_no_faster(side: Side) -> None:
-    """Producers and replicas in sync do not wait meanwhile. A restart keeps the rate."""
+    """Producers and in-sync replicas do not wait. The rate survives a restart."""
     rate, size = 600_000, 1_500_000
     config = {"default_replication_factor": 3, "min_insync_replicas": 2}
     with Cluster.start(3, config=config) as cluster:

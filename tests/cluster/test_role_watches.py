@@ -1,4 +1,4 @@
-"""A change of a role wakes the requests that wait at its partition, and no others."""
+"""Test that a change of a role wakes exactly the requests at its partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Other:
 
 
 def test_those_at_the_partition_are_woken() -> None:
-    """Each of them, until it is closed; nothing is kept afterwards."""
+    """Each of them is woken until it is closed; then nothing of it is kept."""
     watches, woken, other = RoleWatches(), list[str](), Other()
     first = watches.add(("t", 0), lambda: woken.append("first"), other)
     second = watches.add(("t", 0), lambda: woken.append("second"), None)
@@ -38,7 +38,7 @@ def test_those_at_the_partition_are_woken() -> None:
 
 
 def test_a_watch_may_be_closed_by_its_own_call() -> None:
-    """The others are woken nevertheless."""
+    """The other watches are still called."""
     watches, woken, made = RoleWatches(), list[int](), list[RoleWatch]()
 
     def wake(at: int) -> None:

@@ -1,4 +1,4 @@
-"""Brokers that encrypt their connections, and log in at each other; clients that are no brokers."""
+"""Test brokers with TLS and logins, and clients that are no brokers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def test_brokers_replicate_over_tls_and_logins(
     monkeypatch: pytest.MonkeyPatch, certificates: Certificates
 ) -> None:
-    """Also after a leader has died, and beyond the life of a session."""
+    """This holds after a leader has died, and after the end of a session."""
     with_users(monkeypatch)
     config = peer_config(certificates, connections_max_reauth_ms=2000)
     with Cluster.start(brokers=3, config=config) as cluster:
@@ -79,7 +79,7 @@ def test_brokers_replicate_over_tls_and_logins(
 def test_with_an_authorizer_brokers_need_no_acl_of_their_own(
     monkeypatch: pytest.MonkeyPatch, certificates: Certificates
 ) -> None:
-    """They have logged in as brokers; so they replicate, though no ACL exists."""
+    """They have logged in as brokers, so they replicate without ACLs."""
     with_users(monkeypatch)
     config = peer_config(
         certificates, authorizer_class_name="AclAuthorizer", super_users=f"User:{USER}"
@@ -96,7 +96,7 @@ def test_with_an_authorizer_brokers_need_no_acl_of_their_own(
 
 
 def _check_strangers(cluster: Cluster, certificates: Certificates) -> None:
-    """No other client may send the requests of brokers, at whichever listener."""
+    """No other client may send the requests of brokers, at any listener."""
     for protocol in ("PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL"):
         with client_of(cluster, 1, protocol, certificates) as client:
             for name, version in PEER_REQUESTS:
@@ -113,7 +113,7 @@ def _check_strangers(cluster: Cluster, certificates: Certificates) -> None:
     for mechanism, user, secret, reason in (
         ("SCRAM-SHA-512", OWN, OWN_SECRET, ""), ("SCRAM-SHA-512", OWN, "wrong", "error 58"),
         ("", "", None, "closed"), ("PLAIN", USER, SECRET, ""), ("PLAIN", USER, "wrong", "error 58"),
-        ("GSSAPI", USER, SECRET, "its mechanisms are PLAIN"),
+        ("GSSAPI", USER, SECRET, "the mechanisms of the broker are PLAIN"),
     ):  # fmt: skip
         own = None if secret is None else Password(user, secret)
         security = PeerSecurity("", lambda: client_context(certificates), mechanism, own)
@@ -142,7 +142,7 @@ class AwaySession:
 
 
 def test_known_users_log_in_while_the_store_is_away(tmp_path: Path) -> None:
-    """A change needs the store; an unknown user stays unknown."""
+    """A change of users needs the store; an unknown user stays unknown."""
     with EmbeddedStore([str(tmp_path)]) as store, store.connect() as session:
         users = ClusterUsers(session)
         assert users.listed() == {} and users.find("alice", "SCRAM-SHA-256") is None
@@ -163,7 +163,7 @@ def test_known_users_log_in_while_the_store_is_away(tmp_path: Path) -> None:
 
 
 def test_a_false_server_is_noticed() -> None:
-    """A server that does not know the user's keys cannot end a login with SCRAM."""
+    """A server that does not know the user's keys cannot complete a SCRAM login."""
     login = ClientLogin("SCRAM-SHA-256", Password("alice", "secret"))
     assert login.first().startswith(b"n,,n=alice,r=")
     with pytest.raises(LoginFailedError):

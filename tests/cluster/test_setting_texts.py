@@ -1,4 +1,4 @@
-"""Settings of topics as the coordination store has them, and as clients change and see them."""
+"""Test the settings of topics as texts, and how clients change and see them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def changes(session: Session) -> TopicChanges:
 
 
 def test_settings_change_as_kafka_changes_them(session: Session, changes: TopicChanges) -> None:
-    """Set, delete, append, subtract; AlterConfigs resets the others; min is never without value."""
+    """Set, delete, append, subtract; AlterConfigs resets the others; min always has a value."""
     changes.create(NewTopic("orders", 1, 3, (), [("retention.ms", "1000")]))
     changes.alter("orders", [Change("cleanup.policy", Operation.APPEND, "compact")])
     assert settings_in(session, "orders")["cleanup.policy"] == "delete,compact"
@@ -65,7 +65,7 @@ def test_settings_change_as_kafka_changes_them(session: Session, changes: TopicC
 def test_a_refused_setting_changes_nothing(
     session: Session, changes: TopicChanges, change: Change
 ) -> None:
-    """Also if another one of the same request is good."""
+    """This holds even if another setting of the same request is good."""
     changes.create(NewTopic("orders", 1, 3))
     before = session.zxid()
     with pytest.raises(InvalidSettingError):
@@ -76,7 +76,7 @@ def test_a_refused_setting_changes_nothing(
 def test_a_bad_setting_in_the_store_stops_no_change(
     session: Session, changes: TopicChanges
 ) -> None:
-    """Another program has written it; the others can be changed, and described."""
+    """Another program wrote it; the other settings can be changed and described."""
     changes.create(NewTopic("orders", 1, 3))
     path = znodes.config_path("orders")
     bad = {"retention.ms": "soon", "no.such": "1", "min.insync.replicas": "many"}
@@ -89,7 +89,7 @@ def test_a_bad_setting_in_the_store_stops_no_change(
 
 
 def test_where_a_setting_comes_from(session: Session) -> None:
-    """The topic, the broker's file, or the default, with Kafka's numbers."""
+    """The source is the topic, the broker's file, or the default, with Kafka's numbers."""
     changes = changes_of(session, min_insync_replicas=1)
     changes.create(NewTopic("orders", 1, 3, (), [("retention.ms", str(7 * 24 * 3600 * 1000))]))
     rows = {row.key: [(one.text, one.source) for one in row.synonyms] for row in
@@ -100,7 +100,7 @@ def test_where_a_setting_comes_from(session: Session) -> None:
 
 
 def test_each_bad_setting_is_left_out_alone() -> None:
-    """The good ones are used; each fault is named by its key."""
+    """The good settings are used; each fault is found by its key."""
     defaults = LogConfig(record_format="kafka")
     found = usable({"retention.ms": "5", "no.such": "1", "flush.ms": "-7"}, defaults)
     assert found.config == defaults.replace(retention_ms=5)

@@ -1,4 +1,4 @@
-"""How settings in the coordination store reach the logs of a broker."""
+"""Test how settings in the coordination store reach the logs of a broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Broken:
 
 
 class Place:
-    """A store with two log dirs, a coordination store, and changes of topics by another broker."""
+    """A store with two log dirs, a coordination store, and another broker's changes."""
 
     def __init__(self, root: Path) -> None:
         (root / "znodes").mkdir()
@@ -88,7 +88,7 @@ def place() -> Iterator[Place]:
 
 
 def test_a_change_reaches_all_logs(place: Place) -> None:
-    """Also no limit, and the return to the broker's default; other topics are not read."""
+    """The value "no limit" and the broker's default work, too; other topics are not read."""
     place.create("orders", retention_ms="5000")
     place.create("other", retention_ms="6000")
     assert place.retention("orders") == 5000
@@ -104,7 +104,7 @@ def test_a_change_reaches_all_logs(place: Place) -> None:
 
 
 def test_what_changed_before_the_start_is_read(place: Place) -> None:
-    """A broker that was away has no notice of it."""
+    """A broker that was away gets no notice of the change."""
     place.create("orders")
     place.set("orders", retention_ms="7000")
     drop_old_notices(place.session)
@@ -115,7 +115,7 @@ def test_what_changed_before_the_start_is_read(place: Place) -> None:
 def test_notices_that_were_dropped_are_made_up_for(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All topics are read again, because nobody knows whose settings have changed."""
+    """All topics are read again, because the changed topics are not known."""
     monkeypatch.setattr(settings_sync, "NOTICES_KEPT", 3)
     monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
     place.create("first")
@@ -136,7 +136,7 @@ def test_notices_that_were_dropped_are_made_up_for(
 
 
 def test_a_replica_that_is_created_late_gets_the_newest_settings(place: Place) -> None:
-    """They changed after they were read for it, and before it was there."""
+    """The settings changed after they were read, and before the replica existed."""
     place.create("orders", partitions=1, retention_ms="5000")
     place.sync.start()
     old = place.sync.config_of("orders")
@@ -147,7 +147,7 @@ def test_a_replica_that_is_created_late_gets_the_newest_settings(place: Place) -
 
 
 def test_a_log_dir_that_returns_gets_the_settings(place: Place) -> None:
-    """The other log dir has them at once."""
+    """The other log dir gets them at once."""
     place.create("orders", retention_ms="5000")
     place.sync.start()
     place.store.take_offline(place.dirs[1])
@@ -158,7 +158,7 @@ def test_a_log_dir_that_returns_gets_the_settings(place: Place) -> None:
 
 
 def test_a_bad_setting_stays_what_it_was(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged; the default would delete records, if the topic had no limit before."""
+    """The setting is logged and not changed; the default could delete records."""
     place.create("orders", retention_ms="-1")
     place.create("other", retention_ms="-1")
     place.sync.start()
@@ -175,12 +175,12 @@ def test_a_bad_setting_stays_what_it_was(place: Place, caplog: pytest.LogCapture
     wait_until(lambda: place.retention("new") == 7)
     assert place.retention("orders") is None is place.retention("other")
     assert "no.such.key" in caplog.text and "retention.ms" in caplog.text
-    assert "topic other keeps the settings that it has" in caplog.text
+    assert "topic other keeps its present settings" in caplog.text
     assert place.sync.config_of("other") == UNLIMITED
 
 
 def test_a_topic_without_settings_in_the_store_keeps_its_own(place: Place) -> None:
-    """The store may be a wrong one, and the default retention would delete records."""
+    """The store may be the wrong one, and the default retention would delete records."""
     place.create("orders", retention_ms="-1")
     place.session.delete(znodes.config_path("orders"))
     place.sync.start()
@@ -191,7 +191,7 @@ def test_a_topic_without_settings_in_the_store_keeps_its_own(place: Place) -> No
 
 
 def test_a_store_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica begins without limits, and gets its settings later; nothing ends."""
+    """A replica begins without limits, and gets its settings later; no thread ends."""
     monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
     place.link.is_broken = True
     place.changes.create(NewTopic("orders", 1, 1, (), [("retention.ms", "7000")]))
@@ -208,7 +208,7 @@ def test_a_store_that_does_not_answer(place: Place, monkeypatch: pytest.MonkeyPa
 def test_regression_a_new_log_deletes_nothing_by_settings_that_cannot_be_read(
     place: Place, policy: str
 ) -> None:
-    """It began with the default limits, and the records of a topic without a limit were deleted."""
+    """Before, it began with the default limits, and lost records of a topic without limits."""
     defaults = LogConfig(
         record_format="kafka", retention_ms=1_000, retention_bytes=1_000, cleanup_policy=policy
     )
@@ -233,7 +233,7 @@ def test_regression_a_new_log_deletes_nothing_by_settings_that_cannot_be_read(
 
 
 def test_a_limit_waits_for_a_policy_that_can_be_read(place: Place) -> None:
-    """The policy of the topic may be to compact, and then the limit deletes nothing."""
+    """The topic may be compacted; then its limits delete nothing."""
     place.create("orders", partitions=1)
     bad = {"cleanup.policy": "none", "retention.ms": "5", "segment.bytes": "3000000"}
     place.session.set(znodes.config_path("orders"), znodes.encode_config(bad))
@@ -248,7 +248,7 @@ def test_a_limit_waits_for_a_policy_that_can_be_read(place: Place) -> None:
 def test_regression_settings_that_go_back_while_a_log_takes_them(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log still had the old value, so the change back was left out, and the other one won."""
+    """Before, the change back was left out, because the log still had the old value."""
     place.create("orders", 1, retention_ms="1000")
     place.sync.start()
     wait_until(lambda: place.retention("orders") == 1000)
@@ -278,7 +278,7 @@ def test_regression_settings_that_go_back_while_a_log_takes_them(
 def test_regression_notices_are_read_after_an_error(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list was read and watched, then a notice was not read, and waited for the next one."""
+    """Before, a notice whose reading failed had to wait for the next notice."""
     monkeypatch.setattr(settings_sync, "RETRY_SECONDS", 0.05)
     place.create("orders", 1, retention_ms="1000")
     place.sync.start()

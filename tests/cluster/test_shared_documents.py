@@ -1,4 +1,4 @@
-"""Documents that brokers share: every broker sees every change, and no change is lost."""
+"""Test that every broker sees every change of shared documents, and that none is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def until(heard: Heard[Documents], wanted: Mapping[str, bytes]) -> None:
 
 
 def test_every_broker_sees_a_change(connect: Connect) -> None:
-    """One broker creates, changes and deletes documents; another one is told of each change."""
+    """One broker creates, changes and deletes documents; another broker gets each change."""
     one, other = documents_of(connect()), documents_of(connect())
     heard = Heard[Documents]()
     other.follow(KIND, heard)
@@ -48,7 +48,7 @@ def test_every_broker_sees_a_change(connect: Connect) -> None:
 
 
 def test_kinds_are_separate(connect: Connect) -> None:
-    """A follower of one kind hears nothing of another one."""
+    """A follower of one kind gets no changes of another kind."""
     documents, heard = documents_of(connect()), Heard[Documents]()
     documents.follow(KIND, heard)
     heard.next()
@@ -75,7 +75,7 @@ def incremented(name: str, now: Documents) -> Mapping[str, bytes]:
 
 
 def test_no_change_is_lost(connect: Connect) -> None:
-    """Three brokers add numbers to the same documents: at the end, none is missing."""
+    """Three brokers add numbers to the same documents; at the end, no number is missing."""
     seed = random.randrange(2**32)
     print("seed", seed)
     draw = random.Random(seed)
@@ -104,7 +104,7 @@ def test_no_change_is_lost(connect: Connect) -> None:
 def test_regression_a_follower_hears_of_a_change_that_was_made_by_another_broker(
     connect: Connect,
 ) -> None:
-    """Two brokers decide the same change at once: the slower one must not keep the old ones."""
+    """If two brokers change documents at once, the slower one must not keep the old ones."""
     one, other = documents_of(connect()), documents_of(connect())
     one.change(KIND, lambda now: {"alice": b"1"})
     heard = Heard[Documents]()
@@ -124,7 +124,7 @@ def test_regression_a_follower_hears_of_a_change_that_was_made_by_another_broker
 
 
 def test_an_error_of_the_decision_changes_nothing(connect: Connect) -> None:
-    """The caller refuses a change by an error."""
+    """The caller can refuse a change by an error."""
     documents = documents_of(connect())
 
     def refuse(now: Documents) -> Mapping[str, bytes | None]:
@@ -151,7 +151,7 @@ def test_limits(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_follower_that_fails_harms_no_other(connect: Connect) -> None:
-    """The other followers hear of the change, and the change is made."""
+    """The other followers get the change, and the change is made."""
     documents, heard = documents_of(connect()), Heard[Documents]()
     calls: list[int] = []
 
@@ -169,7 +169,7 @@ def test_a_follower_that_fails_harms_no_other(connect: Connect) -> None:
 
 
 def test_a_store_that_is_away_is_read_later(connect: Connect) -> None:
-    """Until it is back, nothing is known, and a change is refused."""
+    """Until the store is back, no document is known, and a change is refused."""
     session, is_away = connect(), True
 
     def run(work):  # type: ignore[no-untyped-def]
@@ -191,7 +191,7 @@ def test_a_store_that_is_away_is_read_later(connect: Connect) -> None:
 
 
 def test_a_store_of_one_process_that_is_older_gets_what_the_memory_has(session: Session) -> None:
-    """A broker alone opens its store with other log dirs: what it knows counts."""
+    """If a single broker opens its store with other log dirs, its memory wins."""
     documents = SharedDocuments(lambda work: work(session), is_shared=False)
     documents.follow(KIND, lambda found: None)
     documents.change(KIND, lambda now: {"a": b"1", "b": b"2", "c": b"3"})

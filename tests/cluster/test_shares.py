@@ -1,4 +1,4 @@
-"""Partitions that are far behind share an answer, and hold up no other partition."""
+"""Test that partitions that are far behind share an answer, and delay no others."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ A, B, C, D = [("a", 0), ("b", 0), ("b", 1), ("c", 0)]
 
 
 def answered(shares: FetchShares, *asked: PartitionId, **sizes: int) -> list[PartitionId]:
-    """Divide a fetch, and let an answer come with these sizes; give the order of the request."""
+    """Divide a fetch, and pass an answer with these sizes; return the order of the request."""
     divided = shares.divide(asked)
     shares.note(divided, {key: sizes.get(f"{key[0]}{key[1]}", 0) for key in asked})
     return list(divided)
 
 
 def test_at_first_each_partition_gets_its_limit() -> None:
-    """In the order of their names."""
+    """The partitions are in the order of their names."""
     assert FetchShares(LIMITS).divide([C, A, B]) == {A: 100, B: 100, C: 100}
 
 
 def test_a_partition_that_is_far_behind_gets_the_whole_answer() -> None:
-    """After an answer with half of what was asked for, and until less comes."""
+    """This begins after an answer with half of the requested bytes, and ends with a smaller one."""
     shares = FetchShares(LIMITS)
     answered(shares, A, a0=50)
     assert shares.divide([A]) == {A: 1000}
@@ -44,7 +44,7 @@ def test_a_partition_that_is_far_behind_lets_others_wait_less() -> None:
 
 
 def test_many_partitions_that_are_far_behind_share_the_answer() -> None:
-    """None gets less than its ordinary limit."""
+    """No partition gets less than its ordinary limit."""
     shares = FetchShares(LIMITS)
     answered(shares, A, B, C, D, a0=100, b0=100, b1=100, c0=60)
     assert shares.divide([A, B, C, D]) == {A: 250, B: 250, C: 250, D: 250}
@@ -54,7 +54,7 @@ def test_many_partitions_that_are_far_behind_share_the_answer() -> None:
 
 
 def test_they_take_turns() -> None:
-    """A partition for which the answer had no room is the first of the next fetch."""
+    """A partition without room in the answer is the first in the next fetch."""
     shares = FetchShares(FetchLimits(bytes_max=200, partition_bytes_max=100))
     answered(shares, A, B, C, a0=100, b0=100, b1=100)
     assert answered(shares, A, B, C, a0=100, b0=100) == [A, B, C]

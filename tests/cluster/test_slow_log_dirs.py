@@ -1,4 +1,4 @@
-"""A log dir that is slow for a while costs its replicas their roles, but not for ever."""
+"""Test that replicas in a slow log dir lose their roles, and get them back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def isr_of(members: Members) -> set[int]:
 def test_regression_a_replica_returns_when_its_log_dir_answers_again(
     members: Members, broker: int
 ) -> None:
-    """A leader is replaced meanwhile; each replica is in sync again afterwards."""
+    """A leader is replaced; afterwards, each replica is in sync again."""
     members.create("orders", {0: [1, 2, 3]})
     members.produce("orders", b"before")
     assert members.wait_for_leader("orders").broker == 1

@@ -1,4 +1,4 @@
-"""Read and write the state of a partition, also from damaged JSON."""
+"""Test reading and writing the state of a partition, even from damaged JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parsed(**changes: Any) -> State:
 
 
 def test_a_state_is_read_and_written() -> None:
-    """The document of the design is the state, byte for byte."""
+    """The state equals the document of the design, byte for byte."""
     assert parsed() == STATE
     assert json.loads(encode_state(STATE)) == GOOD
     assert list(json.loads(encode_state(STATE))) == list(GOOD)
@@ -43,7 +43,7 @@ def test_unknown_keys_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"version": 2}, "version is 2, and only 1 can be read"),
+        ({"version": 2}, "version is 2, but only 1 can be read"),
         ({"leader": "2"}, "leader is 2, not an integer from -1 to 2147483647"),
         ({"leader": True}, "leader is True, not an integer"),
         ({"leader": 1}, "the leader is not in the ISR"),
@@ -53,12 +53,12 @@ def test_unknown_keys_are_ignored() -> None:
         ({"leader_epoch": 2**31}, "leader_epoch is 2147483648"),
         ({"isr": [2]}, "isr and isr_epochs name different brokers"),
         ({"isr": [2, 2]}, "isr names a broker twice"),
-        ({"isr": {"2": 90}}, "isr is no list"),
-        ({"isr_epochs": []}, "isr_epochs is no object"),
+        ({"isr": {"2": 90}}, "isr is not a list"),
+        ({"isr_epochs": []}, "isr_epochs is not an object"),
         ({"isr_epochs": {"2": 90, "x": 1}}, "isr_epochs has 'x' in place of a broker id"),
         ({"isr_epochs": {"2": 90, "3": 1.5}}, "isr_epochs is 1.5"),
         ({"isr": [2, 4], "isr_epochs": {"2": 1, "4": 1}}, "the ISR has a broker without a replica"),
-        ({"elr": {"1": 5}}, "ELR or suspects beside a full ISR"),
+        ({"elr": {"1": 5}}, "there are ELR or suspects although the ISR has min members"),
         ({"elr": {"2": 5}, "min": 3}, "ISR, ELR, suspects overlap"),
         ({"elr": {"4": 5}, "min": 3}, "the ELR has a broker without a replica"),
         ({"suspects": [4], "min": 3}, "the suspects have a broker without a replica"),
@@ -70,7 +70,7 @@ def test_unknown_keys_are_ignored() -> None:
         ({"original": [1]}, "original replicas without a target"),
         ({"target": [1], "original": [4]}, "bad original replicas"),
         ({"removed": [3]}, "a removed broker has a replica"),
-        ({"lease_kept": True}, "a lease without its setting"),
+        ({"lease_kept": True}, "lease_kept is set without unclean_allowed"),
         ({"unclean_epoch": 8}, "unclean_epoch is after leader_epoch"),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_bad_state_is_refused(changes: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize("key", GOOD)
 def test_each_key_is_needed(key: str) -> None:
-    """A missing key is an error with its name, never a KeyError."""
+    """A missing key raises an error with its name, never a KeyError."""
     left = {name: value for name, value in GOOD.items() if name != key}
     with pytest.raises(BadZnodeError, match=f"{key} is missing"):
         parse_state(json.dumps(left).encode(), PATH)
@@ -94,20 +94,20 @@ def test_each_key_is_needed(key: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
-    """Any bytes give the error with the path."""
+    """Any bytes raise the error with the path."""
     with pytest.raises(BadZnodeError, match=PATH):
         parse_state(data, PATH)
 
 
 def test_regression_a_znode_without_data_is_refused() -> None:
-    """The store gives None for it."""
+    """The store returns None for its data."""
     with pytest.raises(BadZnodeError, match=f"^{PATH}: has no data"):
         parse_state(None, PATH)
 
 
 def test_regression_a_leader_has_a_leader_epoch() -> None:
-    """In epoch 0 nobody was elected yet, and no replica would obey."""
-    with pytest.raises(BadZnodeError, match="a leader of no leader epoch"):
+    """In epoch 0 there was no election yet, and no replica would obey."""
+    with pytest.raises(BadZnodeError, match="there is a leader without a leader epoch"):
         parsed(leader_epoch=0)
     nobody = {"leader": -1, "leader_registration_epoch": 0}
     assert parsed(leader_epoch=0, **nobody).leader_epoch == 0
@@ -122,7 +122,7 @@ json_values = some.recursive(
 
 @given(some.dictionaries(some.sampled_from(list(GOOD)), json_values, min_size=1))
 def test_any_value_is_read_or_refused(changes: dict[str, Any]) -> None:
-    """No JSON breaks the parser, and what it accepts is written as it was read."""
+    """No JSON breaks the parser; an accepted state is written as it was read."""
     try:
         state = parsed(**changes)
     except BadZnodeError:

@@ -1,4 +1,4 @@
-"""A broker remembers its coordination store and its session in its log dirs."""
+"""Test that a broker's log dirs store its coordination store and its session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def memory(logs: LogStore, session: Session) -> StoreMemory:
 
 
 def test_a_store_that_continues_is_accepted(memory: StoreMemory, session: Session) -> None:
-    """Also by a memory that is older than another log dir's."""
+    """The store is accepted even by a log dir with older facts than another."""
     memory.check(session)
     memory.remember(session)
     session.create("/more")
@@ -45,7 +45,7 @@ def test_a_store_that_continues_is_accepted(memory: StoreMemory, session: Sessio
 
 
 def test_a_wiped_store_is_refused(memory: StoreMemory, session: Session) -> None:
-    """Whether it is empty, or another cluster uses it."""
+    """The store is empty, or another cluster uses it."""
     session.delete(CLUSTER_ID)
     with pytest.raises(StoreWipedError):
         memory.check(session)
@@ -57,7 +57,7 @@ def test_a_wiped_store_is_refused(memory: StoreMemory, session: Session) -> None
 def test_a_restored_store_is_refused_by_each_log_dir(
     memory: StoreMemory, session: Session, logs: LogStore
 ) -> None:
-    """One log dir that remembers is enough; a memory that cannot be read is passed over."""
+    """One log dir with facts is enough; unreadable facts are ignored."""
     first, second = logs.log_dirs
     session.delete(f"{WITNESSES}/7")
     for forgetful, other in ((first, second), (second, first)):
@@ -72,7 +72,7 @@ def test_a_restored_store_is_refused_by_each_log_dir(
 
 
 def test_sessions_are_kept_for_this_boot(logs: LogStore, tmp_path: Path) -> None:
-    """A session of another boot may be that of another machine, with a copy of the disks."""
+    """A session of another boot may belong to another machine with a copy of the disks."""
     memory = StoreMemory(logs, 7)
     assert memory.kept_sessions() == []
     memory.keep_session(KEY)
@@ -87,7 +87,7 @@ def test_sessions_are_kept_for_this_boot(logs: LogStore, tmp_path: Path) -> None
 
 
 def test_it_remembers_from_time_to_time(logs: LogStore, session: Session) -> None:
-    """Until its end; while the coordination store fails, it goes on."""
+    """The thread continues while the coordination store fails, and ends with the memory."""
     memory, log_dir = StoreMemory(logs, 7, seconds=0.01), logs.log_dirs[0]
     memory.start(session)  # there is no cluster id yet, so nothing can be remembered
     found_cluster(session, "abc")
@@ -103,7 +103,7 @@ def test_it_remembers_from_time_to_time(logs: LogStore, session: Session) -> Non
 def test_regression_an_unexpected_error_does_not_end_the_memory(
     logs: LogStore, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The thread logs it, and remembers the next time."""
+    """The thread logs it, and stores the facts the next time."""
     found_cluster(session, "abc")
     memory = StoreMemory(logs, 7, seconds=0.01)
     with patch.object(memory, "remember", side_effect=RuntimeError("nobody expected this")):

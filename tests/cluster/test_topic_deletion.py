@@ -1,4 +1,4 @@
-"""The deletion of a topic: one transaction, or steps that a crash may interrupt anywhere."""
+"""Test the deletion of a topic: one transaction, or steps that a crash may interrupt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def session(connect: Connect) -> Session:
 
 
 def create(session: Session, partitions: int, name: str = "orders") -> TopicIdentity:
-    """Create a topic, and the states of its partitions as a controller does."""
+    """Create a topic, and the states of its partitions, as a controller does."""
     topic = changes_of(session).create(NewTopic(name, partitions, 2)).topic
     path = f"{znodes.topic_path(name)}/partitions"
     session.create(path)
@@ -51,7 +51,7 @@ def kept(session: Session) -> list[znodes.NamedDeletion]:
 
 
 def test_the_replicas_are_not_forgotten(session: Session) -> None:
-    """The next controller deletes them, with a version after all versions that a state can have."""
+    """The next controller deletes them, with a later version than any state can have."""
     identity = create(session, 2)
     session.set(znodes.state_path("orders", 1), encode_state(STATE))
     before = session.zxid()
@@ -66,7 +66,7 @@ def test_the_replicas_are_not_forgotten(session: Session) -> None:
 
 
 def test_another_topic_of_the_name_stays(session: Session) -> None:
-    """And nothing is kept."""
+    """No deletion is recorded."""
     create(session, 1)
     assert not topic_deletion.delete(session, "orders", text_of(b"another id here!"))
     assert not topic_deletion.delete(session, "nowhere", text_of(b"another id here!"))
@@ -74,7 +74,7 @@ def test_another_topic_of_the_name_stays(session: Session) -> None:
 
 
 def test_a_topic_without_states_or_with_a_bad_one(session: Session) -> None:
-    """No replica was made; or the assignment says where they are."""
+    """Without a state, no replica exists; with a bad state, the assignment is used."""
     identity = create(session, 3)
     session.delete(znodes.state_path("orders", 0))
     session.set(znodes.state_path("orders", 1), b"nonsense")
@@ -89,7 +89,7 @@ def test_a_topic_without_states_or_with_a_bad_one(session: Session) -> None:
 def test_a_large_topic_is_deleted_in_steps(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash may come before each of them; a start, or another deletion, completes it."""
+    """A crash may come before each step; a start, or another deletion, completes it."""
     small_requests(monkeypatch)
     steps = 6  # the mark, three times up to three partitions, the topic
     for crash in range(steps):
@@ -113,7 +113,7 @@ def test_a_large_topic_is_deleted_in_steps(
 
 
 def test_the_steps_fit_into_requests(session: Session) -> None:
-    """The longest name, and more partitions than one request has room for."""
+    """The name is the longest, with more partitions than one request has room for."""
     name = "n" * 249
     identity = create(session, 900, name)
     dying: Any = Dying(session, 2)

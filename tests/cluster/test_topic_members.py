@@ -1,4 +1,4 @@
-"""Topics that are created, changed and deleted on three brokers with a controller and real logs."""
+"""Test topics on three brokers with a controller and real logs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hosted(members: Members) -> dict[int, set[tuple[str, int]]]:
 
 
 def is_led(members: Members, topic_id: bytes) -> bool:
-    """Tell whether the only leader of the first partition is a replica of this topic."""
+    """Report whether the only leader of the first partition is a replica of this topic."""
     replicas = [member.replica("orders") for member in members.members.values()]
     led = [one.topic.topic_id for one in replicas if one is not None and one.role is Role.LEADER]
     return led == [text_of(topic_id)]
@@ -78,7 +78,7 @@ def set_to(**settings: str) -> list[Change]:
 
 
 def test_a_topic_is_created_on_any_broker(members: Members) -> None:
-    """Its partitions get leaders, spread over the brokers; its logs get its settings."""
+    """Its partitions get evenly spread leaders; its logs get its settings."""
     two = members.members[2]
     made = two.changes.create(NewTopic("orders", 6, 3, (), [("retention.ms", "5000")]))
     for number in made.topic.partitions:
@@ -94,7 +94,7 @@ def test_a_topic_is_created_on_any_broker(members: Members) -> None:
 
 
 def test_a_change_of_settings_reaches_all_brokers(members: Members) -> None:
-    """Also one that is away, when it returns; and the controller takes the new min."""
+    """An absent broker gets it when it returns; the controller uses the new min."""
     members.members[1].changes.create(NewTopic("orders", 2, 3))
     members.produce("orders", b"value")
     members.members[2].changes.alter("orders", set_to(retention_ms="7000"))
@@ -108,7 +108,7 @@ def test_a_change_of_settings_reaches_all_brokers(members: Members) -> None:
 
 
 def test_partitions_are_added(members: Members) -> None:
-    """They get leaders; the records of the others stay."""
+    """They get leaders; the records of the other partitions stay."""
     members.members[1].changes.create(NewTopic("orders", 2, 2, (), [("retention.ms", "5000")]))
     members.produce("orders", b"value")
     members.members[3].changes.add_partitions("orders", 6, None)
@@ -144,7 +144,7 @@ def test_a_topic_is_deleted_although_no_broker_runs(members: Members) -> None:
 def test_a_large_topic_is_deleted_after_a_crash(
     members: Members, monkeypatch: pytest.MonkeyPatch, is_controller_killed: bool
 ) -> None:
-    """Its deletion takes steps, and stops after some of them; the next attempt completes it."""
+    """The deletion stops after some steps; the next attempt completes it."""
     small_requests(monkeypatch)
     topic = members.members[1].changes.create(NewTopic("large", 8, 3)).topic
     for number in topic.partitions:
@@ -167,7 +167,7 @@ def test_a_large_topic_is_deleted_after_a_crash(
 
 
 def test_a_name_is_used_again_at_once(members: Members) -> None:
-    """The new topic has none of the old one's records."""
+    """The new topic has no records of the old topic."""
     one, two = members.members[1], members.members[2]
     for round_number in range(3):
         topic = one.changes.create(NewTopic("orders", 2, 3)).topic
@@ -184,7 +184,7 @@ def test_a_name_is_used_again_at_once(members: Members) -> None:
 def test_regression_two_deletions_of_a_name_reach_a_broker_that_was_away(
     members: Members,
 ) -> None:
-    """The later one took the place of the earlier one, whose replica stayed for ever."""
+    """Before, the later deletion replaced the earlier one, whose replica was never deleted."""
     members.create("orders", {0: [1, 2]}, min_insync_replicas="1")
     members.produce("orders", b"first")
     members.members[2].kill()
@@ -203,7 +203,7 @@ def test_regression_two_deletions_of_a_name_reach_a_broker_that_was_away(
 def test_regression_a_deletion_while_a_controller_begins(
     members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came after the deletions were read, and before the topics were: nobody knew of it."""
+    """Before, a deletion between the two reads was missed."""
     topic = members.members[1].changes.create(NewTopic("orders", 1, 3)).topic
     members.produce("orders", b"value")
     real = ControllerStore.deletions
@@ -224,7 +224,7 @@ def test_regression_a_deletion_while_a_controller_begins(
 
 
 class Administrator:
-    """Changes topics through one broker after another, at random."""
+    """Changes topics at random, through one broker after another."""
 
     def __init__(self, members: Members, seed: int, is_over: threading.Event) -> None:
         self._members, self._random, self._is_over = members, random.Random(seed), is_over
@@ -279,7 +279,7 @@ def settings_agree(members: Members) -> bool:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_changes_end_in_agreement(members: Members, seed: int) -> None:
-    """Three administrators at once, while brokers are killed; the store is the oracle."""
+    """Three administrators work at once, while brokers die; the store is the oracle."""
     is_over, chance = threading.Event(), random.Random(seed)
     administrators = [Administrator(members, 10 * seed + one, is_over) for one in range(3)]
     with ThreadPoolExecutor(3) as pool:

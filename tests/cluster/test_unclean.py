@@ -1,4 +1,4 @@
-"""Elect a leader that may lack records, only if no former leader can serve any more."""
+"""Test unclean elections, which need that no former leader can still serve."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ LEADERLESS = State(
 
 
 def registered(**epochs: int | None) -> dict[int, Registration]:
-    """Give registrations at 10, 20 and 30, with changes by name: `b1=None` for gone."""
+    """Return registrations at 10, 20 and 30, with changes by name: `b1=None` for gone."""
     found = {"b1": 10, "b2": 20, "b3": 30, **epochs}
     return {int(m[1:]): Registration(one, one, {}) for m, one in found.items() if one is not None}
 
 
 def answer(broker: int, epoch: int, **facts: Any) -> RoleAnswer:
-    """Give the answer of a replica for the present version."""
+    """Return the answer of a replica for the present version."""
     return RoleAnswer(TOPIC, 0, broker, epoch, **{"is_offline": False, "version": VERSION, **facts})
 
 
@@ -47,14 +47,14 @@ def uncleanly(
     state: State = LEADERLESS,
     is_forced: bool = False,
 ) -> Decision | None:
-    """Elect uncleanly while broker 1, which led, is unreachable."""
+    """Elect uncleanly while broker 1, the former leader, is unreachable."""
     seen = {m: one for m, one in registrations.items() if m != 1}
     known = Known(seen, {one.broker: one for one in answers}, VERSION)
     return elect_uncleanly(state, known, registrations, is_forced=is_forced)
 
 
 def test_an_unclean_election_takes_the_longest_log() -> None:
-    """The living replica with the latest log leads, alone, and the state is marked (P16)."""
+    """The live replica with the latest log leads, alone, and the state is marked (P16)."""
     answers = answer(2, 20, last_epoch=2, log_end_offset=3), answer(3, 30, log_end_offset=9)
     decision = uncleanly(registered(b1=None), *answers)
     assert decision is not None and decision.is_recovery
@@ -73,7 +73,7 @@ def test_an_unclean_election_waits_for_the_lease() -> None:
 
 
 def test_an_unclean_election_needs_a_leaderless_state() -> None:
-    """While somebody leads, or nobody has answered, nothing happens."""
+    """With a leader, or without any answer, nothing happens."""
     known = Known(registered(b1=None), {}, VERSION)
     leading = LEADERLESS._replace(leader=2, isr={2: 20})
     assert elect_uncleanly(leading, known, registered(b1=None)) is None
@@ -93,7 +93,7 @@ def test_an_unclean_election_needs_a_leaderless_state() -> None:
 def test_a_registration_that_is_gone_stops_a_leader_that_knows_the_setting(
     changes: dict[str, Any], is_forced: bool, is_elected: bool
 ) -> None:
-    """Otherwise an operator has to say that its broker does not run (P16)."""
+    """Otherwise an operator has to assert that its broker does not run (P16)."""
     answers = answer(2, 20), answer(3, 30)
     state = LEADERLESS._replace(**changes)
     decision = uncleanly(registered(b1=None), *answers, state=state, is_forced=is_forced)
@@ -101,6 +101,6 @@ def test_a_registration_that_is_gone_stops_a_leader_that_knows_the_setting(
 
 
 def test_replicas_that_answered_need_no_lease() -> None:
-    """They have obeyed the version in which nobody leads."""
+    """They have obeyed the version without a leader."""
     answers = answer(1, 10), answer(2, 20), answer(3, 30)
     assert uncleanly(registered(), *answers, state=LEADERLESS._replace(is_lease_kept=False))

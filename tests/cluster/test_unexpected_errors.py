@@ -1,4 +1,4 @@
-"""Threads of a broker go on after an error that nobody expected, and log its traceback."""
+"""Test that threads of a broker continue after an unexpected error, and log it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REASON = "nobody expected this"
 
 
 class Faulty:
-    """A connection whose requests all fail in a way that nobody expected."""
+    """A connection whose requests all fail with an unexpected error."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -70,7 +70,7 @@ def traces(caplog: pytest.LogCaptureFixture) -> int:
 def wait_for_two(
     connection: Faulty, caplog: pytest.LogCaptureFixture, again: Callable[[], object]
 ) -> None:
-    """Wait for a call, let the thread do its work again, and wait for another call."""
+    """Wait for a call, let the thread work again, and wait for another call."""
     wait_until(lambda: connection.calls == 1 and traces(caplog) == 1)
     again()
     wait_until(lambda: connection.calls > 1 and traces(caplog) > 1)
@@ -134,7 +134,7 @@ def test_regression_a_fetcher_goes_on(connection: Faulty, caplog: pytest.LogCapt
 def test_regression_a_member_goes_on_ticking(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails in one part of a tick keeps the replicas from none of theirs."""
+    """If one part of a tick fails, the other parts still run."""
     with fast_directory() as root, Members(root, [1]) as members:
         member, ticks = members.members[1].member, list[object]()
 

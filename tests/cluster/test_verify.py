@@ -61,7 +61,7 @@ def settle(cluster: Cluster, name: str) -> None:
 
 
 def marks(cluster: Cluster, name: str) -> set[int]:
-    """Give the high watermarks of all replicas: followers learn of them a bit later."""
+    """Return the high watermarks of all replicas: followers learn of them a bit later."""
     stores = [cluster._node(one).store for one in (1, 2, 3)]
     return {store.log(name, one).high_watermark for store in stores for one in range(2)}
 

@@ -1,4 +1,4 @@
-"""Changes of the store reach the controller once, and cost no more than what changed."""
+"""Test that each change of the store reaches the controller once, with few reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 
 def test_a_change_is_one_event(store: EmbeddedStore) -> None:
-    """However often the znode is armed; after the event, it can be armed again."""
+    """The number of watches on the znode does not matter; after the event, it can be set again."""
     session, events = store.connect(), list[Any]()
     watches = Watches(session, events.append)
     session.create("/parent")
@@ -52,7 +52,7 @@ def test_a_change_is_one_event(store: EmbeddedStore) -> None:
 
 
 def test_what_is_forgotten_can_be_watched_again(store: EmbeddedStore) -> None:
-    """A new reign watches everything, whatever an earlier one did."""
+    """A new reign watches everything again."""
     session, events = store.connect(), list[Any]()
     watches = Watches(session, events.append)
     session.create("/parent")
@@ -102,7 +102,7 @@ def leads(session: Session, name: str) -> bool:
 
 
 def test_a_change_of_one_topic_reads_only_that_one(store: EmbeddedStore) -> None:
-    """A new topic, other settings, a deletion: the others are not read again."""
+    """After a new topic, changed settings, or a deletion, other topics are not read again."""
     admin = store.connect()
     counting = Counting(store.connect())
     session = cast("Session", counting)

@@ -1,4 +1,4 @@
-"""The requests between brokers come back as they were written, and hostile ones are refused."""
+"""Test that requests between brokers can be read again, and that hostile ones are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SENDER = Controlling(3, 8)
 
 @st.composite
 def states(draw: Any) -> State:
-    """Any state whose invariants hold."""
+    """Generate any state whose invariants hold."""
     replicas = draw(st.lists(BROKERS, min_size=1, max_size=4, unique=True))
     isr = {one: draw(EPOCHS) for one in replicas if draw(st.booleans())}
     rest = [one for one in replicas if one not in isr]
@@ -88,13 +88,13 @@ def there_and_back(message: Any, version: int) -> Any:
 
 
 def without_creation(one: Any) -> Any:
-    """Forget the creation number, which only some messages have."""
+    """Remove the creation number, which only some messages have."""
     return one._replace(topic=one.topic._replace(created=0))
 
 
 @given(st.binary(min_size=16, max_size=16))
 def test_ids_of_topics_come_back(data: bytes) -> None:
-    """Also the id of no topic."""
+    """This includes the id of no topic."""
     text = topic_ids.text_of(data)
     assert topic_ids.bytes_of(text) == data
     assert len(text) in (0, 22)
@@ -110,7 +110,7 @@ def test_other_texts_are_no_ids(text: str) -> None:
 @settings(max_examples=60)
 @given(st.lists(st.builds(NamedRole, NAMES, ROLES), min_size=1, max_size=4))
 def test_roles_come_back(given_roles: list[NamedRole]) -> None:
-    """With everything of the state, and their topics in any number and order."""
+    """Roles keep the whole state, with topics in any number and order."""
     named = list({(one.name, one.role.partition): one for one in given_roles}.values())
     addresses = {broker: (f"host{broker}", 9092) for broker in range(5)}
     message = there_and_back(roles.encode_roles(SENDER, named, addresses), roles.VERSION)
@@ -121,7 +121,7 @@ def test_roles_come_back(given_roles: list[NamedRole]) -> None:
 
 
 def one_role() -> Any:
-    """A message with one role."""
+    """Return a message with one role."""
     state = State(1, 4, 3, {1: 10, 2: 11}, {}, frozenset(), 10, (1, 2), None, 2)
     role = LeaderAndIsr(TopicIdentity("a" * 21 + "A", 5), 0, 41, 7, state, is_new=True)
     return roles.encode_roles(SENDER, [NamedRole("orders", role)], {})
@@ -144,14 +144,14 @@ def changed(message: Any, **facts: Any) -> Any:
     ids=str,
 )  # fmt: skip
 def test_a_role_that_contradicts_itself_is_refused(facts: dict[str, Any]) -> None:
-    """Kafka's fields agree with the state, and no number is negative."""
+    """Kafka's fields must agree with the state, and no number may be negative."""
     assert roles.decode_roles(one_role())
     with pytest.raises(BadRequestError):
         roles.decode_roles(changed(one_role(), **facts))
 
 
 def test_a_request_of_kafka_without_our_fields_is_refused() -> None:
-    """A controller that is not ours knows no admissions, so its roles cannot be obeyed."""
+    """Another controller's roles have no admissions, so they cannot be obeyed."""
     message = one_role()
     topic = message.topic_states[0]
     for bad in (
@@ -176,14 +176,14 @@ def test_a_request_of_kafka_without_our_fields_is_refused() -> None:
     )
 )  # fmt: skip
 def test_answers_about_roles_come_back(answers: list[RoleAnswer]) -> None:
-    """Facts of replicas that work, and the error of replicas that do not."""
+    """Working replicas have facts, other replicas an error."""
     message = there_and_back(roles.encode_role_answers(90, answers), roles.VERSION)
     found = roles.decode_role_answers(message, 2)
     assert sorted(found) == sorted(map(without_creation, answers))
 
 
 def test_an_answer_without_its_facts_is_refused() -> None:
-    """As a broker of Kafka would send it: nothing follows from it."""
+    """A broker of Kafka sends such an answer; it has no effect."""
     Row = messages.LeaderAndIsrResponse.LeaderAndIsrPartitionError  # noqa: N806 - a class
     Topic = messages.LeaderAndIsrResponse.LeaderAndIsrTopicError  # noqa: N806 - a class
     bare = messages.LeaderAndIsrResponse(topics=[Topic(b"i" * 16, [Row("", 0, 0)])])
@@ -199,13 +199,13 @@ def test_an_answer_without_its_facts_is_refused() -> None:
 @settings(max_examples=60)
 @given(st.lists(st.builds(NamedStop, NAMES, STOPS), min_size=1, max_size=4))
 def test_deletions_come_back(named: list[NamedStop]) -> None:
-    """With topic, version and broker epoch, which protect a later replica."""
+    """Topic, version and broker epoch protect a later replica."""
     message = there_and_back(stops.encode_stops(SENDER, named), stops.VERSION)
     assert sorted(stops.decode_stops(message), key=str) == sorted(named, key=str)
 
 
 def test_a_deletion_that_does_not_say_of_what_is_refused() -> None:
-    """Kafka's own request has only the name, which a later topic may have too."""
+    """Kafka's own request has only the name, which a later topic may have, too."""
     stop = NamedStop("orders", StopReplica(TopicIdentity("a" * 21 + "A", 5), 0, 41, 7))
     message = stops.encode_stops(SENDER, [stop])
     topic = message.topic_states[0]
@@ -223,7 +223,7 @@ def test_a_deletion_that_does_not_say_of_what_is_refused() -> None:
 @settings(max_examples=60)
 @given(st.lists(CHANGES, min_size=1, max_size=4), st.data())
 def test_proposals_and_their_refusals_come_back(changes: list[AlterPartition], data: Any) -> None:
-    """Each member with its registration epoch; the answer names the version that was refused."""
+    """Each member has its registration epoch; the answer names the refused version."""
     changes = list({(one.topic.topic_id, one.partition): one for one in changes}.values())
     message = there_and_back(isr_changes.encode_changes(changes), isr_changes.VERSION)
     assert sorted(isr_changes.decode_changes(message), key=str) == sorted(
@@ -239,7 +239,7 @@ def test_proposals_and_their_refusals_come_back(changes: list[AlterPartition], d
 
 
 def test_a_proposal_without_members_is_refused() -> None:
-    """So is one that names a member twice, or has a negative number."""
+    """A proposal that names a member twice, or has a negative number, is refused, too."""
     asked = AlterPartition(TopicIdentity("a" * 21 + "A", 5), 0, 2, 77, 4, 7, {1: 10, 2: 11})
     message = isr_changes.encode_changes([asked])
     (partition,) = message.topics[0].partitions
@@ -258,7 +258,7 @@ def test_a_proposal_without_members_is_refused() -> None:
 @settings(max_examples=60)
 @given(st.lists(FETCHES, min_size=1, max_size=4))
 def test_fetches_of_followers_come_back(fetches: list[FollowerFetch]) -> None:
-    """As the leader reads them; and it reads no fetch of a consumer as a follower's."""
+    """The leader reads them as they were sent, and refuses a consumer's fetch."""
     fetches = list({follower_fetches.key_of(one): one for one in fetches}.values())
     message = there_and_back(
         follower_fetches.encode_fetches(fetches, follower_fetches.FetchLimits()),
@@ -275,7 +275,7 @@ def test_fetches_of_followers_come_back(fetches: list[FollowerFetch]) -> None:
 
 
 def test_a_shutdown_and_its_answer_come_back() -> None:
-    """A refusal is no list of partitions; a broker without a number is refused."""
+    """A refusal has no list of partitions; a broker without an id is refused."""
     asked = ControlledShutdown(2, 77)
     message = there_and_back(shutdowns.encode_shutdown(asked), shutdowns.VERSION)
     assert shutdowns.decode_shutdown(message) == asked
@@ -291,7 +291,7 @@ def test_a_shutdown_and_its_answer_come_back() -> None:
 
 
 def test_a_leaving_follower_names_no_registration_epoch() -> None:
-    """So its leader proposes it for no ISR, also if only some of its fetches say so (P21)."""
+    """So its leader does not propose it for an ISR, even if only some fetches say so (P21)."""
     fetches = [FETCH, FETCH._replace(partition=2, is_leaving=True)]
     message = follower_fetches.encode_fetches(fetches, follower_fetches.FetchLimits())
     message = there_and_back(message, follower_fetches.VERSION)
@@ -312,7 +312,7 @@ FETCH = FollowerFetch(TopicIdentity("a" * 21 + "A", 0), 1, 2, 77, 6, 60, 2)
 
 
 def fetch_answer(**facts: Any) -> Any:
-    """A leader's answer about the partition of FETCH."""
+    """Return a leader's answer about the partition of FETCH."""
     Response = messages.FetchResponse  # noqa: N806 - a class
     row = Response.PartitionData(
         partition_index=1, high_watermark=50, log_start_offset=4, records=b"xyz"
@@ -331,7 +331,7 @@ def answered(message: Any) -> Any:
 
 
 def test_a_leaders_answer_has_records_a_divergence_or_an_error() -> None:
-    """The follower cuts at the end of an epoch that it has, or of an earlier one."""
+    """The follower cuts at the end of an epoch that it has, or of an earlier epoch."""
     assert answered(fetch_answer()) == FetchAnswer(FETCH, 50, b"xyz", log_start=4)
     Epoch = messages.FetchResponse.EpochEndOffset  # noqa: N806 - a class
     for epoch, end in ((1, 100), (2, 55), (-1, 0)):
@@ -363,7 +363,7 @@ def test_a_divergence_that_cuts_nothing_is_refused(epoch: int, end: int) -> None
 @settings(max_examples=150)
 @given(st.data())
 def test_mutated_requests_are_refused_or_read(data: Any) -> None:
-    """No other error leaves the decoders, whatever the bytes are."""
+    """The decoders raise no other error, whatever the bytes are."""
     state = data.draw(states())
     topic = TopicIdentity("a" * 21 + "A", 5)
     role = NamedRole("orders", LeaderAndIsr(topic, 0, 41, 7, state))

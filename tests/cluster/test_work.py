@@ -1,4 +1,4 @@
-"""Work for another thread: it is done once, or not at all."""
+"""Test that work for another thread is done once, or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cluster.control.work import Work
 
 
 def test_a_result_reaches_the_thread_that_waits() -> None:
-    """Also if the work was dropped, or raised an error, which both threads see."""
+    """The thread also learns that the work was dropped; an error reaches both threads."""
     done = Work(lambda: 5)
     thread = threading.Thread(target=done.perform)
     thread.start()

@@ -1,4 +1,4 @@
-"""Registrations, topics and settings come back as they were written; other data is refused."""
+"""Test that registrations, topics and settings can be read again, and bad data is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOPIC_ID = text_of(b"a topic's number")
 def test_a_registration_comes_back(
     endpoints: list[Endpoint], rack: str, dirs: dict[str, int | None]
 ) -> None:
-    """A dir that is entered by this write gets its number."""
+    """A log dir that is entered by this write gets its number."""
     data = znodes.encode_registration(endpoints, rack, dirs, 1_795_780_900_243)
     found = znodes.parse_registration(data, "/brokers/ids/1", 7, 9)
     epochs = {one: 9 if epoch is None else epoch for one, epoch in dirs.items()}
@@ -43,7 +43,7 @@ def test_a_registration_comes_back(
     )
 )
 def test_a_topic_comes_back(partitions: dict[int, list[int]]) -> None:
-    """With its partitions in order."""
+    """The partitions are in order."""
     found = znodes.parse_topic(znodes.encode_topic(TOPIC_ID, partitions), "/brokers/topics/t", 5)
     assert found.identity == TopicIdentity(TOPIC_ID, 5)
     assert list(found.partitions.items()) == [
@@ -53,7 +53,7 @@ def test_a_topic_comes_back(partitions: dict[int, list[int]]) -> None:
 
 @given(st.dictionaries(st.text(max_size=9), st.text(max_size=9)))
 def test_settings_come_back(settings: dict[str, str]) -> None:
-    """Any texts."""
+    """Settings may have any texts."""
     assert znodes.parse_config(znodes.encode_config(settings), "/config/topics/t") == settings
 
 
@@ -106,7 +106,7 @@ def parse(kind: str, data: bytes | None) -> object:
     ids=lambda one: str(one)[:60],
 )
 def test_a_wrong_value_is_refused(kind: str, changes: dict[str, Any]) -> None:
-    """And the error names the znode."""
+    """The error names the znode."""
     assert parse(kind, json.dumps(GOOD[kind]).encode())
     with pytest.raises(BadZnodeError, match=r"^/"):
         parse(kind, json.dumps({**GOOD[kind], **changes}).encode())
@@ -114,7 +114,7 @@ def test_a_wrong_value_is_refused(kind: str, changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", GOOD)
 def test_what_is_no_object_is_refused(kind: str) -> None:
-    """Nothing, text, a list, a missing key, too deep a nesting."""
+    """Nothing, a text, a list, a missing key, and too deep nesting are refused."""
     bad: list[bytes | None] = [None, b"", b"{", b"[]", b"1", b"\xff", b"[" * 100_000]
     bad += [
         json.dumps({key: value for key, value in GOOD[kind].items() if key != gone}).encode()
@@ -127,7 +127,7 @@ def test_what_is_no_object_is_refused(kind: str) -> None:
 
 
 def test_paths_are_kafkas() -> None:
-    """Its tools look there."""
+    """Kafka's tools use these paths."""
     assert znodes.broker_path(2) == "/brokers/ids/2"
     assert znodes.topic_path("t") == "/brokers/topics/t"
     assert znodes.config_path("t") == "/config/topics/t"
@@ -136,7 +136,7 @@ def test_paths_are_kafkas() -> None:
 
 @given(st.from_regex(r"[A-Za-z0-9._-]{1,30}", fullmatch=True))
 def test_a_notice_of_changed_settings_comes_back(name: str) -> None:
-    """In Kafka's form."""
+    """The notice has Kafka's form."""
     data = znodes.encode_setting_notice(name)
     assert json.loads(data) == {"version": 2, "entity_path": f"topics/{name}"}
     assert znodes.parse_setting_notice(data) == name
@@ -152,13 +152,13 @@ def test_a_notice_of_something_else_names_no_topic(entity: object) -> None:
 
 
 def test_a_notice_that_cannot_be_read_names_no_topic() -> None:
-    """It stops nobody."""
+    """A bad notice stops no broker."""
     for data in (b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"version":2}'):
         assert znodes.parse_setting_notice(data) is None
 
 
 def test_partitions_are_added_to_what_is_there() -> None:
-    """Also beside keys of other programs; and not to something that is no topic."""
+    """Keys of other programs stay; data that is not a topic is refused."""
     data = json.dumps({**GOOD["topic"], "theirs": [1]}).encode()
     before = znodes.parse_topic(data, "/brokers/topics/t", 5).partitions
     found = znodes.with_partitions(data, "/brokers/topics/t", {90: (2, 1), 91: (1, 2)})

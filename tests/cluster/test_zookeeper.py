@@ -1,4 +1,4 @@
-"""Test what happens to sessions of a real ZooKeeper: lost connections, expiry, passwords."""
+"""Test sessions of a real ZooKeeper: lost connections, expiry, passwords."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHORT_MS, SESSION_MS, REQUEST_MS = 50, 600_000, 60_000
 
 
 def test_a_write_without_an_answer_may_have_happened(cut: Cut) -> None:
-    """The error says so; here it has."""
+    """The error says so; in this test, the write has happened."""
     cut.session.create("/a")
     heard = Heard[Event]()
     cut.other.watch("/a", heard)
@@ -62,7 +62,7 @@ def test_a_write_without_an_answer_may_have_happened(cut: Cut) -> None:
 
 
 def test_a_call_without_a_connection_sends_nothing(cut: Cut) -> None:
-    """It waits for its time-out, and says that nothing was changed."""
+    """The call waits for its time-out, and reports that nothing was changed."""
     cut.session.create("/a")
     cut.cut()
     before, cut.store.request_timeout_ms = cut.store.request_timeout_ms, SHORT_MS
@@ -82,7 +82,7 @@ def test_a_call_without_a_connection_sends_nothing(cut: Cut) -> None:
 
 
 def test_a_read_without_an_answer_can_be_repeated(cut: Cut) -> None:
-    """It is not said that a write may have happened."""
+    """The error does not claim that a write may have happened."""
     cut.link.swallow_answers()
     cut.store.request_timeout_ms = SHORT_MS
     with pytest.raises(NotConnectedError):
@@ -136,7 +136,7 @@ def test_a_server_that_starts_again_keeps_its_sessions(
 
 
 def changes_of_a_znode(session: Session, kind: EventKind | None) -> None:
-    """Change `/here` so that a watch sees this, or nothing."""
+    """Change `/here` so that a watch sees this kind of change, or nothing."""
     if kind is CREATED:
         session.create("/missing")
     elif kind is CHANGED:
@@ -149,7 +149,7 @@ def changes_of_a_znode(session: Session, kind: EventKind | None) -> None:
 def test_a_watch_sees_what_happened_while_the_connection_was_lost(
     cut: Cut, kind: EventKind | None
 ) -> None:
-    """Once. If nothing happened, it sees the next change."""
+    """The watch fires once. If nothing happened, it sees the next change."""
     cut.session.create("/here")
     path = "/missing" if kind is CREATED else "/here"
     heard = Heard[Event]()
@@ -165,7 +165,7 @@ def test_a_watch_sees_what_happened_while_the_connection_was_lost(
 
 @pytest.mark.parametrize("what", ["comes", "goes", "both", "parent", "nothing"])
 def test_a_watch_of_children_sees_what_happened_meanwhile(cut: Cut, what: str) -> None:
-    """Also a child that came and went, and a parent that was created again."""
+    """It sees a child that came and went, and a parent that was created again."""
     cut.session.create("/p")
     if what != "parent":
         cut.session.create("/p/a")
@@ -189,7 +189,7 @@ def test_a_watch_of_children_sees_what_happened_meanwhile(cut: Cut, what: str) -
 
 
 def test_a_znode_that_was_created_again_meanwhile_was_deleted(cut: Cut) -> None:
-    """Its data may be the same, but it is another one."""
+    """Its data may be the same, but it is another znode."""
     cut.session.create("/here")
     heard = Heard[Event]()
     cut.session.watch("/here", heard)
@@ -201,7 +201,7 @@ def test_a_znode_that_was_created_again_meanwhile_was_deleted(cut: Cut) -> None:
 
 
 def test_a_znode_that_came_and_went_meanwhile_goes_unseen(cut: Cut) -> None:
-    """ZooKeeper keeps no trace of it. The watch is still there, and sees the next creation."""
+    """ZooKeeper keeps no trace of it. The watch is still set, and sees the next creation."""
     heard = Heard[Event]()
     assert cut.session.watch("/missing", heard) is None
     cut.cut()
@@ -214,7 +214,7 @@ def test_a_znode_that_came_and_went_meanwhile_goes_unseen(cut: Cut) -> None:
 
 
 def test_watches_survive_many_losses(cut: Cut) -> None:
-    """With changes before, between and after them: the reader ends with the last value."""
+    """With changes before, between and after the losses, the reader ends with the last value."""
     cut.session.create("/n", b"0")
     seen: list[int] = []
     is_complete = threading.Event()
@@ -246,7 +246,7 @@ def test_watches_survive_many_losses(cut: Cut) -> None:
 
 
 def test_znodes_for_their_creator_alone(zookeeper_store: ZooKeeperStore) -> None:
-    """Another user, or none, reads and writes nothing; the user itself does on any connection."""
+    """Another user, or none, has no access; the user itself has, on any connection."""
     hosts = f"{zookeeper_store.servers}{zookeeper_store.chroot}"
     ann = ZooKeeperStore(hosts, credentials=Credentials("ann", "1"), is_private=True)
     with ann.connect() as session:
@@ -274,7 +274,7 @@ def test_znodes_for_their_creator_alone(zookeeper_store: ZooKeeperStore) -> None
 
 
 def test_the_path_of_a_store_is_its_root(zookeeper_store: ZooKeeperStore) -> None:
-    """Answers and events have paths below it; a longer path is made with its parents."""
+    """Answers and events have paths below it; a longer path is created with its parents."""
     hosts = f"{zookeeper_store.servers}{zookeeper_store.chroot}"
     inner = ZooKeeperStore(hosts + "/x/y/z")
     with inner.connect() as session, zookeeper_store.connect() as outer:
@@ -313,7 +313,7 @@ def test_regression_an_unreadable_answer_to_a_write_leaves_its_outcome_unknown(
 def test_an_answer_for_too_few_operations_leaves_the_outcome_unknown(
     zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it says."""
+    """The content of the answer does not matter."""
     with zookeeper_store.connect() as session:
         monkeypatch.setattr(Multi, "deserialize", staticmethod(lambda data, position: []))
         with pytest.raises(OutcomeUnknownError):
@@ -336,7 +336,7 @@ def test_an_error_inside_the_server_leaves_the_outcome_unknown(
     expected: type[CoordinationError],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It may have come after the write, unlike a refusal."""
+    """The error may have come after the write, unlike a refusal."""
     with zookeeper_store.connect() as session:
 
         def answer(request: object) -> Any:
@@ -365,7 +365,7 @@ def test_a_refusal_with_an_unknown_code_is_a_refusal(
 def test_an_unreadable_answer_to_a_read_is_an_error_of_the_store(
     zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the path, and the session can still be used."""
+    """The error has the path, and the session can still be used."""
 
     def fail(data: bytes, position: int) -> None:
         raise struct.error("too short")
@@ -383,7 +383,7 @@ def test_an_unreadable_answer_to_a_read_is_an_error_of_the_store(
 def test_regression_a_path_is_used_in_whose_parent_the_user_may_not_create(
     zookeeper_store: ZooKeeperStore,
 ) -> None:
-    """It exists, so nothing has to be created. A missing path is refused."""
+    """The path exists, so it need not be created. A missing path is refused."""
     hosts = f"{zookeeper_store.servers}{zookeeper_store.chroot}"
     ann = ZooKeeperStore(f"{hosts}/p", credentials=Credentials("ann", "1"), is_private=True)
     with ann.connect() as session:

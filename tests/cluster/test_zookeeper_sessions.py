@@ -28,7 +28,7 @@ DELETED, EXPIRED = EventKind.DELETED, SessionState.EXPIRED
 
 
 def test_a_session_expires_while_its_connection_is_lost(make_cut: Callable[..., Cut]) -> None:
-    """It hears so when it connects again; every call raises; no other session takes its place."""
+    """When it connects again, it is EXPIRED; every call raises, and no new session begins."""
     cut = make_cut(session_ms=2_000)
     gone, never = Heard[Event](), Heard[Event]()
     cut.session.create("/e", ephemeral=True)
@@ -55,7 +55,7 @@ def test_a_session_expires_while_its_connection_is_lost(make_cut: Callable[..., 
 def test_a_session_is_continued_after_its_process_died(
     cut: Cut, zookeeper_store: ZooKeeperStore
 ) -> None:
-    """With its id and password: its ephemeral znodes are those of the new holder."""
+    """With id and password, the new holder gets the session's ephemeral znodes."""
     cut.session.create("/e", ephemeral=True)
     cut.cut()
     with zookeeper_store.connect(cut.session.key) as session:
@@ -93,7 +93,7 @@ def test_a_session_is_closed_though_the_connection_is_lost_meanwhile(
 def test_a_session_is_closed_though_its_holder_takes_it_back(
     zookeeper_store: ZooKeeperStore,
 ) -> None:
-    """The holder connects again and again; the close succeeds nevertheless."""
+    """The holder connects again and again, but the close succeeds."""
     for _ in range(20):
         victim, states = zookeeper_store.connect(), Heard[SessionState]()
         victim.on_session(states)
@@ -105,7 +105,7 @@ def test_a_session_is_closed_though_its_holder_takes_it_back(
 
 
 def test_a_call_that_waits_hears_of_the_end(cut: Cut) -> None:
-    """It does not wait for its time-out when the session ends."""
+    """The call ends with the session, before its time-out."""
     cut.cut()
     errors: list[CoordinationError] = []
 
@@ -123,7 +123,7 @@ def test_a_call_that_waits_hears_of_the_end(cut: Cut) -> None:
 
 
 def test_no_server_is_a_time_out(server: ZooKeeperProcess) -> None:
-    """A store that does not answer is reported, and nothing is left behind."""
+    """A store that does not answer is reported, and no thread is left."""
     with TcpLink(server.port) as link:
         link.cut()
         store = ZooKeeperStore(f"127.0.0.1:{link.port}", request_timeout_ms=50)
@@ -134,7 +134,7 @@ def test_no_server_is_a_time_out(server: ZooKeeperProcess) -> None:
 
 
 def test_regression_a_listener_that_is_added_during_a_loss_hears_of_it(cut: Cut) -> None:
-    """It is called with the state of now, and then with the next one."""
+    """It is called with the present state, and then with the next state."""
     cut.cut()
     late, states = Heard[SessionState](), cut.states
     cut.session.on_session(late)
@@ -148,7 +148,7 @@ def test_regression_a_listener_that_is_added_during_a_loss_hears_of_it(cut: Cut)
 
 
 class Unsendable:
-    """A request at which the client library crashes."""
+    """A request that makes the client library crash."""
 
     type = 1
 
@@ -159,7 +159,7 @@ class Unsendable:
 
 
 def test_regression_a_crash_of_the_client_library_is_not_an_expiry(cut: Cut) -> None:
-    """ZooKeeper still has the session, with its ephemeral znodes; the error says so."""
+    """ZooKeeper still has the session with its ephemeral znodes, and the error says so."""
     assert isinstance(cut.session, ZooKeeperSession)
     cut.session.create("/e", ephemeral=True)
     with pytest.MonkeyPatch.context() as patch:
@@ -182,7 +182,7 @@ def test_regression_a_crash_of_the_client_library_is_not_an_expiry(cut: Cut) -> 
 def test_regression_a_user_whom_the_server_refuses_is_told_so(
     zookeeper_store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each connect, and never as an expired session."""
+    """The user gets this error at each connect, never an expired session."""
     real = zookeeper_requests.Client
 
     def with_unknown_scheme(**options: Any) -> Any:
@@ -197,7 +197,7 @@ def test_regression_a_user_whom_the_server_refuses_is_told_so(
 def test_regression_a_user_who_is_refused_later_is_told_so(
     cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a lost connection, the server does not know the user any more."""
+    """After a lost connection, the server no longer knows the user."""
     assert isinstance(cut.session, ZooKeeperSession)
     cut.cut()
     cut.session._client.auth_data.add(("unknown", "user:password"))

@@ -1,4 +1,4 @@
-"""ZooKeeper says which session timeout it grants."""
+"""Test which session timeout ZooKeeper grants."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SECONDS = 60.0
 def test_a_timeout_is_kept_in_its_limits(
     server: ZooKeeperProcess, wished: int, granted: int
 ) -> None:
-    """The server's limits are two ticks and ten minutes; a server that is gone is passed over."""
+    """The limits are two ticks and ten minutes; a server that is gone is skipped."""
     servers = f"127.0.0.1:{free_port()},{server.hosts}"
     assert granted_timeout_ms(servers, wished, SECONDS) == granted
 
 
 def test_no_server_answers() -> None:
-    """A port that refuses, and a program that is no ZooKeeper."""
+    """One port refuses, and at the other there is a program that is not ZooKeeper."""
     with pytest.raises(OSError, match="Connection refused"):
         granted_timeout_ms(f"127.0.0.1:{free_port()}", 1, SECONDS)
     with (

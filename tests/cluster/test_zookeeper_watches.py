@@ -1,4 +1,4 @@
-"""Test the order of answers and events at which a watch could miss a change, without a server."""
+"""Test orders of answers and events in which a watch could miss a change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stat(mzxid: int) -> Any:
 
 
 class Script:
-    """A server whose answers are written in advance; it keeps the events that it was given."""
+    """A server whose answers are written in advance, and which keeps the given events."""
 
     def __init__(self, *answers: tuple[str, Any]) -> None:
         self.answers = list(answers)
@@ -42,7 +42,7 @@ class Script:
         self.setter = WatchSetter(client, self.read, self.callbacks, lambda: self.is_connected)
 
     def read(self, path: str, call: str, event: Callable[[Any], None]) -> Any:
-        """Give the next answer."""
+        """Return the next answer."""
         expected, answer = self.answers.pop(0)
         assert call == expected
         self.events.append(event)
@@ -51,7 +51,7 @@ class Script:
         return answer
 
     def calls(self, heard: Heard[Event]) -> list[Event]:
-        """Give the calls that were made or are queued by now."""
+        """Return the calls that were made or are queued by now."""
         last = Heard[None]()
         self.callbacks.call(last, None)
         last.next()
@@ -59,7 +59,7 @@ class Script:
 
 
 def test_an_event_of_an_earlier_attempt_does_not_use_the_watch_up() -> None:
-    """A znode is created while a watch is set on it: only changes after the answer count."""
+    """A znode is created while a watch is being set: only later changes count."""
     script = Script(
         ("get", NoNodeError("/a")), ("exists", stat(2)), ("get", (b"x", stat(3)))
     )  # fmt: skip
@@ -75,7 +75,7 @@ def test_an_event_of_an_earlier_attempt_does_not_use_the_watch_up() -> None:
 
 
 def test_a_watch_that_was_not_set_is_never_called() -> None:
-    """Its caller has an error, so it does not wait for an event."""
+    """Its caller gets an error, so it does not wait for an event."""
     script = Script(("get", NotConnectedError(1)), ("get", (b"", stat(1))))
     heard = Heard[Event]()
     watch = Watch("/a", heard, is_of_children=False)
@@ -87,7 +87,7 @@ def test_a_watch_that_was_not_set_is_never_called() -> None:
 
 
 def test_a_watch_is_set_again_until_the_server_answers() -> None:
-    """Time-outs and losses in a row; then the change of meanwhile fires, once."""
+    """After several time-outs and losses, the change in between fires the watch once."""
     script = Script(
         ("get", (b"", stat(1))),
         ("get", NotConnectedError(1)),
@@ -108,7 +108,7 @@ def test_a_watch_is_set_again_until_the_server_answers() -> None:
 
 
 def test_no_watch_fires_after_the_end() -> None:
-    """Neither a change nor what happened meanwhile."""
+    """Neither a change nor an earlier loss fires a watch."""
     script = Script(("get", (b"", stat(1))))
     heard = Heard[Event]()
     script.setter.set_first(Watch("/a", heard, is_of_children=False), script.setter.set_on_node)
@@ -119,7 +119,7 @@ def test_no_watch_fires_after_the_end() -> None:
 
 @pytest.mark.parametrize("refusal", [AccessDeniedError("/a"), TypeError("no answer")])
 def test_regression_a_watch_that_is_refused_does_not_stop_the_others(refusal: Exception) -> None:
-    """It fires, so that its caller reads and gets the error; the next one is set again."""
+    """It fires, so that its caller reads and gets the error; the next watch is set again."""
     first: tuple[str, Any] = ("get", (b"", stat(1)))
     script = Script(first, first, ("get", refusal), ("get", (b"", stat(5))))
     heard = Heard[Event]()
@@ -134,7 +134,7 @@ def test_regression_a_watch_that_is_refused_does_not_stop_the_others(refusal: Ex
 
 
 def test_no_watch_is_set_again_after_the_end() -> None:
-    """The session ended before the watches were set, and none of them is called."""
+    """The session ended before the watches were set again, so none of them is called."""
     first: tuple[str, Any] = ("get", (b"", stat(1)))
     script = Script(first, first, ("get", SessionExpiredError(1)))
     heard = Heard[Event]()

@@ -88,5 +88,5 @@ def test_a_struct_of_another_kind_is_refused() -> None:
     """A mistake of this process is a ValueError, as in the codec."""
     kind = messages.FetchResponse
     topic = kind.FetchableTopicResponse("t", partitions=[(1, 2, 3)])
-    with pytest.raises(ValueError, match="is no PartitionData"):
+    with pytest.raises(ValueError, match="is not a PartitionData"):
         split_response(12, 1, kind(responses=[topic]))

@@ -1,1 +1,1 @@
-"""The rules of who may do what: ACL bindings, and their lookup. Nothing here does I/O."""
+"""Decide by ACL bindings which client may do what. Nothing here does I/O."""

@@ -1,12 +1,12 @@
-"""Write and read the documents of ACLs: one for each resource pattern, by name.
+"""Write and read the documents that hold ACLs: each resource pattern has one document.
 
     literal/Topic/orders       the entries of a LITERAL pattern
     prefixed/Topic/orders-     the entries of a PREFIXED pattern
                  {"version":1,"acls":[{"principal":"User:alice","permissionType":"Allow",
                                        "operation":"Read","host":"*"}]}
 
-The JSON is that of Kafka's znodes. A pattern whose document cannot be read is closed to all
-clients: it is not known whom the document denies what.
+The JSON is the same as in Kafka's znodes. If the document of a pattern cannot be read, the pattern
+is closed to all clients, because the document may have DENY entries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def name_of(pattern: Pattern) -> str:
 
 
 def pattern_of(name: str) -> Pattern:
-    """Return the pattern of a document; raise ValueError if the name is not one of a pattern."""
+    """Return the pattern of a document; raise ValueError if its name does not name a pattern."""
     pattern_type, _, rest = name.partition("/")
     kind, _, resource = rest.partition("/")
     if pattern_type not in PATTERN_TYPES or kind not in KINDS or not resource:
@@ -67,7 +67,7 @@ def encode_entries(entries: frozenset[Entry]) -> bytes:
 
 
 def parse_entries(name: str, data: bytes) -> tuple[frozenset[Entry], str]:
-    """Read the entries of a pattern, and why they cannot be read; "" if they can.
+    """Return the entries of a pattern, and the reason if they cannot be read, or "".
 
     If the entries cannot be read, the pattern is closed.
     """
@@ -87,5 +87,5 @@ def parse_entries(name: str, data: bytes) -> tuple[frozenset[Entry], str]:
 def _entry_of(row: dict[str, str]) -> Entry:
     principal, host = row["principal"], row["host"]
     if not isinstance(principal, str) or not isinstance(host, str):
-        raise TypeError("a principal or a host is not text")
+        raise TypeError("a principal or a host is not a string")
     return Entry(principal, host, OPERATIONS[row["operation"]], PERMISSIONS[row["permissionType"]])

@@ -1,8 +1,9 @@
-"""Decide by a set of ACL bindings, which never changes: each change makes another snapshot.
+"""Decide by a fixed set of ACL bindings; a change of ACLs makes a new snapshot.
 
-A lookup takes the entries of the literal name, of `*`, and of each prefix of the name. The prefixes
-are found by their lengths: a name is cut to each length that a prefix of this resource type has.
-The entries of a pattern are grouped by principal, so that many principals do not slow down one.
+A lookup takes the entries of the literal name, of `*`, and of each prefix of the name. To find the
+prefixes, the lookup cuts the name to each length that a prefix of this resource type has. The
+entries of a pattern are grouped by principal, so the time of a lookup does not grow with the number
+of principals.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class AclSnapshot:
     def decide_any(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, *, default: bool
     ) -> bool:
-        """Report whether there is a name with which a client may do something.
+        """Report whether a client may do something with at least one resource name.
 
         Args:
             default: the decision for a resource that no pattern matches.
@@ -142,9 +143,9 @@ class AclSnapshot:
     def _is_overruled(
         self, allowing: Pattern, verdicts: Mapping[Pattern, Permission | None]
     ) -> bool:
-        """Report whether DENY entries leave no name to a pattern with an ALLOW entry.
+        """Report whether DENY entries cover every name that an ALLOW entry's pattern matches.
 
-        A literal DENY takes only one of the names that begin with a prefix.
+        A literal DENY cannot cover a prefix, because many names begin with the prefix.
         """
         kind, _, name = allowing
         return any(
@@ -155,7 +156,7 @@ class AclSnapshot:
 
 
 def _verdict(groups: Grouped, principal: str, host: str, operation: Operation) -> Permission | None:
-    """Return what the entries of one pattern say; None if they say nothing about the client."""
+    """Return whether the entries of a pattern allow a client; None if no entry is about it."""
     allowing, verdict = IMPLIED_BY[operation], None
     for one in (principal, EVERY_PRINCIPAL):
         for allowed_host, given, permission in groups.get(one, ()):

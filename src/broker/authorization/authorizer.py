@@ -1,8 +1,7 @@
-"""Decide what clients may do, by the ACLs of this moment, and remember the last decisions.
+"""Decide by the present ACLs what clients may do, and cache the decisions.
 
-The ACLs and the decisions made by them are replaced as a whole, so a decision never outlives the
-ACLs that it was made by. Before the ACLs were read for the first time, only super users may do
-anything.
+New ACLs and an empty cache replace the old ACLs and their cache in one step, so a decision never
+outlives its ACLs. Until the ACLs are read for the first time, only super users may do anything.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ class _State(NamedTuple):
 class Authorizer:
     """Decide what clients may do.
 
-    Threads: any thread may call any method. `_state` is replaced as a whole. Its dict is only added
-    to, or cleared, entry by entry.
+    Threads: any thread may call any method. `_state` is replaced as a whole. The only changes of
+    its dict are that an entry is added, and that all entries are cleared.
     """
 
     def __init__(self, settings: AuthorizerSettings, cached_max: int = CACHED_MAX) -> None:
@@ -66,11 +65,11 @@ class Authorizer:
 
     @property
     def cached_count(self) -> int:
-        """The number of decisions that are remembered."""
+        """The number of cached decisions."""
         return len(self._state.decisions)
 
     def replace(self, snapshot: AclSnapshot | None) -> None:
-        """Decide by other ACLs from now on; None if they are not known."""
+        """Decide by other ACLs from now on; None means that the ACLs are not known."""
         self._state = _State(snapshot, {})
 
     def may(
@@ -106,7 +105,7 @@ class Authorizer:
         return self._kept(state, (principal, host, operation, kind, None), decision)
 
     def _kept(self, state: _State, key: Key, decision: bool) -> bool:
-        """Remember a decision; if there are too many, forget all others first."""
+        """Cache a decision; if the cache is full, clear it first."""
         if len(key[0]) <= CACHED_NAME_MAX and len(key[4] or "") <= CACHED_NAME_MAX:
             if len(state.decisions) >= self._cached_max:
                 state.decisions.clear()
@@ -115,7 +114,7 @@ class Authorizer:
 
 
 class TopicViewer(NamedTuple):
-    """What one client sees of the topics. The viewers of equal clients are equal."""
+    """The topics that one client may see. The viewers of equal clients are equal."""
 
     authorizer: Authorizer
     principal: str
@@ -134,7 +133,7 @@ class TopicViewer(NamedTuple):
 
 
 class Rights:
-    """What one client may do, for one request."""
+    """The rights of one client, during one request."""
 
     __slots__ = ("_authorizer", "_host", "_principal", "_report", "_request")
 
@@ -150,7 +149,7 @@ class Rights:
 
         Args:
             request: the name of the API, for the log.
-            report: gets the kind and the text of each denial that the client asked for by name.
+            report: called with the kind and the text of a denial, if the client named the resource.
         """
         self._authorizer, self._principal, self._host = authorizer, principal, host
         self._request, self._report = request, report
@@ -174,7 +173,7 @@ class Rights:
         )
 
     def viewer(self) -> TopicViewer | None:
-        """Return what the client sees of the topics, also later; None if it sees all of them."""
+        """Return a viewer, which can outlive the request; None if the client sees all topics."""
         if self._authorizer is None:
             return None
         return TopicViewer(self._authorizer, self._principal, self._host)

@@ -1,4 +1,4 @@
-"""Define ACL bindings: which principal may do what with which resources, from which host.
+"""Define ACL bindings: an entry (principal, host, operation) for a pattern of resources.
 
     Binding(Pattern(ResourceType.TOPIC, PatternType.PREFIXED, "orders-"),
             Entry("User:alice", "*", Operation.READ, Permission.ALLOW))
@@ -23,7 +23,7 @@ NAME_BYTES_MAX, PRINCIPAL_BYTES_MAX, HOST_BYTES_MAX = 4096, 1024, 255
 
 
 class ResourceType(IntEnum):
-    """What a binding protects; ANY is for filters only."""
+    """The type of a protected resource; ANY is for filters only."""
 
     ANY = 1
     TOPIC = 2
@@ -44,7 +44,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What a client wants to do; ANY is for filters only."""
+    """An operation of a client; ANY is for filters only."""
 
     ANY = 1
     ALL = 2
@@ -71,8 +71,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# An ALLOW entry with one of these operations allows the operation of the key, too. A DENY entry
-# denies only its own operation, or everything.
+# An ALLOW entry for one of the operations in a value also allows the operation in the key. A DENY
+# entry denies only its own operation, or everything.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     operation: frozenset({operation, Operation.ALL}) for operation in Operation
 } | {
@@ -84,7 +84,7 @@ IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
         Operation.ALL, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS,
     }),
 }  # fmt: skip
-# What a client can ask to do with a resource of each type.
+# The operations that are possible for each type of resource.
 OPERATIONS_ON: dict[ResourceType, tuple[Operation, ...]] = {
     ResourceType.TOPIC: (
         Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER,
@@ -114,7 +114,7 @@ class Pattern(NamedTuple):
     name: str
 
     def matches(self, kind: ResourceType, name: str) -> bool:
-        """Report whether a resource is one of those that the pattern names."""
+        """Report whether the pattern matches a resource."""
         if self.type is not kind:
             return False
         if self.pattern_type is PatternType.PREFIXED:
@@ -123,7 +123,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Say who may, or may not, do an operation, and from which host."""
+    """Allow a principal at a host to do an operation, or deny it."""
 
     principal: str
     host: str
@@ -165,9 +165,9 @@ def checked(binding: Binding) -> Binding:
 
 
 def usual_host(host: str) -> str:
-    """Return an address in the form in which the operating system gives the address of a client.
+    """Return an address in the form that the operating system uses for a client's address.
 
-    Kafka writes `0:0:0:0:0:0:0:1` for `::1`, and both must mean the same client.
+    Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms must mean the same client.
     """
     try:
         address = ipaddress.ip_address(host)

@@ -1,4 +1,4 @@
-"""Give a client's records to the log of a partition, and find out when they are replicated.
+"""Append a client's records to a log, and wait until they are replicated.
 
 LogAppends           a broker without a cluster
 cluster.serve        a broker of a cluster
@@ -31,20 +31,20 @@ class Wait(Protocol):
 
     @property
     def error(self) -> NotServedError | None:
-        """Why the records were not acknowledged: they may be in the log or not."""
+        """The reason why the records were not acknowledged; they may be in the log anyway."""
 
     def watch(self, wake: Callable[[], None]) -> None:
         """Call `wake` when the wait may be over; `close` ends this."""
 
     def give_up(self) -> None:
-        """End the wait: if the records are not acknowledged now, there is an error."""
+        """End the wait; if the records are not acknowledged yet, set `error`."""
 
     def close(self) -> None:
-        """Call back no more; a second close is allowed."""
+        """Stop calling `wake`; a second close is allowed."""
 
 
 class Appends(Protocol):
-    """Takes the records of clients, and deletes them."""
+    """Append and delete the records of clients."""
 
     def append(
         self, name: str, partition: int, records: Any, acks: int, token: int | None = None
@@ -77,7 +77,7 @@ class Appends(Protocol):
         """Append the marker that ends a transaction in a partition.
 
         Returns:
-            A wait, if other in-sync replicas do not have it yet.
+            A wait, if other in-sync replicas do not have the marker yet.
 
         Raises:
             NotServedError: this broker does not lead the partition.
@@ -125,8 +125,8 @@ class LogAppends:
     ) -> Wait | None:
         """Append to the log.
 
-        The log may come from a cluster whose coordinators had larger epochs. But no other broker
-        can coordinate here, so the larger epoch is taken over.
+        The log may come from a cluster whose coordinators had larger epochs. No other broker can
+        coordinate here, so this marker takes over the larger epoch.
         """
         log = self._topics.log(name, partition)
         check_format(log)
@@ -152,7 +152,7 @@ def check_format(log: Log) -> None:
 
 
 class LogWait:
-    """All replicas have the records when the high watermark has passed them."""
+    """Wait until the high watermark has passed the records; then all replicas have them."""
 
     __slots__ = ("_last_offset", "_log", "_subscription", "error")
 
@@ -171,7 +171,7 @@ class LogWait:
         """Call `wake` when the high watermark rises."""
         try:
             self._subscription = self._log.subscribe(lambda _: wake())
-        except LogStoreError:  # its log dir failed: the next check notices it
+        except LogStoreError:  # the log dir has failed: the next check of `is_over` notices this
             wake()
 
     def give_up(self) -> None:

@@ -38,7 +38,7 @@ def values(store: LogStore, fact: str) -> list[Any]:
 
 
 def spread(store: LogStore, fact: str, number: int) -> None:
-    """Write a number to all log dirs, if a log dir lacks the number and the number is certain.
+    """Write a number to all log dirs, if it is certain and a log dir lacks it.
 
     The number is certain if a log dir stores it, or if every log dir serves.
 

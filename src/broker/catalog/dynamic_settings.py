@@ -6,7 +6,8 @@
     follower.replication.throttled.rate              what a throttled follower fetches (KIP-73)
 
 All settings are stored durably. Every log dir stores the rates. A cordoned log dir stores its own
-cordon. A broker without a cluster has no followers: it accepts the last two, and ignores them.
+cordon. A broker without a cluster has no followers, so it accepts and ignores the last two
+settings.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 CORDONED = "cordoned.log.dirs"
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
-# Each fact has the time of the change, and the rate; 0 means no limit.
+# A log dir stores the time of the change and the rate. The rate 0 means no limit.
 FACTS = {
     RATE: "broker.alter_log_dirs_rate",
     LEADER_RATE: "broker.leader_replication_rate",
@@ -62,7 +63,7 @@ class DynamicSettings:
         self._rates = dict.fromkeys(FACTS if set_rate is not None else (RATE,), 0)
 
     def start(self) -> None:
-        """Apply the rates that were set last, and resume unfinished moves of an earlier process."""
+        """Apply the stored rates, and resume the unfinished moves of an earlier process."""
         mover = ReplicaMover.of(self._store, self._move_threads)
         for key in self._rates:
             _, self._rates[key] = dir_facts.newest(self._store, FACTS[key])

@@ -18,7 +18,7 @@ LOG = logging.getLogger("broker")
 SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
 
 Result = TypeVar("Result")
-Znodes = Mapping[str, bytes | None]  # by path: the wanted data; None if no znode is wanted
+Znodes = Mapping[str, bytes | None]  # the wanted data by path; None if the znode must not exist
 
 
 class HostedZnodes:
@@ -78,10 +78,10 @@ class HostedZnodes:
             embedded.leave_out(log_dir, OSError(errno.ESHUTDOWN, reason, log_dir))
 
     def _with_room(self, work: Callable[[], Result], *given: str) -> Result:
-        """Do some work; if a disk is full, use the space of its ballast to do the work again.
+        """Do some work; if a disk is full, free the space of its ballast and try again.
 
         Args:
-            given: the log dirs whose ballast has already been used.
+            given: the log dirs whose ballast has already been freed.
         """
         try:
             return work()
@@ -117,7 +117,7 @@ class HostedZnodes:
             return None
 
     def write(self, wanted: Znodes, *, is_new: bool = False) -> None:
-        """Give znodes the wanted data, in one change; do nothing if they already have this data."""
+        """Write the wanted data to znodes in one change; skip znodes that already have it."""
         session = self._session
         assert session is not None
         found = {path: self.data(path) for path in wanted}
@@ -133,7 +133,7 @@ class HostedZnodes:
             self._with_room(lambda: session.multi(operations))
 
     def in_session(self, work: Callable[[Session], Result]) -> Result:
-        """Do some work in the present session; if a disk is full, use the space of its ballast."""
+        """Do some work in the present session; if a disk is full, free the space of its ballast."""
         session = self._session
         assert session is not None
         return self._with_room(lambda: work(session))

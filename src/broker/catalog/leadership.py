@@ -41,7 +41,7 @@ class Node(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition, and its leader epoch; -1 if it is not known."""
+    """The broker that leads a partition, and the leader epoch; -1 means unknown."""
 
     id: int = NO_LEADER
     epoch: int = NO_EPOCH
@@ -81,11 +81,11 @@ class Watch(Protocol):
     """A callback that was registered."""
 
     def close(self) -> None:
-        """Call back no more; a second close is allowed."""
+        """Stop calling the callback; a second close is allowed."""
 
 
 class Leadership(Protocol):
-    """What a broker knows of its cluster. Any thread may call any method; none waits."""
+    """A broker's view of its cluster. Any thread may call any method; none waits."""
 
     @property
     def broker_id(self) -> int:
@@ -100,7 +100,7 @@ class Leadership(Protocol):
         """The id of the controller, which is one of `nodes`; -1 if none is known."""
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """List the brokers that live, with the addresses of the listener that the client uses."""
+        """List the live brokers, with their addresses at the listener that the client uses."""
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
         """Describe a partition of a known topic."""
@@ -122,11 +122,12 @@ class Leadership(Protocol):
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
         """Find the log from which a client of a rack reads (KIP-392); see `log`.
 
-        A follower in the rack of the client serves, too, up to the high watermark that it knows.
+        If this broker is a follower in the client's rack, it also serves reads, up to the high
+        watermark that it knows.
         """
 
     def replica_log(self, name: str, partition: int) -> Log:
-        """Find the log of this broker's replica, also if it follows, for a tool that compares.
+        """Find the log of this broker's replica, even a follower's, for a tool that compares logs.
 
         Raises:
             NotServedError: this broker has no replica of the partition.
@@ -134,7 +135,7 @@ class Leadership(Protocol):
         """
 
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
-        """Return an error if a new leader does not know yet how far the log is replicated."""
+        """Return an error if a new leader does not know the high watermark yet."""
 
     def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
         """Call `wake` after each change of a log, and when this broker's role for it changes.
@@ -157,11 +158,11 @@ class SoleBroker:
         self._topics = topics
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """Give this broker, at the address that the client uses."""
+        """Return this broker, with its address at the client's listener."""
         return [Node(self.broker_id, endpoint.host, endpoint.port)]
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition; nobody leads it if its log dir does not serve."""
+        """Describe a partition; it has no leader if its log dir does not serve."""
         replicas = (self.broker_id,)
         try:
             epoch = self._topics.log(name, partition).leader_epoch
@@ -172,7 +173,7 @@ class SoleBroker:
         return PartitionFacts(ErrorCode.NONE, Leader(self.broker_id, epoch), replicas, replicas)
 
     def leader_of(self, name: str, partition: int) -> Leader:
-        """Return this broker; a client that asks this broker again finds the partition."""
+        """Return this broker: it leads every partition."""
         return Leader(self.broker_id)
 
     def log(self, name: str, partition: int, epoch: int = NO_EPOCH) -> Log:
@@ -183,7 +184,7 @@ class SoleBroker:
         return log
 
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
-        """Find a log: there is no broker in another rack."""
+        """Find a log as `log` does: there are no replicas in other racks."""
         return Reading(self.log(name, partition, epoch))
 
     def replica_log(self, name: str, partition: int) -> Log:
@@ -200,10 +201,11 @@ class SoleBroker:
 
 
 def check_epoch(known: int, present: int) -> None:
-    """Compare the leader epoch that a client knows with the present one.
+    """Raise NotServedError if a client's leader epoch is not the present leader epoch.
 
     Raises:
-        NotServedError: they differ, so the client or this broker has to learn of the newer one.
+        NotServedError: the epochs differ. Whichever of the client and this broker has the older
+            epoch must learn of the newer epoch.
     """
     if known in (NO_EPOCH, present):
         return

@@ -28,7 +28,7 @@ class Note(NamedTuple):
 
 
 def take_over(store: LogStore, topics: TopicStore) -> None:
-    """Record what the notes say in the coordination store, and remove the notes.
+    """Copy the notes into the coordination store, and remove the notes.
 
     Raises:
         LogStoreError: no log dir could be written; the notes stay.

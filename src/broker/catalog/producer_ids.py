@@ -34,17 +34,18 @@ class ProducerIds:
     """
 
     def __init__(self, store: LogStore, claim: Callable[[int], range] | None = None) -> None:
-        """Give no id yet.
+        """Prepare; give no id yet.
 
         Args:
-            claim: takes the next block, of ids that are not below the given one. By default, the
-                log dirs remember what was given; in a cluster, the coordination store does.
+            claim: takes the next block of ids; none of them is smaller than the given id. By
+                default, the log dirs store which blocks were given. In a cluster, the coordination
+                store does.
         """
         self._store = store
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._floor_seen = 0  # above every id that `skip` was told
+        self._floor_seen = 0  # larger than every id that `skip` got
         self._is_known = False  # if False, the largest id in the logs must be read first
         store.add_listener(self._on_event)
 

@@ -1,4 +1,4 @@
-"""Make log dirs and coordination store agree, as the table in `reconciliation` says.
+"""Make log dirs and coordination store agree, by the table in `reconciliation`.
 
 A broker does this at its start, and when a log dir comes back, is added or is given up. If a
 program creates or deletes partitions while the broker runs, the coordination store records the
@@ -110,7 +110,7 @@ class Reconciler:
         return found
 
     def _found_of(self, name: str, more: Iterable[int] = ()) -> Found:
-        """Find the replicas of a topic: known partitions, those from 0 on, and those in `more`."""
+        """Find the replicas of a topic in its known partitions, in 0, 1, 2 ..., and in `more`."""
         known = self._topics.known(name)
         numbers = {*more, *(known.record.ids if known.record else ())}
         for deleted in known.deleted:
@@ -128,7 +128,7 @@ class Reconciler:
     # --- all topics -------------------------------------------------------------------------------
 
     def run(self, *, is_start: bool = False) -> None:
-        """Apply the table to all topics; log what fails, and leave it for the next run.
+        """Apply the table to all topics; log a failed topic, and leave it to the next run.
 
         Args:
             is_start: whether this is the start of the broker, when no client can change a topic
@@ -157,7 +157,7 @@ class Reconciler:
     def _record_new(self, records: list[TopicRecord]) -> None:
         try:
             self._topics.put_all(records)
-        except TopicLimitError:  # one topic may be too large: record the others one by one
+        except TopicLimitError:  # one topic may be too large: record the topics one by one
             for record in records:
                 self._try(self._topics.put, record)
         names = [one.name for one in records if one.name in self._topics.records]
@@ -219,8 +219,8 @@ class Reconciler:
         self._refuse(name, plan)
         if plan.is_replaced:
             LOG.warning(
-                "topic %r is gone: all log dirs serve, and none has a replica of it. Another topic "
-                "with its name was found, and is served",
+                "topic %r is gone: all log dirs serve, and none has a replica of it. Another "
+                "topic with the same name was found, and is served",
                 name,
             )
         if plan.adopt:
@@ -246,15 +246,15 @@ class Reconciler:
             self._topics.put(record)
 
     def _refuse(self, name: str, plan: Plan) -> None:
-        """Remember which replicas of a topic are not served, and log those that are new."""
+        """Remember which replicas of a topic are not served, and log each such replica once."""
         for key in [key for key in self.refused if key[0] == name and key[1] not in plan.refuse]:
             del self.refused[key]
         for number, topic_id in plan.refuse.items():
             if self.refused.get((name, number)) != topic_id:
                 self.refused[name, number] = topic_id
                 LOG.error(
-                    "the replica of %s-%d is not served, because it belongs to another topic with "
-                    "this name, of the id %s. If nobody needs it: logstore delete %s %d",
+                    "the replica of %s-%d is not served, because it belongs to another topic "
+                    "with this name, whose id is %s. To delete the replica: logstore delete %s %d",
                     name, number, topic_id.hex(), name, number,
                 )  # fmt: skip
 
@@ -265,7 +265,7 @@ class Reconciler:
         LOG.info("topic %r: the partitions %s of the log dirs were recorded", name, numbers)
 
     def _adopted(self, name: str, found: Found, plan: Plan) -> TopicRecord:
-        """Return the record of a topic with the replicas that are adopted."""
+        """Return the record of a topic after its replicas are adopted."""
         known = self._topics.known(name)
         record = None if plan.is_replaced else known.record
         if record is not None:

@@ -19,10 +19,10 @@ being opened.
 | lacks it; the topic may have several ids | a replica | any | adopt it |
 | lacks it | a replica with another id | any | refuse the replica |
 
-If all log dirs serve, and there are replicas, but no replica has an id of the topic, then the topic
-is gone. The replicas then belong to another topic with the same name, and the table treats the
-topic that is gone as one that the coordination store lacks. The record of a deletion ends when all
-log dirs serve and no replica of its topic is left.
+A topic is gone if all log dirs serve and have replicas of its name, but no replica has an id of the
+topic. The replicas then belong to another topic with the same name. The table is applied as if the
+coordination store lacked the topic that is gone. The record of a deletion ends when all log dirs
+serve and no replica of its topic is left.
 
 So a replica is not deleted only because the coordination store does not know its topic. A replica
 is deleted only if the coordination store records the deletion of its topic.
@@ -37,7 +37,7 @@ from broker.catalog.topic_znodes import TopicRecord
 
 
 class Known(NamedTuple):
-    """What the coordination store knows about the topics with one name.
+    """The records of the coordination store about the topics with one name.
 
     Attributes:
         unfinished_from: the partitions from this number on are being created; None if no partition
@@ -51,13 +51,13 @@ class Known(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is to be done about one topic; each list has numbers of partitions.
+    """The changes to make for one topic; each list has numbers of partitions.
 
     Attributes:
         adopt, refuse: the partitions to adopt or to refuse, each with the topic id of its replica.
         is_replaced: whether the replicas belong to another topic, and the topic of the record is
             gone.
-        is_created: whether a creation that was under way has ended.
+        is_created: whether an unfinished creation has now ended.
         ended: the topics whose deletion has ended.
     """
 
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be changed."""
+        """Whether the plan changes nothing."""
         changes = (self.delete, self.create, self.create_again, self.adopt, self.ended)
         return not (any(changes) or self.is_created)
 

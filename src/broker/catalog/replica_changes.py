@@ -16,7 +16,7 @@ NO_PARTITION = "there is no such partition"
 
 
 class Outcome(NamedTuple):
-    """What came of one wish: NONE, or an error code and its reason."""
+    """The result for one partition: NONE, or an error code and its reason."""
 
     code: ErrorCode = ErrorCode.NONE
     reason: str | None = None
@@ -26,10 +26,10 @@ UNKNOWN = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_PARTITION)
 
 
 class Reassignment(NamedTuple):
-    """A reassignment that is under way (KIP-455).
+    """A running reassignment (KIP-455).
 
     Attributes:
-        replicas: the brokers that have a replica now, also those that are added or removed.
+        replicas: the brokers that have a replica now, including those being added or removed.
     """
 
     replicas: Sequence[int]
@@ -38,7 +38,7 @@ class Reassignment(NamedTuple):
 
 
 class ReplicaChanges(Protocol):
-    """Changes of leaders and replicas. Each method waits at most the given time.
+    """Change leaders and replicas. Each method waits at most the given time.
 
     Any thread may call any method. A method returns an error code if nothing was changed at all:
     for example, because this broker is not the controller.
@@ -50,25 +50,25 @@ class ReplicaChanges(Protocol):
         """Let the preferred replicas lead, or elect leaders that may lack records (KIP-460).
 
         Args:
-            places: the partitions; None for all. Then those that need no election are left out.
+            places: the partitions. None means all partitions that need an election.
         """
 
     def alter_reassignments(
         self, wanted: Mapping[Place, Sequence[int] | None], seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Begin reassignments to these brokers; None cancels the one that is under way."""
+        """Begin reassignments to these brokers; None cancels a running reassignment."""
 
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
     ) -> Mapping[Place, Reassignment] | ErrorCode:
-        """List the reassignments that are under way, of these partitions or of all."""
+        """List the running reassignments of these partitions, or of all partitions."""
 
 
 class SoleReplicas:
-    """Answer for a broker without a cluster: no replica can be on another broker."""
+    """Implement `ReplicaChanges` for a broker without a cluster, which has all replicas."""
 
     def __init__(self, broker_id: int, is_known: Callable[[str, int], bool]) -> None:
-        """Remember who knows the partitions.
+        """Keep the function that knows the partitions.
 
         Args:
             is_known: reports whether there is a partition.
@@ -78,7 +78,7 @@ class SoleReplicas:
     def elect_leaders(
         self, places: Sequence[Place] | None, *, is_unclean: bool, seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Report that no election is needed, because this broker leads each partition."""
+        """Answer that no election is needed: this broker leads each partition."""
         leads = Outcome(ErrorCode.ELECTION_NOT_NEEDED, "this broker leads it")
         return {place: leads if self._is_known(*place) else UNKNOWN for place in places or ()}
 
@@ -101,5 +101,5 @@ class SoleReplicas:
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
     ) -> Mapping[Place, Reassignment] | ErrorCode:
-        """List nothing, because no reassignment ever runs."""
+        """Return an empty list: a broker without a cluster runs no reassignments."""
         return {}

@@ -1,4 +1,4 @@
-"""Define what the handlers of requests need of the topics that a broker serves."""
+"""Define how the handlers of requests access the topics that a broker serves."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class ServedTopics(Protocol):
         """The store with the replicas of this broker."""
 
     def start(self) -> None:
-        """Begin the work that needs no request."""
+        """Start the background work on topics."""
 
     def close(self) -> None:
-        """End that work."""
+        """End the background work."""
 
     def current(self) -> Topics:
         """Return all topics as they are now."""
@@ -31,7 +31,7 @@ class ServedTopics(Protocol):
         """Find a topic's name by its id."""
 
     def id_of(self, name: str, partition: int) -> bytes:
-        """Return the topic id of a partition; return zeros if it is not known now."""
+        """Return the topic id of a partition; return zeros if the id is not known now."""
 
     def log(self, name: str, partition: int) -> Log:
         """Find the log of a partition that this broker serves to clients.

@@ -17,7 +17,7 @@ from logstore import LogConfig
 UNLIMITED = 2**63 - 1  # Kafka's value for a duration or a count without a limit
 MS_MAX = 2**62
 CODEC = "compression.type"
-# The codec of what a program appends itself has no key in Kafka.
+# Kafka has no key for the codec of records that a program appends itself.
 FIELDS = {CODEC: "encoded_compression_type", "own.compression.type": "compression_type"}
 _KEYS_OF = {field: key for key, field in FIELDS.items()}
 CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -68,7 +68,7 @@ FIXED: dict[str, tuple[int, str]] = {
     "segment.jitter.ms": (LONG, "0"),
     "unclean.leader.election.enable": (BOOLEAN, "false"),
 }
-# Where the value of a setting comes from, with Kafka's numbers.
+# The source of a setting's value, with Kafka's numbers.
 TOPIC_SOURCE, DYNAMIC_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 4, 5
 # The broker's key for the default of a topic setting, if it is not the same key.
 BROKER_KEYS = {
@@ -111,8 +111,8 @@ class Synonym(NamedTuple):
     source: int
 
 
-# Kafka's tool sets these settings while it moves replicas between brokers. With one broker there is
-# nothing to limit. So the settings are accepted, but not stored.
+# Kafka's tool sets these settings while it moves replicas between brokers. A single broker has no
+# such moves, so it accepts the settings without storing them.
 IGNORED = frozenset(key for key in FIXED if key.endswith(".throttled.replicas"))
 
 

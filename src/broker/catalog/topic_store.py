@@ -1,10 +1,10 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
-The coordination store has a journal in each log dir that serves. If no disk can be read, or none
-has room, the coordination store cannot be opened. Then the broker serves the topics that it finds
-in the log dirs, and refuses changes of topics. While the process lives, the topics in memory count:
-if the coordination store is opened again with other log dirs, the topics that it lacks are written
-into it.
+The coordination store has a journal in each log dir that serves. If no disk can be read, or all
+disks are full, the coordination store cannot be opened. Then the broker serves the topics that it
+finds in the log dirs, and refuses changes of topics. While the process lives, the topics in memory
+are valid. If the coordination store is opened again with other log dirs and lacks some topics,
+these topics are written into it.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ from logstore import LogStore, LogStoreError
 
 LOG = logging.getLogger("broker")
 SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
-BUSY_SECONDS = 1.0  # how long a change waits for another change, which may hang in a disk
+BUSY_SECONDS = 1.0  # how long a change waits for another change, whose disk may hang
 Result = TypeVar("Result")
 BATCH_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several topics
 
 
 class TopicLimitError(LogStoreError):
-    """Report that the coordination store would get too many topics, or too large a topic."""
+    """Report a change that would make too many topics, or too large a topic."""
 
 
 class TopicStore:
     """The topics of one store, which all brokers of a process share.
 
     Threads: any thread may call any method. `_writing` is held while the coordination store is
-    changed or opened. The caller lets only one thread at a time change a topic. The dicts are
-    changed entry by entry after the change is durable, and readers copy them before they iterate.
+    changed or opened. The caller lets only one thread at a time change a topic. Once a change is
+    durable, the dicts are changed entry by entry. A reader copies a dict before it iterates.
 
     Attributes:
         records: the topics by name.
-        unfinished: for a topic with partitions that are being created, the number of the first one.
+        unfinished: the number of the first partition that is being created, by topic name.
         deleted: the topics that are being deleted, by id.
         users: the settings of users by name, such as their SCRAM credentials.
         documents: small documents in the same coordination store.
@@ -136,7 +136,7 @@ class TopicStore:
                 self._is_open = True
 
     def _close(self) -> None:
-        """Close the files; do not wait for the end of a change that hangs in the last disk."""
+        """Close the files; do not wait for a change if the disk that it calls hangs."""
         self._is_open = False
         is_idle = self._writing.acquire(timeout=BUSY_SECONDS)
         try:
@@ -149,7 +149,7 @@ class TopicStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let one thread change the coordination store; the others wait for a moment."""
+        """Let one thread change the coordination store; others wait for a limited time."""
         if not self._writing.acquire(timeout=BUSY_SECONDS):
             raise LogStoreError(
                 "another change of topics has not ended: a disk may hang; try again"
@@ -160,7 +160,7 @@ class TopicStore:
             self._writing.release()
 
     def refresh(self) -> None:
-        """Use the log dirs that serve now, also those that came back."""
+        """Use all log dirs that serve now, including those that came back."""
         with self._locked():
             if self._is_open and not self._hosted.is_complete:
                 self._hosted.disconnect()
@@ -215,7 +215,7 @@ class TopicStore:
             self._hosted.write({path: data})
 
     def _change(self, wanted: Znodes) -> None:
-        """Make a change durable; if no journal works any more, open the store again.
+        """Make a change durable; if all journals have failed, open the store again.
 
         Raises:
             TopicLimitError: the coordination store would be too large.
@@ -229,19 +229,19 @@ class TopicStore:
             raise LogStoreError(f"the coordination store refused a change: {error}") from error
 
     def _run(self, work: Callable[[], Result]) -> Result:
-        """Use the coordination store; if no journal works any more, open it again."""
+        """Use the coordination store; if all journals have failed, open the store again."""
         if self._hosted.is_connected:
             with suppress(CopiesOfflineError, StoreClosedError):
                 return work()
         if not self._is_open:
-            raise LogStoreError("no broker serves the store any more, so topics do not change")
+            raise LogStoreError("no broker serves the store now, so topics cannot change")
         was_read = self._is_read
         self._hosted.disconnect()
         self._connect()
         if not self._hosted.is_connected:
             raise LogStoreError("no log dir can take a change of the topics; try again")
-        if not was_read:  # the caller has decided without these topics
-            raise LogStoreError("the topics were not known before this moment; try again")
+        if not was_read:  # the caller decided before these topics were read
+            raise LogStoreError("the topics had not been read yet; now they are: try again")
         return work()
 
     def in_session(self, work: Callable[[Session], Result]) -> Result:
@@ -313,7 +313,7 @@ class TopicStore:
         return encode_topic(record, self._store.broker_id, name=record.name)
 
     def forget(self, name: str) -> None:
-        """Remove a topic that has no replicas any more; raises LogStoreError."""
+        """Remove a topic without replicas; raises LogStoreError."""
         with self._locked():
             self._change(_gone(name))
             self._drop(name)
@@ -344,8 +344,8 @@ class TopicStore:
         """Change the settings of users, all or none; raises LogStoreError.
 
         Args:
-            changes: by user, what makes the new settings from the old ones. A user without
-                settings is forgotten.
+            changes: for each user, a function that makes the new settings from the old settings. A
+                user without settings is deleted.
         """
         with self._locked():
             changed = {name: change(self.users.get(name, {})) for name, change in changes.items()}

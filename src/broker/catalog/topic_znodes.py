@@ -7,7 +7,7 @@
     /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
 
 The config has the settings that differ from Kafka's defaults. A program that uses the store
-without this broker may give each partition an id of its own. Then "partition_ids" has each id that
+without this broker may give each partition its own id. Then "partition_ids" has each id that
 differs from the id of the topic. A topic whose "partition_ids" is present but empty may get
 partitions with other ids.
 """
@@ -34,7 +34,7 @@ CONFIGS_KEPT = 256
 
 
 class TopicRecord(NamedTuple):
-    """A topic, as the coordination store has it. The object is never changed.
+    """A topic's record in the coordination store. The object is never changed.
 
     Attributes:
         ids: the topic id of each partition.
@@ -160,7 +160,7 @@ def parse_config(data: bytes, path: str) -> LogConfig:
 
 
 def _value_of(key: str, text: str) -> Any:
-    """Convert the text of a setting, or of one that Kafka does not have."""
+    """Convert the text of one of Kafka's settings, or of one that only this library has."""
     if key in KEYS:
         return value_of(key, text)
     return {"true": True, "false": False}.get(text, text)

@@ -1,10 +1,10 @@
-"""Keep a list of all topics, in which requests find a topic by its name or by its id.
+"""Keep a list of all topics, where requests find topics by name or by id.
 
-The coordination store records the topics (`topic_store`), and the log dirs have their replicas. A
-topic whose log dir is away, or whose disk is lost, is in the list with its id and its partitions. A
-topic that a program has just created in the store is in the list, too, although it is not recorded
-yet. The list is made again after topics were changed, or after a log dir returned. Until the list
-is made again, all requests use the same list.
+The coordination store records the topics (`topic_store`), and the log dirs have their replicas. If
+a topic's log dir is away or its disk is lost, the list still has the topic with its id and its
+partitions. If a program has just created a topic in the store, the list has that topic before the
+coordination store records it. After a change of topics, or after a log dir returns, a new list is
+made. Until then, all requests use the same list.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CHANGES = {
 
 
 class Topic(NamedTuple):
-    """Hold one topic: its name, its id, and the numbers of its partitions in ascending order."""
+    """Hold one topic: its name, its id, and its partition numbers in ascending order."""
 
     name: str
     id: bytes
@@ -74,8 +74,7 @@ class TopicCatalog:
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
     before it makes the list, so the list misses no change. While a topic is created, extended or
     deleted, its name is in `_changing`. If a disk hangs during a change, only other changes of the
-    same topic wait. The reconciler has a listener of its own, because the reconciler may wait for a
-    disk.
+    same topic wait. The reconciler has a separate listener, because it may wait for a disk.
 
     Attributes:
         documents: small documents in the same coordination store, for all brokers of the process.
@@ -161,7 +160,8 @@ class TopicCatalog:
         except UnknownPartitionError:
             record = self._recorded.records.get(name)
             if record is None or partition not in record.ids or self._reconciler.is_all():
-                raise  # all log dirs serve: the partition was just deleted, or is created at once
+                # all log dirs serve: the partition was just deleted, or will be created at once
+                raise
             reason = "no log dir that serves has its replica"
             raise ReplicaOfflineError(topic=name, partition=partition, reason=reason) from None
         if self._reconciler.refused and (name, partition) in self._reconciler.refused:
@@ -214,8 +214,8 @@ class TopicCatalog:
         """Create all partitions of a topic; if one cannot be created, delete the others."""
         name, count = record.name, len(record.ids)
         try:
-            # `is_new` permits the creation also while a log dir is offline. The store knows which
-            # partitions that log dir has, so the store refuses a topic that exists there.
+            # `is_new` permits the creation even while a log dir is OFFLINE. The store knows which
+            # partitions the OFFLINE log dir has, so the store refuses a topic that exists there.
             self.store.create_topic(
                 name, count, config=record.config, is_new=True, topic_id=record.id
             )
@@ -229,7 +229,11 @@ class TopicCatalog:
             self._recorded.begin_deletion(record)
             self._reconciler.delete_replicas(record)
         except LogStoreError as error:
-            LOG.warning("topic %r is created later: %s", record.name, error)
+            LOG.warning(
+                "topic %r could not be deleted again, so its creation is completed later: %s",
+                record.name,
+                error,
+            )
 
     def _finish(self, record: TopicRecord) -> None:
         """Remove the mark of an unfinished creation; if that fails, the next start removes it."""
@@ -301,7 +305,7 @@ class TopicCatalog:
 
     @contextmanager
     def _change(self, name: str) -> Iterator[None]:
-        """Let only one thread change a topic; raise LogStoreError after `CHANGE_SECONDS`."""
+        """Let only one thread change a topic; others raise LogStoreError after `CHANGE_SECONDS`."""
         with self._changed:
             if not self._changed.wait_for(lambda: name not in self._changing, CHANGE_SECONDS):
                 raise LogStoreError(f"the topic {name!r} is still being changed; try again")

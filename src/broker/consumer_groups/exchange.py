@@ -16,7 +16,7 @@ UNCHANGED_MS = -1  # the rebalance timeout in a heartbeat that does not change i
 
 
 class Viewer(Protocol):
-    """What one client sees of the topics. Viewers of equal clients are equal."""
+    """The topics that one client may see. Viewers of equal clients are equal."""
 
     @property
     def version(self) -> object:
@@ -32,7 +32,7 @@ class Heartbeat(NamedTuple):
     Attributes:
         topics, pattern, assignor: None if the member does not change them.
         pattern: a regular expression; "" subscribes to no topic.
-        owned: the partitions that the member still has; None if the member does not say it.
+        owned: the partitions that the member still has; None if the heartbeat does not list them.
         viewer: what the client sees of the topics; None if it sees all of them.
     """
 
@@ -51,7 +51,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the heartbeat says all about the member; then the answer says all, too."""
+        """Whether the heartbeat has all facts about the member; then the answer does, too."""
         has_topics = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != UNCHANGED_MS and has_topics and self.owned is not None
 
@@ -67,7 +67,7 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class TopicImage(Protocol):
-    """What a group needs to know of a topic."""
+    """The facts about a topic that a group needs."""
 
     @property
     def id(self) -> bytes:
@@ -85,8 +85,8 @@ class ConsumerSettings(NamedTuple):
         session: seconds without a heartbeat after which a member is removed.
         heartbeat_ms: how often members send heartbeats.
         size_max: the largest number of members of one group.
-        member_bytes_max, bytes_max: how much one member, and all members of a group, may say about
-            themselves and their subscriptions.
+        member_bytes_max, bytes_max: the largest total size of the texts with which one member, and
+            all members of a group, describe themselves and their subscriptions.
         assignors: the names of the assignors; a group without a preference uses the first one.
     """
 
@@ -99,7 +99,7 @@ class ConsumerSettings(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of the program
-    """Report a heartbeat that was refused; the group did not change."""
+    """Report a refused heartbeat, which did not change the group."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

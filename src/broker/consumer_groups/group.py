@@ -11,7 +11,8 @@
     DEAD         the group was removed
 
 A partition belongs to the member that has it in `assigned` or in `revoking`, and `owners` knows it.
-Only `place` changes these three. So a partition never belongs to two members.
+Only `place` changes `assigned`, `revoking` and `owners`. So a partition never belongs to two
+members.
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ class ConsumerGroup:
     """One group; the caller must hold a lock during each call.
 
     A change adds answers to `replies`, each with the object `waiter` that came with the request. If
-    `is_unsaved` is True, the group must be written to the log before the answers are sent.
+    `is_unsaved` is True, the caller must write the group to the log before it sends the answers.
 
     Attributes:
         since_ms: when the group last became empty, or began.
         instances: the member id of each static member, by its instance id.
         targets: the target assignment, by member id.
-        owners: the member id of the owner of each partition that has one.
+        owners: the member id of the owner, for each partition with an owner.
         resolved: the names of the topics that match each pattern of a member.
         viewed_version: the version of the last heartbeat's viewer.
-        matched: for each pattern, by what `resolved` was last computed.
+        matched: for each pattern, the facts from which `resolved` was last computed.
         metadata_hash: identifies the topics that members have subscribed to, and their partitions.
         looked_at: the last time when the group looked for changes of topics.
         unsaved_facts, unsaved_targets, unsaved_places: ids of the members whose records must be
-            written, or deleted if the group does not have the member any more.
+            written. If a member is no longer in the group, its record must be deleted.
         unsaved_patterns: the same for patterns.
     """
 
@@ -110,14 +111,14 @@ class ConsumerGroup:
 
     @property
     def pending(self) -> Mapping[str, float]:
-        """No ids: a member of this protocol is added at once."""
+        """Always empty: a member of this protocol is added at once."""
         return {}
 
     # --- questions ------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
-        """The state of the group; a thread may ask for it without the lock."""
+        """The state of the group; a thread may read it without the lock."""
         members = list(self.members.values())
         if self.is_dead:
             return State.DEAD
@@ -147,8 +148,9 @@ class ConsumerGroup:
     ) -> ErrorCode:
         """Return NONE if a transaction is allowed to commit offsets; otherwise return an error.
 
-        A producer that names no member is allowed to: its transactional id is what fences it.
-        TxnOffsetCommit has no STALE_MEMBER_EPOCH, so the generation counts as illegal, as in Kafka.
+        A producer that names no member is allowed to commit, because its transactional id fences
+        it. TxnOffsetCommit has no error STALE_MEMBER_EPOCH, so the error is ILLEGAL_GENERATION, as
+        in Kafka.
         """
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.NONE
@@ -156,7 +158,7 @@ class ConsumerGroup:
         return ErrorCode.ILLEGAL_GENERATION if fault is ErrorCode.STALE_MEMBER_EPOCH else fault
 
     def fault_of_epoch(self, member_id: str, epoch: int) -> ErrorCode:
-        """Return NONE if a request is from a member in its present epoch; else return an error."""
+        """Return NONE if a request is from a member in its present epoch, or else an error."""
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -176,7 +178,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The name of the assignor that most members want, or the first one of the broker."""
+        """The assignor that most members want, or else the broker's first assignor."""
         known = self.settings.assignors
         votes = Counter(one.assignor for one in self.members.values() if one.assignor in known)
         return min(known, key=lambda name: (-votes[name], known.index(name)))

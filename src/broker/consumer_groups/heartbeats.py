@@ -56,11 +56,11 @@ def _heartbeat(
 
 
 def _check_room(group: ConsumerGroup, asked: Heartbeat) -> None:
-    """Refuse a member that is new in a full group, or that says too much about itself."""
+    """Refuse a new member of a full group, and a member whose subscription is too large."""
     size_max, bytes_max = group.settings.size_max, group.settings.bytes_max
     is_new = asked.member_id not in group.members
     if is_new and len(group.members) >= size_max:
-        reason = f"the group has {size_max} members, and may not have more"
+        reason = f"the group has {size_max} members, which is the maximum"
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
     if not is_new and asked.topics is None and asked.pattern is None:
         return
@@ -73,7 +73,7 @@ def _check_room(group: ConsumerGroup, asked: Heartbeat) -> None:
 
 
 def _member_of(group: ConsumerGroup, asked: Heartbeat) -> Member | None:
-    """Find the member that sent a heartbeat, or that is replaced by it; None for a new member.
+    """Find the member that a heartbeat is from, or replaces; None for a new member.
 
     Raises:
         Refused: the member is unknown, or another one has taken its place.
@@ -118,7 +118,7 @@ def _check_epoch(member: Member, asked: Heartbeat) -> None:
     size = "greater" if epoch > member.epoch else "smaller"
     reason = (
         f"the member has the epoch {epoch}, which is {size} than its epoch {member.epoch} in the "
-        "group; it must give up all its partitions and join again"
+        "group; the member must give up all its partitions and join again"
     )
     raise Refused(ErrorCode.FENCED_MEMBER_EPOCH, reason)
 
@@ -151,14 +151,14 @@ def _update(
 
 
 def _note_viewer(group: ConsumerGroup, member: Member, asked: Heartbeat) -> None:
-    """Look for topics at once if the member may see other topics than before."""
+    """Look for topics at once if the topics that the member may see have changed."""
     version = None if asked.viewer is None else asked.viewer.version
     if member.viewer != asked.viewer or version is not group.viewed_version:
         group.looked_at, group.viewed_version = float("-inf"), version
 
 
 def _replace(group: ConsumerGroup, old: Member, member_id: str) -> Member:
-    """Give all that a static member had to its next process."""
+    """Move everything that a static member had to the process that replaces it."""
     member = old.heir(member_id)
     places, target = member.assigned, group.targets.get(old.id)
     member.assigned = member.revoking = NOTHING

@@ -1,4 +1,4 @@
-"""Remove members that leave, that fall silent, or that do not give up partitions in time."""
+"""Remove members that leave, stop sending heartbeats, or do not give up partitions in time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leave(
     topics: Topics,
     now: Now,
 ) -> HeartbeatAnswer:
-    """Remove a member that leaves; a static member that leaves for now keeps its partitions."""
+    """Remove a leaving member; a static member that leaves for now keeps its partitions."""
     try:
         member = _member_of(group, member_id, instance_id)
     except Refused as error:
@@ -72,7 +72,7 @@ def _deadline(member: Member) -> float:
 
 
 def next_deadline(group: ConsumerGroup) -> float:
-    """Return the time at which `expire` next has something to do."""
+    """Return the next time at which `expire` can remove a member."""
     return min((_deadline(member) for member in group.members.values()), default=NEVER)
 
 

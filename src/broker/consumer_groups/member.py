@@ -34,14 +34,14 @@ class Member:
 
     Attributes:
         epoch: the assignment epoch that the member has reached; JOINS or LEAVES_FOR_NOW otherwise.
-        previous_epoch: the epoch before. A heartbeat with this epoch is valid if its answer was
-            lost.
+        previous_epoch: the epoch before `epoch`. If an answer was lost, the member may still send
+            this epoch.
         size_bytes: the approximate size of the member's own record in the log.
         assigned: the partitions that the member may read.
         revoking: the partitions that the member must give up first. No other member gets them.
-        viewer: which topics the member may find by its pattern; None if it may find all of them, or
-            has sent no heartbeat since the group was loaded.
-        deadline: when the member's session ends, unless the member sends a heartbeat before.
+        viewer: which topics the member may find by its pattern; None if the member may find all
+            topics, or has sent no heartbeat since the group was loaded.
+        deadline: when the member's session ends, unless the member sends a heartbeat before then.
         revocation_deadline: until when the member must have given up `revoking`.
     """
 
@@ -70,7 +70,7 @@ class Member:
         self.size_bytes = 64
 
     def facts(self) -> tuple[object, ...]:
-        """Return what the member said about itself, to notice a change."""
+        """Return what the member said about itself, so that the caller can notice a change."""
         return (
             self.instance_id, self.rack_id, self.client_id, self.client_host,
             self.rebalance_timeout_ms, self.topics, self.pattern, self.assignor,
@@ -95,7 +95,7 @@ class Member:
         self.size_bytes = self._size()
 
     def heir(self, member_id: str) -> Member:
-        """Return a member with another id that takes over all that this member has."""
+        """Return a member with another id that has everything that this member has."""
         one = Member(member_id)
         for name in self.__slots__:
             if name not in ("id", "deadline", "revocation_deadline"):

@@ -1,4 +1,4 @@
-"""Bring one member closer to its part of the target assignment.
+"""Move one member a step towards its part of the target assignment.
 
 assigned    what the member has and keeps    = has ∩ target
 revoking    what it must give up             = has - target
@@ -50,7 +50,7 @@ def _step(group: ConsumerGroup, member: Member, epoch: int, owned: Places | None
     before = member.assigned, member.revoking, member.state, member.epoch
     state = MemberState.UNRELEASED if missing - free else MemberState.STABLE
     after = kept | free, NOTHING, state, group.assignment_epoch
-    if before == after:  # still waits for the same partitions
+    if before == after:  # the member still waits for the same partitions
         return
     group.place(member, kept | free, NOTHING)
     group.enter(member, state, group.assignment_epoch)

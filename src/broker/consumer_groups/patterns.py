@@ -15,7 +15,7 @@ MEMORY_BYTES_MAX = 1 << 20  # of one compiled expression
 
 
 class PatternError(ValueError):
-    """Report an expression that is not valid, too long or too large, or that cannot be matched."""
+    """Report an expression that is not valid, too long, too large, or cannot be matched."""
 
 
 def check(pattern: str) -> None:

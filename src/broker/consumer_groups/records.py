@@ -10,7 +10,7 @@
     16    topics of a pattern        pattern
 
 Keys and values have Kafka's format: the number of the key or the version of the value as int16,
-then a message. A record without a value says that the thing does not exist any more.
+then a message. A record without a value deletes what its key names.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ConsumerRecord(NamedTuple):
     Attributes:
         kind: one of the numbers in `NAMES`.
         name: the member id or the pattern; "" if the record is about the whole group.
-        value: None if the thing does not exist any more.
+        value: None deletes what the key names.
     """
 
     group: str
@@ -77,8 +77,8 @@ def _value(message: Any) -> bytes:
 def changes_of(group: ConsumerGroup, now: Now) -> list[Record]:
     """Return the records that the log lacks, in Kafka's order.
 
-    First comes what does not exist any more, so that a partition changes its owner in one batch.
-    The assignment epoch comes after the targets: without it, they are computed again.
+    Deletions come first, so that a partition changes its owner in one batch. The assignment epoch
+    comes after the targets: if only the targets were written, the targets are computed again.
     """
     name, members = group.name, group.members
     kinds = ((CURRENT, group.unsaved_places), (TARGET, group.unsaved_targets),

@@ -1,8 +1,9 @@
 """Make a group of the new protocol from its records.
 
-The records may come from a log with damage. So a group is made only of what fits together: a member
-without its first record is left out, and of two members with the same partition, the later epoch
-counts. A member that was left out gets UNKNOWN_MEMBER_ID, gives up its partitions and joins again.
+The records may come from a log with damage. So the group gets only consistent records. A member
+without its first record is left out. If two members have the same partition, the member with the
+later epoch keeps it. A member that was left out gets UNKNOWN_MEMBER_ID, gives up its partitions and
+joins again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EPOCH_MAX = 2**30  # a larger epoch is damage: no group lives that long
 def restored(
     name: str, found: Iterable[ConsumerRecord], settings: ConsumerSettings, now: Now
 ) -> tuple[ConsumerGroup, list[str]] | None:
-    """Make a group from its last records, and list what was left out; None if it was deleted.
+    """Make a group from its last records, and list what was left out; None if deleted.
 
     All sessions begin again, so the members can continue.
     """

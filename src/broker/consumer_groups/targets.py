@@ -16,7 +16,7 @@ LOOK_SECONDS = 1.0  # the shortest time between two looks for changes of topics
 
 
 def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool) -> None:
-    """Begin a group epoch if a subscription or a topic has changed; then compute the target.
+    """If a subscription or a topic changed, begin a group epoch; then compute the target.
 
     Args:
         has_changed: whether the group must begin an epoch in any case.
@@ -33,7 +33,7 @@ def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool
 
 
 def _resolve(group: ConsumerGroup, topics: Topics) -> None:
-    """Match the patterns of the members with the names of all topics, if something has changed.
+    """If something has changed, match the members' patterns with the names of all topics.
 
     A pattern finds only topics that all members with this pattern may see.
     """
@@ -59,7 +59,7 @@ def _resolve(group: ConsumerGroup, topics: Topics) -> None:
 def _match(pattern: str, names: frozenset[str], viewers: Collection[Viewer]) -> frozenset[str]:
     try:
         found = patterns.match(pattern, names)
-    except patterns.PatternError:  # another broker accepted it
+    except patterns.PatternError:  # another broker accepted the pattern
         return frozenset()
     return frozenset(name for name in found if all(viewer.sees(name) for viewer in viewers))
 
@@ -80,7 +80,7 @@ def compute(group: ConsumerGroup, topics: Topics) -> None:
             group.targets[member_id] = places
             group.unsaved_targets[member_id] = None
     found = group.hash_of(topics)
-    if found != group.metadata_hash:  # a topic has changed since the epoch began
+    if found != group.metadata_hash:  # a topic has changed since this group epoch began
         group.metadata_hash, group.is_epoch_unsaved = found, True
     group.assignment_epoch = group.epoch
     group.is_assignment_epoch_unsaved = True

@@ -1,8 +1,8 @@
 """Assign partitions evenly, and move as few partitions as possible (Kafka's `uniform`).
 
 If all members subscribe to the same topics, two members differ by at most one partition, and no
-assignment that is as even moves fewer partitions. If the subscriptions differ, partitions move
-along chains of members until no chain makes the loads more even.
+equally even assignment moves fewer partitions. If the subscriptions differ, partitions move along
+chains of members until no chain makes the loads more even.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _by_number(places: Iterable[Place]) -> list[Place]:
 
 
 def _fill(kept: dict[str, set[Place]], order: list[str], free: set[Place]) -> None:
-    """Give each member its quota; the members with the most partitions keep one more."""
+    """Give each member its quota; the members with the most partitions get one more."""
     if not order:
         return
     low, extra = divmod(len(free) + sum(map(len, kept.values())), len(order))
@@ -99,7 +99,7 @@ def _level(
     is_level = False
     while not is_level:
         is_level = True
-        settled: set[str] = set()  # no chain begins here, because none began at a larger load
+        settled: set[str] = set()  # no chain began at a larger load, so no chain begins here
         for member_id in sorted(order, key=lambda one: -len(kept[one])):
             while member_id not in settled:
                 chain = _chain(member_id, kept, readers, settled)
@@ -114,7 +114,7 @@ def _chain(
 ) -> list[tuple[str, Place, str]]:
     """Find the shortest chain from a member to a member with at least two partitions less.
 
-    If there is none, the members that chains reach are added to `settled`.
+    If there is no such chain, the members that chains reach are added to `settled`.
     """
     most = len(kept[start]) - 2
     came: dict[str, tuple[str, Place]] = {}

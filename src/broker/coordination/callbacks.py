@@ -1,4 +1,4 @@
-"""Call callbacks one after another, on a thread of their own."""
+"""Call callbacks one after another, on a separate thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Callbacks:
                 self._calls.put(lambda: callback(*arguments))
 
     def call_even_if_closed(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Queue a call; after `close`, start a new thread for the call."""
+        """Queue a call; after `close`, start a new thread that makes the call."""
         with self._lock:
             is_closed = self._is_closed
         one = Callbacks(self._name) if is_closed else self

@@ -7,8 +7,8 @@ a znode that only this broker writes. The fourth is the highest zxid that the br
 wiped store has no cluster id, or its cluster id was created again. A restored store has an older
 witness, even if many changes were made after the restore.
 
-If a store has lost only changes that came after the last `remember`, the broker notices this only
-if the zxid of the store is now below the remembered zxid. So a broker calls `remember` from time to
+A store may have lost only changes that came after the last `remember`. The broker notices this only
+if the store's zxid is now below the remembered zxid. So a broker calls `remember` from time to
 time.
 """
 
@@ -35,7 +35,7 @@ ZXID_MAX = 2**63 - 1
 
 
 class Remembered(NamedTuple):
-    """What a broker remembers of its store; a list of these values is stored durably.
+    """The facts that a broker stores durably about its store, as a list of values.
 
     Attributes:
         cluster_czxid: the zxid at which `/cluster/id` was created.
@@ -140,7 +140,7 @@ def remember(session: Session, name: str) -> Remembered:
 
 
 def check(session: Session, name: str, remembered: Remembered) -> None:
-    """Check that a store is the one that a broker remembers, and is not in an older state.
+    """Check that a store is the broker's store, and is not in an older state than it was.
 
     Raises:
         StoreWipedError: the store has no cluster id any more.

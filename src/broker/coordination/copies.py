@@ -1,12 +1,12 @@
-"""Keep the journals of an embedded store in its log dirs: one copy in each, with the same changes.
+"""Keep a copy of an embedded store's journal in each log dir, with the same changes.
 
-A change counts when it is durable in every log dir that works, and at least one log dir works. If a
-disk fails, or hangs while other disks answer, its log dir is left out. The other log dirs record
-this before the next change counts. If a disk is full, the change is taken back from all log dirs,
-and the caller gets an error. There are two exceptions: an open, and a change that only deletes.
-In both cases, a log dir whose disk is full is left out if another disk has space. An open uses the
-newest copy, if no missing copy can be newer (see `members`). The other copies are written anew with
-the content of the newest copy.
+A change is complete when it is durable in every log dir that works, and at least one log dir works.
+If a disk fails, or hangs while other disks answer, its log dir is left out. The other log dirs
+record this before the next change is complete. If a disk is full, the change is taken back from all
+log dirs, and the caller gets an error. There are two exceptions: an open, and a change that only
+deletes. In these cases, a log dir whose disk is full is left out if another disk has space. An open
+uses the newest copy, if no missing copy can be newer (see `members`). The content of the newest
+copy then replaces the content of the other copies.
 
 The caller owns the log dirs: it holds their locks. One thread at a time calls `append`.
 """
@@ -32,7 +32,7 @@ from broker.coordination.tree import Draft, EmbeddedSettings, Tree
 from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
-BYTES_PER_SECOND = 5 << 20  # a disk that reads or writes a journal more slowly counts as hanging
+BYTES_PER_SECOND = 5 << 20  # a disk that takes longer to read or write a journal counts as hanging
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ FailureCallback = Callable[[str, OSError], object]
 
 
 class Copies:
-    """The copies of one store.
+    """The journals of one store, one in each log dir.
 
     Attributes:
         tree: the znodes as the newest copy has them.
@@ -123,7 +123,7 @@ class Copies:
         }
 
     def _found(self) -> None:
-        """Create the copies of a new store; at first, only one of the copies is a member."""
+        """Create the copies of a new store; at first, only one copy is a member."""
         self.tree, self._store_id = Tree(), new_id()
         for path in list(self._workers):
             copy_id = new_id()
@@ -134,7 +134,7 @@ class Copies:
         self._begin({}, None)
 
     def _begin(self, journals: Mapping[str, Journal], newest: Journal | None) -> None:
-        """Open the journals that are up to date, and write the others anew."""
+        """Open the journals that are up to date, and rewrite the others."""
         ids: set[str] = set()
         calls: dict[str, Callable[[], JournalFile]] = {}
         znodes: tuple[bytes, int] | None = None
@@ -170,7 +170,7 @@ class Copies:
     # --- changes ----------------------------------------------------------------------------------
 
     def append(self, draft: Draft) -> None:
-        """Write a change to all log dirs, durably; `confirm` must follow.
+        """Write a change durably to all log dirs; the caller must call `confirm` next.
 
         Raises:
             CopyFullError: a disk is full; no log dir has the change. A change that only deletes
@@ -211,21 +211,21 @@ class Copies:
         return CopiesOfflineError(self.failures, f"{what}, {may}")
 
     def confirm(self) -> None:
-        """Complete the change of `append`, which the tree now has; write long journals anew."""
+        """Complete the change of `append`, which is now in the tree; rewrite long journals."""
         least = self._settings.rewrite_bytes_min
         self._rewrite([path for path, copy in self._copies.items() if copy.is_long(least)])
         self._settle(self.tree.zxid)
         self._is_undecided = False
 
     def _rewrite(self, paths: Sequence[str]) -> None:
-        """Write journals anew; if a disk has no space for that, its journal is kept."""
+        """Rewrite journals; if a disk has no space for that, its old journal remains."""
         if paths:
             znodes = self._znodes()
             seconds = len(znodes[0]) / BYTES_PER_SECOND
             least = self._settings.rewrite_bytes_min
             for path in self._on_each(lambda copy: copy.replace(znodes), paths, seconds):
                 copy = self._copies[path]
-                copy.long_bytes = copy.size_bytes + least  # the next try is after more changes
+                copy.long_bytes = copy.size_bytes + least  # try again after more changes
 
     def take_in(self) -> None:
         """Let the log dirs that were left out catch up; use each again when it has caught up.
@@ -243,17 +243,17 @@ class Copies:
             self._workers[path], self._copies[path] = late.worker, late.file
         self._is_undecided = True
         self._settle(self.tree.zxid)
-        self._is_undecided = False  # if `_settle` raises, a line may be only in some journals
+        self._is_undecided = False  # if `_settle` raises, perhaps only some journals have a line
 
     def _settle(self, zxid: int, *, is_accepted: bool = False) -> dict[str, OSError]:
         """Write the members into all copies, if they have changed or the store was just opened.
 
-        A later open may believe the members of the last step that they recorded. So if no member
-        records a step, the other copies are not used, and the store stops.
+        A later open may trust the members of the last step that these members recorded. So if no
+        member records a step, the other copies are not used, and the store stops.
 
         Args:
             zxid: the last change that the copies have.
-            is_accepted: an operator accepted the copies, even if no member is among them.
+            is_accepted: whether an operator accepted the copies, even if none of them is a member.
 
         Returns:
             the errors of the log dirs, if all their disks are full; then no copy has the new
@@ -284,7 +284,7 @@ class Copies:
         return any(copy.copy_id in self._membership.members for copy in self._copies.values())
 
     def _leave_out_unrecorded(self) -> None:
-        """Leave out the copies that were to become members when all members failed."""
+        """Leave out the copies that were about to become members when all members failed."""
         for path in list(self._copies):
             text = "all members failed before they recorded that this copy has all changes"
             error = self.failures.get(path)
@@ -350,7 +350,7 @@ class Copies:
             self._fail(path, full[path])
 
     def _others_have_space(self, full: Mapping[str, OSError]) -> bool:
-        """Decide whether at least one disk is full, and at least one disk has space."""
+        """Report whether at least one disk is full, and at least one disk has space."""
         are_full = all(error.errno in DISK_IS_FULL for error in full.values())
         return are_full and 0 < len(full) < len(self._copies)
 
@@ -365,7 +365,7 @@ class Copies:
             raise CopiesOfflineError(self.failures)
 
     def _end(self, path: str, hanging: Call | None = None) -> Call | None:
-        """Let the worker of a log dir close its journal, after a call that may still hang."""
+        """Let a log dir's worker close its journal, after a call that may still hang."""
         copy, worker = self._copies.pop(path, None), self._workers.pop(path, None)
         return worker.end(partial(_close, copy, hanging)) if worker is not None else None
 
@@ -378,12 +378,12 @@ class Copies:
 
 
 def _only_deletes(draft: Draft) -> bool:
-    """Decide whether a change only deletes znodes, and so may free space."""
+    """Report whether a change only deletes znodes, so that it may free space."""
     return all(row[0] == "delete" for row in draft.rows)
 
 
 def _close(copy: JournalFile | None, hanging: Call | None) -> None:
-    """Close a journal, and also the journal that a hanging call may have opened at last."""
+    """Close a journal, even if a hanging call has opened it in the meantime."""
     for one in (copy, hanging.result if hanging is not None else None):
         if isinstance(one, JournalFile):
             one.close()

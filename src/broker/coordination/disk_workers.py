@@ -1,9 +1,9 @@
 """Call the disks of several log dirs at the same time, and notice a disk that hangs.
 
-A thread that hangs in a call to a disk cannot be stopped. So each log dir has a thread of its own.
-If the other disks have answered long ago, the caller does not wait for this thread any more. When
-the disk answers at last, the call may still change the log dir. So until then, no store of this
-process uses the log dir again: see `is_free`.
+A thread that hangs in a call to a disk cannot be stopped. So each log dir has its own thread. If
+the other disks have answered and this disk takes much longer, the caller stops waiting for its
+thread. When the disk answers at last, the call may still change the log dir. So until then, no
+store of this process uses the log dir again: see `is_free`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
-# By log dir: the last call of its last worker. A forked child has none of these threads.
+# The last call of the last worker of each log dir. A forked child has none of these threads.
 _last_calls: dict[str, Call] = {}
 os.register_at_fork(after_in_child=_last_calls.clear)
 
@@ -98,14 +98,14 @@ class DiskWorker:
 
 
 class HangingError(TimeoutError):
-    """Report a disk that does not answer, while others have answered.
+    """Report a disk that does not answer, although other disks have answered.
 
     Attributes:
         call: the call that hangs.
     """
 
     def __init__(self, path: str, call: Call) -> None:
-        super().__init__(errno.ETIMEDOUT, "the disk hangs, and others do not", path)
+        super().__init__(errno.ETIMEDOUT, "the disk hangs, but other disks do not", path)
         self.call = call
 
 
@@ -143,9 +143,9 @@ def ask(
 def wait_for(calls: Collection[Call], seconds_max: float) -> None:
     """Wait until all calls are over, or until some hang.
 
-    A call hangs if another disk has answered, and `seconds_max` later the call is still not over.
-    If all disks are slow, none of them is to blame. The time is counted in slices: if the whole
-    process was stopped for a while, this counts as one slice.
+    A call hangs if it is not over `seconds_max` after another disk has answered. If all disks are
+    slow, no call counts as hanging. The time is counted in slices: if the whole process was stopped
+    for a while, this counts as one slice.
     """
     left = SLICES
     while left > 0:

@@ -1,4 +1,4 @@
-"""Serve the verbs to the sessions of one process, from files in its log dirs.
+"""Keep a coordination store for the sessions of one process, in files in its log dirs.
 
 A store needs no server. The store serves a single broker, or, in tests, several brokers in one
 process. Sessions end with their process, so an open deletes the ephemeral znodes that it finds.
@@ -7,8 +7,8 @@ process. Sessions end with their process, so an open deletes the ephemeral znode
         session = store.connect()
 
 Locks, the outermost first: `_writing` is held while a change is checked, written to the disks and
-made. `_lock` is held only briefly: while the tree is read, and while a change is made in the tree
-and fires watches. So a read does not wait for a disk.
+applied to the tree. `_lock` is held only briefly: while the tree is read, and while a change is
+made in the tree and fires watches. So a read does not wait for a disk.
 
 A thread of the store, `coordination-return`, lets the log dirs that were left out catch up and
 return.
@@ -129,7 +129,7 @@ class EmbeddedStore(Store):
                         _log.exception("no log dir of a coordination store could return")
 
     def connect(self, key: SessionKey | None = None) -> EmbeddedSession:
-        """Begin a session, or return a further holder of a session that still lives."""
+        """Begin a session, or return another holder of a session that still lives."""
         if self._is_closed:
             raise StoreClosedError
         if key is None:
@@ -152,7 +152,7 @@ class EmbeddedStore(Store):
         return session
 
     def leave_out(self, log_dir: str, error: OSError) -> None:
-        """Close the journal of a log dir, which the store does not use again before an open.
+        """Close the journal of a log dir; the store does not use it again until an open.
 
         Args:
             error: why the log dir is left out, for `failures`.
@@ -163,7 +163,8 @@ class EmbeddedStore(Store):
     def close(self) -> None:
         """End all sessions and close the files; the next open deletes ephemeral znodes.
 
-        If a change hangs in the last disk, the close does not wait for the end of the change.
+        If the disk of the last log dir hangs during a change, the close does not wait for the
+        change.
         """
         with self._lock:  # from now on, no session begins
             self._is_closed = True
@@ -273,7 +274,7 @@ class EmbeddedStore(Store):
         for watch, event in fired:
             if watch.session is not ending:
                 watch.call(event)
-        self._copies.confirm()  # last: if this call fails, the change has happened anyway
+        self._copies.confirm()  # This comes last: if it fails, the change has already happened.
 
 
 class _State:
@@ -314,7 +315,7 @@ class EmbeddedSession(Session):
     def __init__(self, store: EmbeddedStore, state: _State) -> None:
         self._store, self._state = store, state
         self._ended: SessionState | None = None
-        self._lock = threading.Lock()  # even a listener that is added late is called at the end
+        self._lock = threading.Lock()  # a listener that is added after the end is also called
         self._listeners: list[StateCallback] = []
 
     @property
@@ -345,7 +346,7 @@ class EmbeddedSession(Session):
         return self._store.add_watch(check_path(path), self._watch(callback))
 
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List the children; call back once, when a child is created or deleted."""
+        """List the children; call back once, at the next creation or deletion of a child."""
         self._check()
         return self._store.add_children_watch(check_path(path), self._watch(callback))
 

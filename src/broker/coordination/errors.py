@@ -8,7 +8,7 @@
     │   ├── EphemeralParentError
     │   ├── BadVersionError(expected, found)
     │   ├── AccessDeniedError
-    │   └── BadZnodeError(reason)            the bytes of a znode are not what they should be
+    │   └── BadZnodeError(reason)            the content of a znode is not valid
     ├── SessionError(session_id)
     │   ├── SessionExpiredError              the ephemeral znodes of the session are gone
     │   ├── SessionClosedError
@@ -26,7 +26,7 @@
     │   └── CopyVersionError(version)        a later version of this library wrote the file
     ├── CopiesOfflineError(failures)         no disk can be read or written any more
     ├── CopiesIncompleteError(found, missing)  copies that may be newer are missing
-    └── ContinuityError                      the store is not the one that is remembered
+    └── ContinuityError                      the store is not the one the broker knows
         ├── StoreWipedError
         ├── OtherClusterError(expected, found)
         └── StoreRestoredError(remembered, found)
@@ -113,7 +113,7 @@ class BadZnodeError(ZnodeError):
 
 
 class SessionError(CoordinationError):
-    """Something is wrong with the session, or with its connection."""
+    """The session or its connection has failed."""
 
     what = "the session cannot be used"
 
@@ -169,7 +169,7 @@ class StoreClosedError(CoordinationError):
 
 
 class UnexpectedAnswerError(CoordinationError):
-    """The server refused a request for a reason for which there is no other error class."""
+    """The server refused a request for a reason that no other error class describes."""
 
     def __init__(self, path: str, answer: str) -> None:
         super().__init__(f"{path}: the server refused the request with {answer}")
@@ -190,7 +190,7 @@ class LimitError(CoordinationError, ValueError):
 
 
 class CopyError(CoordinationError):
-    """Something is wrong with a file of an embedded store."""
+    """A file of an embedded store cannot be used."""
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: {what}")
@@ -213,8 +213,8 @@ class CopyDamagedError(CopyError):
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(
             path,
-            f"damaged at byte {position}: {reason}; if another log dir has a whole copy, move this"
-            " file away, and the next start writes it again",
+            f"damaged at byte {position}: {reason}; if another log dir has an undamaged copy, "
+            "move this file away: the next start writes it again",
         )
         self.position, self.reason = position, reason
 
@@ -244,9 +244,9 @@ class CopyForkedError(CopyError):
     def __init__(self, path: str, zxid: int, other_path: str, other_zxid: int) -> None:
         super().__init__(
             path,
-            f"it ends at change {zxid}, and {other_path} at change {other_zxid}, but they had"
-            " different changes: each was used without the other. Move away the file whose changes"
-            " can be lost",
+            f"it ends at change {zxid}, and {other_path} ends at change {other_zxid}, but each "
+            "has changes that the other lacks, because each was used without the other. Move away "
+            "the file whose changes can be lost",
         )
         self.zxid, self.other_path, self.other_zxid = zxid, other_path, other_zxid
 
@@ -273,7 +273,7 @@ class CopiesOfflineError(CoordinationError):
 
 
 class CopiesIncompleteError(CoordinationError):
-    """The store is not opened, because copies are missing that may be newer than all others.
+    """The store is not opened: copies that may be newer than all others are missing.
 
     Attributes:
         found: the log dirs whose copies were read.
@@ -311,8 +311,7 @@ class OtherClusterError(ContinuityError):
     """The store belongs to another cluster, or was wiped and used again.
 
     Attributes:
-        expected, found: for each of the two clusters its id, and the zxid at which the cluster
-            began.
+        expected, found: the id of each cluster, and the zxid at which the cluster began.
     """
 
     def __init__(self, expected: tuple[str, int], found: tuple[str, int]) -> None:
@@ -333,8 +332,8 @@ class StoreRestoredError(ContinuityError):
 
     def __init__(self, remembered: int, found: int) -> None:
         super().__init__(
-            f"the coordination store has lost changes: transaction 0x{remembered:x} was seen, and"
-            f" now it is 0x{found:x}. An old copy was restored. Stop the brokers, and use the"
-            " newest copy"
+            f"the coordination store has lost changes: its last transaction was 0x{remembered:x}, "
+            f"and is now 0x{found:x}. An old copy was restored. Stop the brokers, and use the "
+            "newest copy"
         )
         self.remembered, self.found = remembered, found

@@ -3,7 +3,7 @@
     coordination-journal                text; each change of the store appends a line
     <16 hex> {"kind": ..., "version": 1, "store_id": ..., "zxid": 7, "znodes": 2,
               "epochs": [[1, <id>, 0]], "members": {<id>: "/disk1/logs"}}
-    <16 hex> ["/a", "data", 3, 7, 2, 0, 1]              a znode as of that zxid; as many as it says
+    <16 hex> ["/a", "data", 3, 7, 2, 0, 1]              a znode as of that zxid, and so on
     <16 hex> ["/a/b", "", 6, 6, 0, 0, 0]
     <16 hex> {"copy_id": <id>}                          the id of the copy in this log dir
     <16 hex> [8, [["set", "/a", "new data"]]]           a change, and so on
@@ -16,9 +16,9 @@ character of its text.
 
 A change is synced before the next one is written. So after a crash, only the last line can be
 incomplete. In at least one block of 512 bytes, all bytes of an incomplete line are missing or zero.
-An incomplete line is cut off, because no caller has got the answer that its change happened. Every
-other fault counts as damage. If a line would end at the end of a block, a space is added to the
-line. So if a file ends at the end of a block, its last line is incomplete.
+An incomplete line is cut off: no caller has received the result of its change. Every other fault
+counts as damage. If a line would end at the end of a block, a space is added to the line. So if a
+file ends at the end of a block, its last line is incomplete.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Journal(NamedTuple):
     Attributes:
         copy_id: the id of this copy.
         membership: the members, as this copy knows them.
-        size_bytes: where the next line begins; an incomplete line must be cut off there.
+        size_bytes: the position at which the next line begins. An incomplete line is cut off there.
         digest: the checksum of the last line, which is the seed for the next line's checksum.
         written_bytes: the size of the part before the changes, which was written as a whole.
         is_torn: whether the file ends with an incomplete line.
@@ -134,7 +134,7 @@ class _Reader:
         return CopyDamagedError(self.path, self.position, reason)
 
     def line(self) -> Any:
-        """Read the next line, and step over it; None if its bytes are not a whole line."""
+        """Read the next line, and step over it; None if its bytes are not a complete line."""
         end = self.data.find(b"\n", self.position)
         start = self.position + DIGEST_BYTES
         text = self.data[start + 1 : max(end, 0)]
@@ -155,12 +155,12 @@ class _Reader:
         self.position, self.digest = self._next, self._next_digest
 
     def is_torn(self) -> bool:
-        """Decide whether the bytes that are left can be a line that a crash made incomplete."""
+        """Report whether the remaining bytes may be a line that a crash left incomplete."""
         data, start = self.data, self.position
         if b"\n" in data[start:-1]:
             return False
         if len(data) % BLOCK_BYTES == 0:
-            return True  # no whole line ends at the end of a block
+            return True  # a complete line never ends at the end of a block
         blocks = range(start // BLOCK_BYTES, -(-len(data) // BLOCK_BYTES))
         return not all(
             any(data[max(start, block * BLOCK_BYTES) : (block + 1) * BLOCK_BYTES])
@@ -199,7 +199,7 @@ def decode_journal(data: bytes, path: str) -> Journal:
 def _header(reader: _Reader) -> tuple[str, Membership, Tree, int]:
     document = reader.line()
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        empty = "the file is empty" if not reader.data else "it does not begin as a journal does"
+        empty = "the file is empty" if not reader.data else "the file does not begin like a journal"
         raise reader.damaged(empty)
     version = document.get("version")
     if type(version) is int and version > VERSION:
@@ -281,7 +281,7 @@ def _znodes(reader: _Reader, tree: Tree, count: int) -> None:
             raise reader.damaged("the line of a znode is missing or wrong")
         path, data, *numbers = _path(reader, row[0]), *row[1:]
         if path in paths or (path != ROOT and parent_of(path) not in paths):
-            raise reader.damaged("a znode comes twice, or before its parent")
+            raise reader.damaged("a znode appears twice, or before its parent")
         highs = (tree.zxid, tree.zxid, ZXID_MAX, OWNER_MAX, ZXID_MAX)
         fields = [
             _number(reader, value, high, name)
@@ -336,4 +336,4 @@ def _row(reader: _Reader, draft: Draft, row: object) -> None:
         case ["delete", path] if path != ROOT:
             draft.delete(_path(reader, path))
         case _:
-            raise reader.damaged("a row of a change is of no known kind")
+            raise reader.damaged("the kind of a row of a change is not known")

@@ -1,4 +1,4 @@
-"""Write the journal of one log dir: append changes and epochs, or write all of it anew."""
+"""Write the journal of one log dir: append changes and epochs, or rewrite all of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
 JOURNAL_BYTES_MAX = 1 << 30
 OWNER_ONLY = 0o600  # the journal has the keys of users' passwords
-LINE_BYTES_MAX = 8 << 20  # a request of 1 MiB, each byte of which takes at most 6 characters
+LINE_BYTES_MAX = 8 << 20  # a request of 1 MiB; each of its bytes takes at most 6 characters
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 
@@ -33,8 +33,8 @@ class JournalFile:
         copy_id: the id of this copy.
         size_bytes: where the next line is written.
         digest: the checksum of the last line.
-        written_bytes: the size of the journal when it was last written anew.
-        long_bytes: the journal is not written anew before it has this size.
+        written_bytes: the size of the journal when it was last rewritten.
+        long_bytes: the journal is not rewritten before it has this size.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class JournalFile:
 
     @classmethod
     def opened(cls, log_dir: str, journal: Journal) -> Self:
-        """Open a journal that was read before, so that changes can be appended."""
+        """Open a journal that was already read, so that changes can be appended."""
         _remove_unfinished(log_dir)
         end = (journal.size_bytes, journal.digest, journal.written_bytes)
         return cls._open(log_dir, journal.copy_id, *end)
@@ -73,11 +73,11 @@ class JournalFile:
         return cls(path, copy_id, fd, size_bytes, digest, written_bytes)
 
     def append(self, draft: Draft) -> None:
-        """Write a change, durably; `confirm` or `take_back` must follow."""
+        """Write a change durably; `confirm` or `take_back` must follow."""
         self._write(*encode_change(draft.zxid, draft.rows, self.digest, self.size_bytes))
 
     def append_epoch(self, membership: Membership) -> None:
-        """Write the line that begins an epoch, durably; `confirm` or `take_back` must follow."""
+        """Write the line of a new epoch durably; `confirm` or `take_back` must follow."""
         self._write(*encode_epoch(membership, self.digest, self.size_bytes))
 
     def _write(self, line: bytes, digest: int) -> None:
@@ -90,42 +90,42 @@ class JournalFile:
         files.sync_data(self._fd)
 
     def confirm(self) -> None:
-        """Record in memory that the last line counts."""
+        """Keep the last line: it is now a part of the journal."""
         self.size_bytes, self.digest = self._next
 
     def take_back(self) -> None:
-        """Cut off everything after the last line that counts, durably."""
+        """Cut off durably everything after the last confirmed line."""
         try:
             files.ftruncate(self._fd, self.size_bytes)
             files.sync_data(self._fd)
-        except OSError as error:  # even if the disk is full
+        except OSError as error:  # this works even if the disk is full
             raise files.SyncError.of(error) from error
 
     def replace(self, znodes: tuple[bytes, int]) -> None:
-        """Replace the journal by a new one, which has only the znodes, without changes."""
+        """Replace the journal by a new journal, which has the znodes and no changes."""
         data, digest = _whole(self.copy_id, *znodes)
         files.write_atomically(self.path, data, mode=OWNER_ONLY)
         try:
             fd = files.open_regular(self.path, files.READ_WRITE)
-        except OSError as error:  # the open file has no name any more
+        except OSError as error:  # the open file was replaced, so it has no name
             raise files.SyncError.of(error) from error
         self.close()
         self._fd, self.digest = fd, digest
         self.size_bytes = self.written_bytes = len(data)
 
     def is_long(self, bytes_min: int) -> bool:
-        """Decide whether the changes are so large that the journal should be written anew."""
+        """Report whether the changes are so large that the journal should be rewritten."""
         changes_bytes = self.size_bytes - self.written_bytes
         return self.size_bytes >= self.long_bytes and changes_bytes > max(
             bytes_min, self.written_bytes
         )
 
     def is_at_bound(self) -> bool:
-        """Decide whether the journal is so long that the next line may not fit."""
+        """Report whether the journal is so long that the next line may not fit."""
         return self.size_bytes + LINE_BYTES_MAX > JOURNAL_BYTES_MAX
 
     def close(self) -> None:
-        """Close the file. An error is ignored, because every change that counts was synced."""
+        """Close the file. An error is ignored, because every confirmed change was synced."""
         with suppress(OSError):
             files.close(self._fd)
 

@@ -1,8 +1,8 @@
-"""Let the copies of log dirs that were left out catch up while their store runs.
+"""Bring the copies of excluded log dirs up to date while their store runs.
 
-A disk that was full, or answered late, may work again. Then its copy is written anew in the
-background, and the changes that are made meanwhile are added. When the copy has all changes, the
-log dir is used again.
+A disk that was full, or answered late, may work again. Then its copy is rewritten in the
+background, and changes that are made meanwhile are added. When the copy has all changes, the store
+uses the log dir again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ DOUBLINGS_MAX = 6
 
 
 class LateCopy:
-    """A copy that is being written anew.
+    """A copy that is being rewritten.
 
     Attributes:
-        membership: the members when the copy was begun. If the members change, the copy is begun
-            again.
+        membership: the members when the copy began. If the members change, the copy begins again.
     """
 
     def __init__(self, path: str, membership: Membership, znodes: tuple[bytes, int]) -> None:
@@ -45,7 +44,7 @@ class LateCopy:
         return self._first.result
 
     def follow(self, draft: Draft) -> None:
-        """Queue a change that counts."""
+        """Queue a complete change."""
         self._calls.append(self.worker.begin(partial(self._append, draft)))
 
     def _append(self, draft: Draft) -> None:
@@ -53,13 +52,13 @@ class LateCopy:
         self.file.confirm()
 
     def is_level(self) -> bool:
-        """Decide whether all changes are on the disk."""
+        """Report whether all changes are on the disk."""
         while self._calls and self._calls[0].is_good:
             self._calls.popleft()
         return not self._calls
 
     def has_failed(self) -> bool:
-        """Decide whether the disk has failed again, or the copy is too far behind."""
+        """Report whether the disk has failed again, or the copy is too far behind."""
         return not self.is_level() and (
             self._calls[0].is_over.is_set() or len(self._calls) > CALLS_MAX
         )
@@ -70,7 +69,7 @@ class LateCopy:
         return self._calls[0].error if self._calls else None
 
     def end(self) -> Call:
-        """Give the copy up: its file is closed when the disk answers."""
+        """Give up the copy; its file is closed when the disk answers."""
         return self.worker.end(self._close)
 
     def _close(self) -> None:
@@ -79,11 +78,11 @@ class LateCopy:
 
 
 class LateCopies:
-    """The copies that catch up, and the times at which further copies are begun.
+    """The copies that catch up, and the times at which other copies begin to catch up.
 
     Args:
-        seconds: how long a log dir is left out before it is tried again. After each further
-            failure, this time doubles, up to a limit.
+        seconds: how long a log dir is left out before the store tries it again. Each further
+            failure doubles this time, up to a limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -94,15 +93,15 @@ class LateCopies:
         self._given_up: dict[str, Call] = {}  # the last calls, which may still write
 
     def left_out(self, path: str) -> None:
-        """Take note that a log dir was left out, or failed again."""
+        """Record that a log dir was left out, or failed again."""
         tries = self._tries[path] = self._tries.get(path, -1) + 1
         self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
 
     def follow(self, draft: Draft, membership: Membership) -> None:
-        """Send a change that counts to the copies that catch up.
+        """Send a complete change to the copies that catch up.
 
         If the members have changed, the copies that catch up are given up. Such copies lack the
-        line that begins the new epoch, so with more changes they would look like forks.
+        line that begins the new epoch. With more changes, they would look like forks.
         """
         for path, late in list(self._late.items()):
             if late.membership == membership:
@@ -125,7 +124,7 @@ class LateCopies:
         membership: Membership,
         znodes: Callable[[], tuple[bytes, int]],
     ) -> dict[str, LateCopy]:
-        """Begin copies that are due, give up failed copies, and return those that have caught up.
+        """Begin due copies, give up failed copies, and return the copies that have caught up.
 
         Args:
             failures: the log dirs that are left out. If a log dir fails again, its error is
@@ -134,8 +133,7 @@ class LateCopies:
         """
         for path, late in list(self._late.items()):
             if late.has_failed() or late.membership != membership:
-                # ENOENT is no lasting error: an owner that opens a log dir again removes unfinished
-                # files
+                # ENOENT is not permanent: an owner that reopens a log dir removes unfinished files
                 if isinstance(late.error, OSError) and late.error.errno != errno.ENOENT:
                     failures[path] = late.error
                 self._give_up(path)
@@ -149,7 +147,7 @@ class LateCopies:
     def _begin(self, path: str, membership: Membership, znodes: tuple[bytes, int]) -> None:
         try:
             self._late[path] = LateCopy(path, membership, znodes)
-        except LogDirError:  # no thread can be started
+        except LogDirError:  # the process can start no more threads
             self.left_out(path)
 
     def end(self) -> list[Call]:
@@ -160,7 +158,7 @@ class LateCopies:
 
 
 def _may_pass(error: OSError) -> bool:
-    """Decide whether a disk may work again after an error.
+    """Report whether a disk may work again after an error.
 
     After any other error, the log dir is not used again before the next open of the store.
     """

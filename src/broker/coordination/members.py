@@ -1,8 +1,8 @@
 """Decide which copies of an embedded store can be trusted at an open, without I/O.
 
-Each copy has an id, and a list of the *members*: the copies that have every change that counts. If
-a log dir fails, all other copies remove its copy from their lists before the next change counts. An
-open needs more than half of the members that the newest copy lists. So a store can be opened
+Each copy has an id, and a list of the *members*: the copies that have every complete change. If a
+log dir fails, all other copies remove its copy from their lists before the next change is complete.
+An open needs more than half of the members that the newest copy lists. So a store can be opened
 without the log dir that failed. The store cannot be opened with only the copy in that log dir,
 because this copy still lists the other copies as members.
 
@@ -27,7 +27,7 @@ def new_id() -> str:
 
 
 class Epoch(NamedTuple):
-    """A part of the life of a store, in which the members did not change.
+    """A period in which the members of a store did not change.
 
     Attributes:
         number: one more than the number of the previous epoch.
@@ -40,7 +40,7 @@ class Epoch(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """What a copy knows about all copies.
+    """The facts that a copy has about all copies.
 
     Attributes:
         epochs: the newest epochs, the oldest first.
@@ -70,7 +70,7 @@ class Membership(NamedTuple):
         return self.follow(epoch, self.members if members is None else members)
 
     def step_to(self, wanted: Mapping[str, str], zxid: int) -> Membership | None:
-        """Return the membership with one member removed or added; None if no step is left."""
+        """Return the membership after one step towards the wanted members; None at the end."""
         gone = [one for one in self.members if one not in wanted]
         new = [one for one in wanted if one not in self.members]
         members = dict(self.members)
@@ -87,20 +87,21 @@ class Membership(NamedTuple):
         return {one: path for one, path in self.members.items() if one not in found}
 
     def is_enough(self, found: Collection[str]) -> bool:
-        """Decide whether every change that counts is sure to be in one of the found copies.
+        """Report whether the found copies are sure to have every complete change.
 
-        If some copies continue without the others, each of them records this. So a missing copy has
-        changes that all found copies lack only if more than half of the members failed at once.
+        If some copies continue without the others, each of them records this. So a missing copy can
+        have changes that all found copies lack only if more than half of the members failed at
+        once.
         """
         return 2 * (len(self.members) - len(self.missing(found))) > len(self.members)
 
 
 def is_older(old: Membership, old_zxid: int, new: Membership) -> bool:
-    """Decide whether a newer copy has every change of an older copy that counted.
+    """Report whether a newer copy has every complete change of an older copy.
 
     In the last epoch that both copies have, one copy can have one change more than the other copy.
-    This change did not count: the other copy lacks the change, or the members from which the other
-    copy got its later epochs lack the change.
+    This extra change was never complete, because the other copy, or the members that continued it,
+    did not have the change.
     """
     places = {epoch.epoch_id: place for place, epoch in enumerate(new.epochs)}
     common = [place for place, epoch in enumerate(old.epochs) if epoch.epoch_id in places]

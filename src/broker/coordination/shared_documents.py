@@ -1,11 +1,11 @@
-"""Keep small documents in a coordination store, so that all brokers know them and follow changes.
+"""Share small documents among brokers, through the coordination store.
 
     /documents/quotas           its version counts the changes of all quotas
     /documents/quotas/alice     one document
 
-A change reads nothing if this broker knows the newest documents of the kind: the change is only
-accepted if the version of the parent is still the same. Each broker watches only the parent, and
-reads all documents of a kind again after a change.
+The coordination store accepts a change only if the version of the parent is the version that the
+broker knows. So a broker that has the newest documents need not read them before a change. Each
+broker watches only the parent, and reads all documents of a kind again after a change.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from broker.coordination.verbs import Create, Delete, Operation, Session, Set
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
-DOCUMENTS_MAX = 20_000  # of one kind; all of them are in the memory
+DOCUMENTS_MAX = 20_000  # of one kind; the broker keeps all of them in memory
 NAME_BYTES_MAX = 2_000
-TRIES_MAX = 10  # how often a change is decided again because another broker was faster
+TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
 Documents = Mapping[str, bytes]  # by name
-Changes = Mapping[str, bytes | None]  # by name: the new document; None deletes it
+Changes = Mapping[str, bytes | None]  # the new document by its name; None deletes the document
 Decide = Callable[[Documents], Changes]
 Result = TypeVar("Result")
 
@@ -46,7 +46,7 @@ class Run(Protocol):
 
 
 class _Kind:
-    """What is known of the documents of one kind, and who follows them."""
+    """The known documents of one kind, and their followers."""
 
     def __init__(self) -> None:
         self.changing = threading.Lock()  # held while documents are read, changed or announced
@@ -56,14 +56,14 @@ class _Kind:
 
 
 class _Known(NamedTuple):
-    """The documents as they were at one version of their parent; -1: they were never read."""
+    """The documents at one version of their parent; -1 means that they were never read."""
 
     version: int
     documents: Documents
 
 
 class SharedDocuments:
-    """The documents of all kinds, as one broker sees and changes them.
+    """Read and change the documents of all kinds, for one broker.
 
     Threads: any thread may call any method. A follower is called by one thread at a time, and must
     not change documents of its kind.
@@ -81,7 +81,7 @@ class SharedDocuments:
         self._kinds: dict[str, _Kind] = {}
 
     def documents(self, kind: str) -> Documents:
-        """Return the documents as they were known last; this is a mapping that never changes."""
+        """Return the documents that were read last, in a mapping that never changes."""
         return self._kind(kind).known.documents
 
     def is_known(self, kind: str) -> bool:
@@ -92,7 +92,7 @@ class SharedDocuments:
         """Call back now, and after each change of the documents of a kind.
 
         If the store cannot be read now, the first call has no documents (see `is_known`), and the
-        next one comes when `refresh` has read them.
+        next call comes after `refresh` has read the documents.
         """
         found = self._kind(kind)
         try:
@@ -119,15 +119,15 @@ class SharedDocuments:
         """Change documents of one kind, all or none of them.
 
         Args:
-            decide: takes the present documents, and returns the changes. It is called again if
-                another broker was faster. An error that it raises ends the change.
+            decide: takes the present documents, and returns the changes. `decide` is called again
+                if another broker's change came first. An error in `decide` ends the change.
 
         Returns:
             The changes that were made.
 
         Raises:
             LimitError: there would be too many documents, or the change is too large.
-            CoordinationError: nothing was changed, but after OutcomeUnknownError the change may
+            CoordinationError: nothing was changed. But after OutcomeUnknownError, the change may
                 have happened.
         """
         found = self._kind(kind)
@@ -141,11 +141,11 @@ class SharedDocuments:
                 try:
                     self._write(kind, found, changes)
                 except (BadVersionError, NodeExistsError, NoNodeError):
-                    self._read_locked(kind, found)  # another broker was faster
+                    self._read_locked(kind, found)  # another broker's change came first
                     continue
                 self._announce(found)
                 return changes
-        raise CoordinationError(f"other brokers change the {kind} all the time; try again")
+        raise CoordinationError(f"other brokers changed the {kind} during each attempt; try again")
 
     def _kind(self, name: str) -> _Kind:
         with self._lock:
@@ -157,14 +157,14 @@ class SharedDocuments:
             self._read_locked(name, kind)
 
     def _read_locked(self, name: str, kind: _Kind) -> None:
-        """Read a kind, and call its followers if it has changed: nobody else does it later."""
+        """Read a kind, and call its followers if it has changed."""
         before = kind.known.version
         kind.known = self._run(lambda session: self._read_all(session, name, kind))
         if kind.known.version != before:
             self._announce(kind)
 
     def _read_all(self, session: Session, name: str, kind: _Kind) -> _Known:
-        """Read until no change came in between; the documents then belong to one version."""
+        """Read until no change came during the read, so that all documents have one version."""
         parent = f"{ROOT}/{name}"
         _ensure(session, parent)
         if self._is_shared and not kind.is_watched:
@@ -180,7 +180,7 @@ class SharedDocuments:
             for child in session.children(parent):
                 try:
                     documents[unquote(child)] = session.get(f"{parent}/{child}").data
-                except NoNodeError:  # it was deleted just now, so the version differs below
+                except NoNodeError:  # deleted just now, so the version differs below
                     continue
             if session.get(parent).version == version:
                 break
@@ -190,9 +190,9 @@ class SharedDocuments:
 
     @staticmethod
     def _restored(session: Session, parent: str, found: Documents, wanted: Documents) -> _Known:
-        """Give the store what the memory has; only this process changes the documents.
+        """Write the documents in memory to the store; only this process changes them.
 
-        A store that was opened again with other log dirs may be older than the memory.
+        A store that was opened again with other log dirs may have older documents than the memory.
         """
         for name in {**found, **wanted}:
             path = f"{parent}/{encode_name(name)}"
@@ -224,7 +224,7 @@ class SharedDocuments:
         kind.known = _Known(before.version + 1, MappingProxyType(documents))
 
     def _announce(self, kind: _Kind) -> None:
-        """Call the followers with the documents; an error of one harms no other."""
+        """Call the followers with the documents; if a follower fails, still call the others."""
         for follower in kind.followers:
             try:
                 follower(kind.known.documents)
@@ -232,7 +232,7 @@ class SharedDocuments:
                 LOG.exception("a follower of shared documents failed")
 
     def _on_change(self, name: str, kind: _Kind) -> None:
-        """Read a kind again, in a thread of its own: the session has other callbacks to call."""
+        """Read a kind again in a new thread, so that the session's other callbacks do not wait."""
         kind.is_watched = False
         threading.Thread(
             target=self._read_again, args=(name,), name=f"documents-{name}", daemon=True
@@ -241,7 +241,7 @@ class SharedDocuments:
     def _read_again(self, name: str) -> None:
         try:
             self._read(name)
-        except CoordinationError as error:  # `refresh` comes with the next session
+        except CoordinationError as error:  # `refresh` reads the documents in the next session
             LOG.warning("the changed documents of kind %s cannot be read: %s", name, error)
 
 

@@ -1,8 +1,8 @@
 """Hold the znodes in memory, and work out what operations change, without I/O.
 
-A `Draft` is a change that is planned, but not made yet. A draft sees the tree with its own changes,
-so each operation is checked as if the earlier operations were already made. `Tree.apply` makes the
-change. If any operation is refused, the draft is dropped, and the tree is as before.
+A `Draft` is a change that is planned, but not made yet. A draft shows the tree with its own
+changes, so each operation is checked as if the earlier operations were already made. `Tree.apply`
+makes the change. If any operation is refused, the draft is dropped, and the tree is as before.
 
 A draft also lists its changes as rows for the journal. A row says what happened, with the final
 path of the znode: `["create", path, data, owner]`, `["set", path, data]` or `["delete", path]`.
@@ -34,11 +34,11 @@ class EmbeddedSettings(NamedTuple):
     Attributes:
         nodes_max: the largest number of znodes.
         store_bytes_max: the largest size of all paths and data together.
-        rewrite_bytes_min: a journal is written anew when the changes at its end take more bytes
-            than this, and more bytes than the part before the changes.
+        rewrite_bytes_min: a journal is rewritten when the changes at its end take more bytes than
+            this, and more bytes than the part before the changes.
         disk_seconds_max: a log dir is left out if its disk takes this much longer than another.
-        return_seconds: if a log dir is left out because its disk is slow or full, it is tried again
-            after this time, and later after longer and longer times.
+        return_seconds: if a log dir is left out because its disk is slow or full, the store tries
+            the log dir again after this time. After each failure, this time grows.
     """
 
     nodes_max: int = 100_000
@@ -120,7 +120,7 @@ class Draft:
         self.tree, self.zxid = tree, tree.zxid + 1
         self.nodes: dict[str, Node | None] = {}
         self.rows: list[Row] = []
-        self._counts: dict[str, int] = {}  # by parent: children that are added, minus those removed
+        self._counts: dict[str, int] = {}  # by parent: added minus removed children
         self._settings = settings
         self._nodes_more = self._bytes_more = 0
 

@@ -1,4 +1,4 @@
-"""Define the verbs of a coordination store: what an embedded store and ZooKeeper have in common.
+"""Define the verbs of a coordination store, which the embedded store and ZooKeeper implement.
 
     store = ...
     session = store.connect()
@@ -61,7 +61,7 @@ class Create(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Replace the data of a znode, if it has the given version; None means any version."""
+    """Replace the data of a znode, if the znode has the given version; None means any version."""
 
     path: str
     data: bytes
@@ -105,7 +105,7 @@ class SessionState(StrEnum):
     """The state of a session, as its listeners receive it."""
 
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # the connection is lost; the session may live on, or may be expired
+    SUSPENDED = "suspended"  # the connection is lost; the session may live, or may have expired
     EXPIRED = "expired"
     FAILED = "failed"  # the session cannot be used any more; the store ends it after a time-out
     CLOSED = "closed"
@@ -123,7 +123,7 @@ StateCallback = Callable[[SessionState], object]
 
 
 class Session(ABC):
-    """The verbs. A session ends when it is closed, or the store loses contact with its process.
+    """The verbs of one session.
 
     Callbacks are called one at a time, in the order of the changes, on a thread of the session. A
     callback may use the verbs. While a callback runs, the later callbacks of the session wait.
@@ -182,7 +182,7 @@ class Session(ABC):
         self.multi([Delete(path, version)])
 
     def multi(self, operations: Iterable[Operation]) -> list[Znode | None]:
-        """Do all operations as one change of the store, or none of them.
+        """Do all operations as one change of the store, or do none of them.
 
         Each operation sees the results of the operations before it.
 
@@ -200,16 +200,16 @@ class Session(ABC):
 
     @abstractmethod
     def _commit(self, operations: Sequence[Operation]) -> list[Znode | None]:
-        """Do operations whose arguments were checked."""
+        """Do operations whose arguments have already been checked."""
 
     @abstractmethod
     def watch(self, path: str, callback: WatchCallback) -> Znode | None:
         """Read a znode, and call back once at its next change: created, changed or deleted.
 
         The next change is noticed, even if the connection is lost for a while. There is one
-        exception: a znode that is created and deleted during the loss goes unseen. If the store
-        refuses to set the watch again after a loss, this counts as a change. The change is readable
-        before the callback is called. After the end of the session, nothing is called.
+        exception: if a znode is created and deleted during the loss, this is not noticed. If the
+        store refuses to set the watch again after a loss, this counts as a change. The change is
+        readable before the callback is called. After the end of the session, nothing is called.
 
         Returns:
             the znode as it is when the watch is set; None if there is no such znode.
@@ -229,7 +229,7 @@ class Session(ABC):
     def on_session(self, callback: StateCallback) -> None:
         """Call back at each change of the session's state.
 
-        After EXPIRED, FAILED or CLOSED, nothing else comes.
+        After EXPIRED, FAILED or CLOSED, the callback is not called again.
 
         If the session is not connected now, the first call reports this.
         """
@@ -261,8 +261,8 @@ class Store(ABC):
     def connect(self, key: SessionKey | None = None) -> Session:
         """Begin a session, or take over a living one from another connection or process.
 
-        The earlier holder must not use the session any more: this would take the session back. A
-        close by either holder ends the session for both.
+        The earlier holder must not use the session any more, because that would take the session
+        back. If either holder closes the session, it ends for both.
 
         Raises:
             SessionExpiredError: the session of this key has ended, or the password is wrong.

@@ -13,7 +13,7 @@ KINDS = {"create": EventKind.CREATED, "set": EventKind.CHANGED, "delete": EventK
 
 
 class Watch(NamedTuple):
-    """One watch: the session that set it, and what to call."""
+    """One watch: the session that set it, and its callback."""
 
     session: object
     call: Callable[[Event], object]

@@ -3,7 +3,7 @@
     classic, no members     a heartbeat joins     its record is deleted, a ConsumerGroup begins
     consumer, no members    a JoinGroup           its records are deleted, a classic Group begins
 
-Offsets stay. A group with members keeps its type.
+The offsets of the group stay. A group with members keeps its type.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Topics = Mapping[str, TopicImage]
 
 
 class Groups(Protocol):
-    """What this module needs of the coordinator."""
+    """The methods of the coordinator that this module calls."""
 
     def now(self) -> Now:
         """Return the present time of both clocks."""
@@ -47,7 +47,7 @@ class Groups(Protocol):
 
 
 class ConsumerHosting:
-    """What the coordinator needs for groups of the new protocol.
+    """Handle the requests and deadlines of groups of the new protocol.
 
     Attributes:
         topics: returns all topics by name; set before the first request.
@@ -62,20 +62,21 @@ class ConsumerHosting:
         """Return all topics by name.
 
         Raises:
-            CoordinatorError: the broker does not know its topics yet. Without this error, each
-                member would lose its partitions.
+            CoordinatorError: the broker does not know its topics yet. With an empty list of topics,
+                each member would lose its partitions.
         """
         topics = self.topics()
         if NAME not in topics:
-            raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no topic is known yet")
+            raise CoordinatorError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "the broker does not know its topics yet"
+            )
         return topics
 
     def heartbeat(self, name: str, asked: Heartbeat, waiter: Any) -> None:
         """Let a member join or continue; `waiter` gets the answer.
 
         Raises:
-            CoordinatorError: there is no such group, or it uses the classic protocol, and has
-                members.
+            CoordinatorError: there is no such group, or it is a classic group with members.
         """
         with self._groups.using(name, is_new=asked.member_epoch == JOINS) as (_, hosted):
             topics, group, now = self.known_topics(), hosted.group, self._groups.now()
@@ -144,7 +145,7 @@ def join_classic(
 
 
 def classic_member(hosted: Hosted) -> Group:
-    """Return the classic group of a member; in a group of the new protocol, it is unknown.
+    """Return the classic group of a member; raise if the group uses the new protocol.
 
     Raises:
         CoordinatorError: the group uses the new protocol.

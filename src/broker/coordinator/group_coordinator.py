@@ -1,9 +1,8 @@
 """Answer requests of clients about consumer groups.
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. Then
-the coordinator writes the group, if it has changed, and sends the answers that are ready. A request
-that has to wait is a `Waiter`, which holds no thread. A group has one timer, set to its first
-deadline.
+the coordinator writes the group, if it has changed, and sends the answers that are ready. A waiting
+request is a `Waiter`, which holds no thread. A group has one timer, set to its first deadline.
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ class GroupCoordinator(Shards[Hosted]):
                 if hosted.is_unused:  # the group was created for this request
                     self._forget(shard, hosted)
                 raise
-            except Exception:  # the group may be half changed: load the groups again
+            except Exception:  # perhaps only half of a change was made: load the groups again
                 shard.leave("an unexpected error")
                 raise
 
@@ -134,7 +133,7 @@ class GroupCoordinator(Shards[Hosted]):
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self.locked(hosted):  # a heartbeat only makes a deadline later: keep the timer
+        with self.locked(hosted):  # a heartbeat only moves a deadline to a later time
             group = consumer_hosting.classic_member(hosted)
             return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
 
@@ -163,9 +162,6 @@ class GroupCoordinator(Shards[Hosted]):
 
         Returns:
             None if other replicas do not have the offsets yet. Then `waiter` gets the result.
-
-        Raises:
-            CoordinatorError: the offsets could not be written.
         """
         with self.using(name, is_new=generation < 0) as (shard, hosted):
             fault = hosted.group.fault_of_commit(member_id, instance_id, generation)
@@ -196,9 +192,9 @@ class GroupCoordinator(Shards[Hosted]):
     def offsets_with_unstable(
         self, name: str, member_id: str | None = None, epoch: int = -1
     ) -> tuple[dict[Key, Committed], frozenset[Key]]:
-        """Return what a group has committed, and the keys that open transactions change.
+        """Return a group's committed offsets, and the keys that open transactions change.
 
-        Both are empty if the group does not exist.
+        Both results are empty if the group does not exist.
 
         Args:
             member_id, epoch: the member that asks, in the new protocol.
@@ -274,7 +270,7 @@ class GroupCoordinator(Shards[Hosted]):
                         self._replication.hold(shard, hosted, wait)
             except CoordinatorError as error:
                 hosted.refuse_answers(error.code)
-                shard.leave(str(error))  # the group in memory differs from the log
+                shard.leave(str(error))  # the group in memory now differs from the log
                 return
             hosted.saved()
         hosted.give_answers()
@@ -283,7 +279,7 @@ class GroupCoordinator(Shards[Hosted]):
         if hosted.is_unused:
             self._forget(shard, hosted)
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
-            self._watch(shard, hosted)  # any other heartbeat only makes a deadline later
+            self._watch(shard, hosted)  # any other heartbeat only moves a deadline to a later time
 
     def hold(
         self,
@@ -333,6 +329,6 @@ class GroupCoordinator(Shards[Hosted]):
             try:
                 self.consumers.expire(hosted)
                 self._settle(shard, hosted)
-            except Exception:  # without a timer the group would never continue
+            except Exception:  # without a timer, nothing would handle the group's later deadlines
                 LOG.exception("the group %r met an unexpected error", hosted.group.name)
                 shard.leave("an unexpected error")

@@ -1,6 +1,7 @@
-"""Treat the two kinds of groups alike: those of the classic protocol, and those of the new one.
+"""Offer the same functions for groups of the classic protocol and of the new protocol.
 
-The coordinator calls these functions for whatever a `Hosted` holds.
+The coordinator calls these functions for the group in a `Hosted`, whichever protocol the group
+uses.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from broker.wire.error_codes import ErrorCode
 
 AnyGroup = Group | ConsumerGroup
 Record = tuple[bytes, bytes | None]
-BATCH_BYTES_MAX = 4 << 20  # of the records of one change; a change may need several batches
+BATCH_BYTES_MAX = 4 << 20  # the size of a batch; the records of one change may need several batches
 
 
 def next_deadline(group: AnyGroup) -> float:
-    """Return the time at which `expire` next has something to do."""
+    """Return the group's first deadline, which `expire` handles."""
     if isinstance(group, ConsumerGroup):
         return leaving.next_deadline(group)
     return sessions.next_deadline(group)

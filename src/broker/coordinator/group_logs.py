@@ -24,7 +24,7 @@ class Producer(NamedTuple):
 
 
 class GroupLog(Protocol):
-    """One partition, for as long as this broker coordinates it without a break."""
+    """One partition, during a period in which this broker coordinates it without a break."""
 
     @property
     def log(self) -> Log:
@@ -32,15 +32,15 @@ class GroupLog(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker still coordinates the groups, without a break since `open`."""
+        """Whether this broker has coordinated the groups without a break since `open`."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether no record of the log can be lost by a change of the leader."""
+        """Whether all records are replicated, so that a change of the leader cannot lose them."""
 
     @property
     def epoch(self) -> int:
-        """The epoch in which this broker coordinates: it is in the markers of transactions."""
+        """The epoch in which this broker coordinates; the markers of transactions contain it."""
 
     def mend(self) -> None:
         """Repair a log that a power cut has damaged, if this is the coordinator's task."""
@@ -54,9 +54,9 @@ class GroupLog(Protocol):
             A wait, if other replicas do not have the records yet.
 
         Raises:
-            NotServedError: with NOT_ENOUGH_REPLICAS, nothing was written; otherwise, this broker
-                does not coordinate the groups any more.
-            LogStoreError: the log refused the records, or it is not known whether it has them.
+            NotServedError: if the code is NOT_ENOUGH_REPLICAS, nothing was written. Otherwise, this
+                broker no longer coordinates the groups.
+            LogStoreError: the log refused the records, or it is unknown whether the log has them.
         """
 
     def append_of(
@@ -70,7 +70,7 @@ class GroupLog(Protocol):
 
 
 class GroupLogs(Protocol):
-    """The partitions of such a topic. Any thread may call any method."""
+    """The partitions of an internal topic. Any thread may call any method."""
 
     @property
     def partition_count(self) -> int:
@@ -101,5 +101,5 @@ class GroupLogs(Protocol):
             endpoint: the listener that the client uses.
 
         Raises:
-            CoordinatorError: no broker coordinates them now.
+            CoordinatorError: no broker coordinates these groups now.
         """

@@ -23,8 +23,7 @@ class Write:
     Attributes:
         apply: is called when all in-sync replicas have the records.
         keys: the offsets that the records commit.
-        replies: the answers that are sent then.
-        timer: fires when the answers have waited for too long.
+        replies: the answers to send when all in-sync replicas have the records.
     """
 
     __slots__ = ("apply", "keys", "replies", "timer", "wait")
@@ -39,7 +38,8 @@ class PendingOffsets:
     """Offsets that an open transaction commits; the group's lock guards them.
 
     Attributes:
-        offsets: None for an offset that a later commit has replaced, which counts already.
+        offsets: the offset of each key; None if a later commit, which is already valid, has
+            replaced the offset.
         is_ending: whether the marker of the transaction is in the log.
     """
 
@@ -49,7 +49,7 @@ class PendingOffsets:
         self.producer_id, self.offsets, self.is_ending = producer_id, dict(offsets), False
 
     def replace(self, keys: Iterable[Key]) -> None:
-        """Note that later records have some of these keys."""
+        """Record that later records have some of these keys."""
         self.offsets.update(dict.fromkeys(self.offsets.keys() & set(keys)))
 
 
@@ -61,7 +61,7 @@ class Hosted:
 
     Attributes:
         offsets: the committed offsets that all in-sync replicas have.
-        writes: the records that they do not have yet, in the order of the log.
+        writes: the records that some in-sync replicas do not have yet, in the order of the log.
         pending: the offsets of open transactions, in the order of the log. A transaction may have
             several entries, each with other keys.
         timer: fires at the first deadline of the group; None if there is no deadline.
@@ -100,7 +100,7 @@ class Hosted:
 
     @property
     def keys(self) -> set[Key]:
-        """The keys of all offsets, also of those that are not replicated or not decided yet."""
+        """The keys of all offsets, including offsets that are not replicated or not decided yet."""
         undecided = [one.offsets for one in self.pending]
         return set(self.offsets).union(*[write.keys for write in self.writes], *undecided)
 
@@ -110,7 +110,7 @@ class Hosted:
         return frozenset().union(*[one.offsets for one in self.pending])
 
     def replace_pending(self, keys: Iterable[Key]) -> None:
-        """Note that later records have these keys, so that no earlier transaction changes them."""
+        """Record that later records have these keys: no earlier transaction may change them."""
         for one in self.pending:
             one.replace(keys)
 
@@ -129,7 +129,7 @@ class Hosted:
         self.replaced, self.is_recorded = [], True
 
     def give_answers(self) -> None:
-        """Send the answers that the group has decided on, when its records are replicated."""
+        """Send the group's answers as soon as its records are replicated."""
         replies: list[tuple[Any, Any]] = [*self.group.take_replies()]
         if self.writes:
             self.writes[-1].replies += replies
@@ -143,7 +143,7 @@ class Hosted:
             waiter.put(refusal_of(said, code, code))
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Answer the requests that wait for other replicas with an error, and wait no more."""
+        """Answer the requests that wait for other replicas with an error, and stop waiting."""
         writes, self.writes = self.writes, deque()
         for write in writes:
             write.wait.close()
@@ -158,7 +158,7 @@ class Hosted:
 
 
 def refusal_of(said: Any, code: ErrorCode, code_of_sync: ErrorCode) -> Any:
-    """Make the refusal of a request from the answer that it would have got."""
+    """Return the error answer for a request, made from its successful answer."""
     if isinstance(said, JoinAnswer):
         return JoinAnswer(code, said.member_id)
     if isinstance(said, HeartbeatAnswer):

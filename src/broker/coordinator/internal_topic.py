@@ -30,7 +30,7 @@ class InternalTopic(NamedTuple):
 
     Attributes:
         fact: the name under which every log dir remembers the number of partitions. The number
-            decides which partition keeps which key, so it must never change.
+            decides which partition stores a key, so the number must never change.
         record_bytes_max: the largest record.
     """
 
@@ -74,7 +74,7 @@ def partition_of(key: str, count: int) -> int:
 
 
 class SoleTopic:
-    """An internal topic of a broker without a cluster: fulfils `GroupLogs`.
+    """Implement `GroupLogs`: an internal topic of a broker without a cluster.
 
     Threads: any thread may call any method. `_creating` is held while partitions are created.
 
@@ -95,7 +95,7 @@ class SoleTopic:
         self._partitions = partitions
         self._clock = clock
         self._count = 0
-        self._retry_at = 0.0  # no missing partition is created before this time
+        self._retry_at = 0.0  # the time of the next try to create missing partitions
         self._spread_over: frozenset[str] = frozenset()  # the log dirs that have the number
         self._creating = threading.Lock()
 
@@ -126,7 +126,7 @@ class SoleTopic:
         return self._count
 
     def _create(self, topic: Topic | None) -> None:
-        """Create the missing partitions; if the topic exists, do not wait for another thread."""
+        """Create the missing partitions. If the topic exists, do not wait for another thread."""
         if topic is not None and self._clock() < self._retry_at:
             return
         if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):
@@ -182,11 +182,11 @@ class SoleTopic:
         return SoleGroupLog(self, partition, self.log(partition))
 
     def find(self, partition: int, endpoint: Endpoint) -> None:
-        """Name no other broker: this broker coordinates all groups."""
+        """Return None: this broker coordinates all groups."""
 
 
 class SoleGroupLog(NamedTuple):
-    """One partition of a broker without a cluster: fulfils `GroupLog`."""
+    """Implement `GroupLog`: one partition of a broker without a cluster."""
 
     topic: SoleTopic
     partition: int
@@ -210,10 +210,10 @@ class SoleGroupLog(NamedTuple):
     def mend(self) -> None:
         """Repair a log if only unflushed records are damaged, for example after a power cut.
 
-        A record of a coordinator is not flushed at once. If a power cut destroys some unflushed
+        A coordinator's record is not flushed at once. If a power cut destroys some unflushed
         records, the log is read-only until it is repaired. The repair keeps every undamaged record,
-        and moves the rest to another file. So the coordinator can work before a user repairs it. If
-        flushed records are damaged, the user must repair the log.
+        and moves the rest to another file. So the coordinator can work before a user repairs the
+        log. If flushed records are damaged, the user must repair the log.
         """
         log = self.log
         problems = log.recovery.problems
@@ -221,7 +221,7 @@ class SoleGroupLog(NamedTuple):
             LOG.warning("%s is repaired after a power cut: %s", log, log.repair())
 
     def append(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int) -> None:
-        """Append records as one batch; there is no other replica to wait for."""
+        """Append records as one batch; there are no other replicas, so nothing waits."""
         self._check()
         self.log.extend(values, keys=keys, timestamps=timestamp)
 
@@ -240,5 +240,5 @@ class SoleGroupLog(NamedTuple):
 
     def _check(self) -> None:
         if self.topic.log(self.partition) is not self.log:
-            # Its log dir has returned, and may have lost records.
+            # The log dir has returned, and may have lost records.
             raise LogClosedError(f"{self.log} was opened again")

@@ -25,10 +25,11 @@ Undecided = list[tuple[int, Rows]]  # by producer id, in the order of the log
 
 
 def last_rows(log: Log) -> tuple[Rows, Undecided]:
-    """Read the log: the last record of each key, and those of open transactions.
+    """Return the last record of each key in a log, and the records of open transactions.
 
-    Of two records with the same key, the later one counts. A record of an open transaction whose
-    key has a later record outside of it becomes None: the end of the transaction changes nothing.
+    If two records have the same key, the later record wins. Outside an open transaction, a later
+    record may have the same key as one of its records. Then the transaction's record becomes None:
+    the end of the transaction does not change this key.
     """
     stable = log.last_stable_offset
     last: Rows = {}
@@ -46,7 +47,7 @@ def last_rows(log: Log) -> tuple[Rows, Undecided]:
 
 
 def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
-    """Take a batch of an open transaction; of its earlier ones, the other keys stay."""
+    """Add a batch of an open transaction; a later record replaces an earlier one of its key."""
     producer_id = batch.header.producer_id
     if not undecided or undecided[-1][0] != producer_id:
         for one, rows in undecided:
@@ -63,12 +64,12 @@ class Found(NamedTuple):
 
     groups: dict[str, GroupRecord]
     offsets: dict[tuple[str, Key], OffsetRecord]
-    consumers: dict[str, list[ConsumerRecord]]  # of groups of the new protocol
+    consumers: dict[str, list[ConsumerRecord]]  # the records of groups of the new protocol
 
 
 def _take(rows: Rows, batch: RecordBatch) -> None:
     for key, value in zip(batch.keys, batch.values, strict=True):
-        rows.pop(key, None)  # two keys may mean the same offset: keep the records' order
+        rows.pop(key, None)  # keep the order: two keys may mean the same offset
         rows[key] = value
 
 
@@ -106,7 +107,7 @@ def _restore(
     now: Now,
     hosted: dict[str, Hosted],
 ) -> None:
-    """Make a group of the new protocol, unless `hosted` has a classic one with members."""
+    """Make a group of the new protocol, unless `hosted` has a classic group with members."""
     made = restoring.restored(name, its_records, settings, now)
     if made is None:
         return
@@ -114,7 +115,11 @@ def _restore(
     if faults:
         LOG.error("the group %r in %s-%d is damaged: %s", name, log.topic, log.partition, faults)
     if name in hosted and hosted[name].group.members:
-        LOG.error("the group %r has records of both protocols; the classic ones count", name)
+        LOG.error(
+            "the group %r has records of both protocols; the records of the classic protocol are "
+            "used",
+            name,
+        )
     else:
         hosted[name] = Hosted(group)
 

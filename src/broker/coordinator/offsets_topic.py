@@ -14,7 +14,7 @@ NAME = OFFSETS.name
 
 
 class OffsetsTopic(SoleTopic):
-    """The topic `__consumer_offsets` of a broker without a cluster: fulfils `GroupLogs`."""
+    """Implement `GroupLogs`: `__consumer_offsets` of a broker without a cluster."""
 
     def __init__(
         self, topics: ServedTopics, partitions: int, clock: Callable[[], float] = time.monotonic

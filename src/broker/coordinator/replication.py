@@ -2,8 +2,9 @@
 
     append -> Write in `Hosted.writes` -> the wait is over -> apply, then send the answers
 
-A request that waits holds no thread. The end of a wait is reported in any thread, also one that
-holds the lock of a replica. So it only submits a task, which takes the lock of the group.
+A request that waits holds no thread. Any thread may report the end of a wait, even a thread that
+holds the lock of a replica. So the report only submits a task, which then takes the lock of the
+group.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LOG = logging.getLogger("broker")
 
 
 class Replication:
-    """The records of all groups that other replicas do not have yet.
+    """Track the records of all groups that other replicas do not have yet.
 
     Threads: any thread may call any method. The caller of `hold` and `limit` holds the group's
     lock.
@@ -49,12 +50,12 @@ class Replication:
         hosted.writes.append(write)
         look = partial(self._scheduler.submit, partial(self._look, shard, hosted))
         wait.watch(look)
-        if wait.is_over:  # it was over before it was watched
+        if wait.is_over:  # the wait ended before `watch` was called
             look()
         return write
 
     def limit(self, hosted: Hosted) -> None:
-        """Answer the requests that wait now after some time, even if nothing is replicated."""
+        """Answer the requests that wait now with an error, if they still wait after a time."""
         if hosted.writes and hosted.writes[-1].replies and hosted.writes[-1].timer is None:
             write = hosted.writes[-1]
             deadline = self._clock() + self._seconds
@@ -71,7 +72,7 @@ class Replication:
                 return
 
     def _finish(self, shard: Shard[Hosted], hosted: Hosted) -> bool:
-        """Take the first write as replicated; return False if it was not."""
+        """Apply the first write if it is replicated; return False if its wait ended in an error."""
         error = hosted.writes[0].wait.error
         if error is not None:
             if shard.has(hosted):
@@ -89,9 +90,9 @@ class Replication:
         return True
 
     def _give_up(self, hosted: Hosted, write: Write) -> None:
-        """Answer with an error; the records still count when they are replicated later.
+        """Answer with an error; the records still become valid when they are replicated later.
 
-        A sync gets the error of Kafka: the member joins again.
+        A SyncGroup request gets Kafka's error, after which the member joins again.
         """
         with hosted.lock:
             write.timer = None

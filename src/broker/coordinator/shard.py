@@ -1,9 +1,9 @@
-"""Keep what a coordinator knows of one partition: its groups, or its transactional ids.
+"""Keep the groups, or the transactional ids, of one partition in memory.
 
-    NEW       nothing was read yet, or the log failed: the next request begins the loading
+    NEW       nothing was read yet, or the log failed: the next request begins a loading
     LOADING   a thread reads the log, after all its records are replicated
     READY     requests are answered
-    LEAVING   the log has failed, or another broker leads: a thread ends the entries; then it is NEW
+    LEAVING   the log failed, or another broker leads: a thread ends the entries; NEW follows
 
 An entry is a group or a transactional id. The entries in memory always agree with the log. If an
 append fails, the contents of the log are not known. So the entries are read again as soon as the
@@ -39,11 +39,12 @@ from logstore import (
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # how long a request waits for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
-# How long a loading waits between two looks whether all records are replicated; each wait doubles.
+# How long a loading waits before it checks again whether all records are replicated; each wait is
+# twice as long as the one before.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
-# A log refuses a batch of a producer with these errors, and writes nothing.
+# With these errors, a log refuses a batch of a producer and writes nothing.
 OF_PRODUCER = (ProducerFencedError, OutOfOrderSequenceError, InvalidTransactionStateError)
-NO_LONGER_LED = "this broker does not lead the partition any more"
+NO_LONGER_LED = "this broker no longer leads the partition"
 
 
 class Phase(enum.Enum):
@@ -75,7 +76,7 @@ One = TypeVar("One", bound=Entry)
 
 
 class Kind(NamedTuple, Generic[One]):
-    """What differs between groups and transactional ids.
+    """The settings and functions that differ between groups and transactional ids.
 
     Attributes:
         title: the word for the entries in messages.
@@ -136,10 +137,10 @@ class Shard(Generic[One]):
             return self._ready_entries().get(name)
 
     def get_or_add(self, name: str, entries_max: int) -> One:
-        """Find an entry, or make a new one.
+        """Find an entry, or make a new entry.
 
         Raises:
-            CoordinatorError: the entries are not loaded, or there are too many.
+            CoordinatorError: the entries are not loaded, or there are too many entries.
         """
         self.require()
         with self._lock:
@@ -185,7 +186,7 @@ class Shard(Generic[One]):
     # --- the log --------------------------------------------------------------------------------
 
     def require(self) -> None:
-        """Load the entries if needed; raise CoordinatorError if they are not loaded soon."""
+        """Load the entries if needed; raise CoordinatorError if the loading takes too long."""
         if self._is_ready:
             return
         self.check_leader()
@@ -209,7 +210,7 @@ class Shard(Generic[One]):
         """
         if self.phase is Phase.READY and not self._is_ready:
             self.leave(NO_LONGER_LED)
-        with suppress(LogStoreError):  # the loading reports this error
+        with suppress(LogStoreError):  # the loading will report this error
             self._find_log()
 
     def begin_loading(self) -> None:
@@ -223,7 +224,7 @@ class Shard(Generic[One]):
         self._scheduler.submit(self._load)
 
     def _load(self) -> None:
-        """Read the log, or look again soon if records of it may still be lost."""
+        """Read the log if all its records are replicated, or else check again soon."""
         entries: dict[str, One] = {}
         try:
             log = self._find_log()
@@ -252,8 +253,8 @@ class Shard(Generic[One]):
         self._scheduler.call_at(self._now().seconds + seconds, self._load)
 
     def _postpone(self, error: Exception) -> None:
-        """Try the next loading after a second; report an error of the log if it is a new one."""
-        if isinstance(error, CoordinatorError):  # another broker leads, and loads them
+        """Try the next loading after a second; log a warning if the error is new."""
+        if isinstance(error, CoordinatorError):  # another broker leads now, and loads the entries
             return
         self._retry_at = self._now().seconds + RETRY_SECONDS
         if isinstance(error, LogStoreError) and str(error) != self._complaint:
@@ -261,9 +262,9 @@ class Shard(Generic[One]):
             LOG.warning("%s could not be loaded: %s", self._kind.title, error)
 
     def _take(self, log: GroupLog, entries: dict[str, One]) -> bool:
-        """Use the entries that were loaded, unless this broker stopped leading meanwhile.
+        """Use the loaded entries, unless this broker has stopped leading in the meantime.
 
-        If it stops after this look, the change of its role calls `leave`.
+        If this broker stops leading after this check, the change of its role calls `leave`.
         """
         with self._lock:
             if not log.is_led:
@@ -315,7 +316,7 @@ class Shard(Generic[One]):
 
     @property
     def epoch(self) -> int:
-        """The epoch in which this broker coordinates the partition; -1 if it does not."""
+        """The epoch in which this broker coordinates the partition, or -1."""
         log = self._log
         return -1 if log is None else log.epoch
 
@@ -333,11 +334,11 @@ class Shard(Generic[One]):
         return log.log
 
     def has(self, entry: One) -> bool:
-        """Report whether an entry is one of those that are loaded."""
+        """Report whether an entry is loaded."""
         return self._entries.get(entry.name) is entry
 
     def role_changed(self) -> None:
-        """Forget the entries if this broker stopped leading, and load them if it began to lead.
+        """Forget the entries if this broker stopped leading; load them if it began to lead.
 
         This method never waits for an entry or a disk.
         """
@@ -367,7 +368,7 @@ class Shard(Generic[One]):
             self._end_one(one, is_blocking=True)
         with self._lock:
             self.phase = Phase.NEW
-        if not is_led:  # it may lead again by now
+        if not is_led:  # this broker may lead again by now
             self.role_changed()
 
     def _end_one(self, one: One, *, is_blocking: bool) -> bool:

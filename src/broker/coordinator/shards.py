@@ -1,4 +1,4 @@
-"""Find what a broker coordinates: the base of the coordinators of groups and of transactions."""
+"""Find the shards of a broker, for the coordinators of groups and of transactions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
 
-LOCK_SECONDS = 1.0  # if a disk hangs, a request waits this long for a lock, and is then refused
+LOCK_SECONDS = 1.0  # how long a request waits for a lock; its holder's disk may hang
 
 
 class Shards(Generic[One]):
@@ -42,7 +42,7 @@ class Shards(Generic[One]):
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Begin to load what the store contains."""
+        """Begin to load all partitions that this broker coordinates."""
         self._scheduler = scheduler
         for shard in self.shards():
             shard.begin_loading()
@@ -52,7 +52,7 @@ class Shards(Generic[One]):
         return Now(self._clock(), time.time_ns() // 1_000_000)
 
     def on_loaded(self, shard: Shard[One], entries: Sequence[One]) -> None:
-        """Continue what was under way when the entries were written; a subclass does that."""
+        """Continue the unfinished work of loaded entries; subclasses implement this."""
 
     def shards(self) -> list[Shard[One]]:
         """Return a shard for each partition that this broker coordinates."""
@@ -102,7 +102,7 @@ class Shards(Generic[One]):
             endpoint: the listener that the client uses.
 
         Raises:
-            CoordinatorError: no broker coordinates it now.
+            CoordinatorError: no broker coordinates this name now.
         """
         number = self.partition_of(name)
         node = self.topic.find(number, endpoint)
@@ -111,11 +111,11 @@ class Shards(Generic[One]):
         return node
 
     def role_changed(self, number: int) -> None:
-        """Notice that this broker began or stopped to lead a partition; this never waits."""
+        """Take note that this broker began or stopped leading a partition; this never waits."""
         self.shard(number).role_changed()
 
     def roles_changed(self) -> None:
-        """Notice that this broker may have stopped to lead all partitions, or may lead again."""
+        """Take note that this broker may have stopped leading all partitions, or may lead again."""
         for shard in list(self._shards.values()):
             shard.role_changed()
 
@@ -124,7 +124,7 @@ class Shards(Generic[One]):
         """Hold the lock of an entry.
 
         Raises:
-            CoordinatorError: another thread holds it for too long.
+            CoordinatorError: another thread holds the lock for too long.
         """
         if not entry.lock.acquire(timeout=LOCK_SECONDS):
             reason = f"another thread still holds the lock of {entry.name!r}: the disk may hang"

@@ -1,11 +1,11 @@
-"""Commit offsets of groups in transactions: they count when the marker says so.
+"""Commit offsets of groups in transactions; a commit marker makes them valid.
 
     TxnOffsetCommit -> PendingOffsets, and a batch of the transaction in the group's log
-    marker          -> commit: the offsets count; abort: they are forgotten
+    marker          -> commit: the offsets become valid; abort: they are forgotten
 
 The pending offsets are known before the batch is appended. So a marker that comes after the batch
-finds them. Of two commits of an offset, the later one in the log wins, whichever transaction ends
-first. So a later loading of the log finds the same.
+finds them. If there are two commits of an offset, the later commit in the log wins, whichever
+transaction ends first. So a later loading of the log gives the same result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker.wire.error_codes import ErrorCode
 from logstore import ProducerFencedError
 
 LOG = logging.getLogger("broker")
-AGAIN_SECONDS = 0.005  # the time between two looks whether a group can be changed
+AGAIN_SECONDS = 0.005  # the time between two tries to change a group
 
 
 class TransactionalOffsets:
@@ -41,7 +41,7 @@ class TransactionalOffsets:
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Use a scheduler for groups that cannot be changed at once."""
+        """Set the scheduler, which retries groups that cannot be changed at once."""
         self._scheduler = scheduler
 
     def token(self, name: str, producer_id: int, epoch: int) -> tuple[int, int]:
@@ -108,20 +108,22 @@ class TransactionalOffsets:
     def check_loaded(self, partition: int) -> None:
         """Raise CoordinatorError if the groups of a partition are not loaded.
 
-        While groups are loaded, no marker is appended: the loading might not see it.
+        While groups are being loaded, no marker is appended, because the loading might miss the
+        marker.
         """
         self._groups.shard(partition).require()
 
     def ended(
         self, partition: int, producer_id: int, *, is_commit: bool, then: Callable[[], object]
     ) -> None:
-        """Let the offsets of a transaction count, or forget them; its marker is in the log.
+        """Make the offsets of a transaction valid, or forget them, after its marker was appended.
 
         This method never waits for a disk.
 
         Args:
-            then: is called when this is done in all groups. Before, the transaction must not count
-                as complete: the offsets of the producer's next one would be ended with it.
+            then: is called when all groups are done. Until then, the transaction must not count as
+                complete: otherwise this call could also end offsets of the producer's next
+                transaction.
         """
         shard = self._groups.shard(partition)
         again = partial(self.ended, partition, producer_id, is_commit=is_commit, then=then)
@@ -160,7 +162,7 @@ class TransactionalOffsets:
             for one in ending:
                 one.is_ending = True
             apply = partial(_apply, hosted, ending, is_commit=is_commit)
-            if hosted.writes:  # earlier records of the group are not known everywhere
+            if hosted.writes:  # some replicas do not have the group's earlier records yet
                 write = hosted.writes[-1]
                 write.apply = _both(write.apply, apply)
             else:
@@ -171,7 +173,7 @@ class TransactionalOffsets:
 
 
 def _merge(hosted: Hosted, pending: PendingOffsets) -> None:
-    """Forget what the same transaction committed before for the same partitions."""
+    """Forget the same transaction's earlier commits for the same partitions."""
     for one in tuple(hosted.pending):
         if one.producer_id == pending.producer_id and not one.is_ending and one is not pending:
             for key in pending.offsets:

@@ -45,16 +45,16 @@ class OffsetUpkeep:
     def _run(self) -> None:
         try:
             self.delete_expired()
-        except Exception:  # the next check must still run
+        except Exception:  # an error must not prevent the next check
             LOG.exception("expired offsets were not deleted")
         self._set_timer()
 
     def delete_expired(self) -> None:
-        """Delete the offsets whose retention is over, then the groups that have no offsets left."""
+        """Delete the offsets whose retention is over, then the groups without offsets."""
         self._for_each(self._delete_expired)
 
     def _delete_expired(self, shard: Shard[Hosted], hosted: Hosted) -> None:
-        if hosted.writes or hosted.pending:  # a newer commit may be under way
+        if hosted.writes or hosted.pending:  # a newer commit may not be replicated yet
             return
         group, now_ms = hosted.group, self._coordinator.now().wall_ms
         subscribed = group_kinds.subscribed(group)
@@ -97,7 +97,7 @@ class OffsetUpkeep:
             self._scheduler.submit(forget)
 
     def _for_each(self, change: Callable[[Shard[Hosted], Hosted], None]) -> None:
-        """Call `change` for each loaded group; leave out groups that cannot be changed now."""
+        """Call `change` for each loaded group; skip groups that cannot be changed now."""
         for name in list(self._names()):
             try:
                 with self._coordinator.using(name) as (shard, hosted):

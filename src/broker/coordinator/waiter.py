@@ -9,10 +9,10 @@ from broker.machines.exchange import Answer, Pending
 
 
 class Waiter(Pending):
-    """A request that a group answers, at once or later.
+    """A request that a group answers, now or later.
 
     Args:
-        deadline: when `late` is sent, if the group has not answered before.
+        deadline: when `late` is sent, if the group has not answered by then.
         encode: makes the answer from the result that the group gives.
         late: the result that is sent if the deadline comes, the client hangs up or the broker stops
             before the group gives its result.
@@ -62,7 +62,7 @@ class Asked:
             self._wake()
 
     def watch(self, wake: Callable[[], None] | None) -> None:
-        """Call `wake` when the result is there; None ends this."""
+        """Call `wake` when the result arrives; None ends this."""
         self._wake = wake
 
 
@@ -71,7 +71,7 @@ class Gathering(Pending):
 
     Args:
         deadline: when `late` is used for the results that are missing.
-        asked: the results by key; those that are not there yet are `Asked`.
+        asked: the results by key; a missing result is an `Asked`.
         encode: makes the answer from all results.
     """
 
@@ -89,12 +89,12 @@ class Gathering(Pending):
         return [one for one in self._asked.values() if isinstance(one, Asked)]
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when one of the results is there."""
+        """Call `wake` when one of the results arrives."""
         for one in self._waits():
             one.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, if all results are there, or it is the last time."""
+        """Return the answer, if all results are present or `is_last` is set."""
         if not is_last and any(one.said is None for one in self._waits()):
             return None
         return self._encode({key: self._result(one) for key, one in self._asked.items()})
@@ -105,6 +105,6 @@ class Gathering(Pending):
         return self._late if one.said is None else one.said
 
     def close(self) -> None:
-        """Wake the request no more."""
+        """Stop waking the request."""
         for one in self._waits():
             one.watch(None)

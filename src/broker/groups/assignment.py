@@ -1,4 +1,4 @@
-"""Give each member of a group the assignment that the group's leader has made for it."""
+"""Give each member of a group its assignment, which the group's leader has made."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sync(group: Group, asked: Syncing, waiter: Any, now: Now) -> ErrorCode:
     if group.state is State.STABLE:
         group.reply(waiter, group.sync_answer(member))
         return ErrorCode.NONE
-    if member.syncing is not None:  # the client has given up the earlier request
+    if member.syncing is not None:  # the client no longer waits for its earlier request
         group.reply(member.syncing, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
     member.syncing = waiter
     if member.id == group.leader_id:

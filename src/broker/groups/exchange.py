@@ -10,7 +10,7 @@ NO_GENERATION = -1
 
 
 class Now(NamedTuple):
-    """Hold the time of one moment, as two clocks show it."""
+    """Hold the times that two clocks show at one moment."""
 
     seconds: float  # the time of a clock that never goes back, for deadlines
     wall_ms: int  # the time of the wall clock, for records in the log
@@ -21,7 +21,8 @@ class Joining(NamedTuple):
 
     Attributes:
         member_id: "" for a new member.
-        instance_id: the name of a static member (KIP-345), which keeps its place when it restarts.
+        instance_id: the name of a static member (KIP-345), which keeps its assignment over a
+            restart.
         protocols: the protocols that the member supports, in its order of preference. Each protocol
             has a name, and bytes for the leader.
         needs_known_id: whether a new member first gets an id, and then joins with it (KIP-394).

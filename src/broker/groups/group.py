@@ -61,15 +61,16 @@ class Group:
     """One group; the caller must hold a lock during each call.
 
     A change adds answers to `replies`, each with the object `waiter` that came with the request. If
-    `is_unsaved` is True, the group must be written to the log before the answers are sent.
+    `is_unsaved` is True, the caller must write the group to the log before it sends the answers.
 
     Attributes:
         since_ms: when the present state began.
         leader_id: the member that makes the assignments; None if the group has no member.
         instances: the member id of each static member, by its instance id.
-        pending: ids of new members that have not joined yet, each with the time when it expires.
+        pending: the ids of new members that have not joined yet; each id has the time when it
+            expires.
         unsynced: members of this generation that have not sent a SyncGroup request.
-        delay_left: by how many seconds the first rebalance of an empty group can still be delayed;
+        delay_left: for how many more seconds the first rebalance of an empty group can be delayed;
             None in any other rebalance.
         has_grown: whether a member joined during the present delay.
 
@@ -115,7 +116,7 @@ class Group:
     # --- questions ------------------------------------------------------------------------------
 
     def fault_of_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return NONE if a request can come from a member of this group; else return an error."""
+        """Return NONE if a request can come from a member of this group, or else an error."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -133,8 +134,8 @@ class Group:
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
             # The broker crashed before it wrote this generation and its member ids to the log. So
-            # no newer process has this instance id. FENCED_INSTANCE_ID would end the process. After
-            # UNKNOWN_MEMBER_ID the process joins again.
+            # no newer process has this instance id. FENCED_INSTANCE_ID would end the client's
+            # process. After UNKNOWN_MEMBER_ID, the process joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
@@ -161,7 +162,8 @@ class Group:
     ) -> ErrorCode:
         """Return NONE if a transaction is allowed to commit offsets; otherwise return an error.
 
-        A producer that names no member is allowed to: its transactional id is what fences it.
+        A producer that names no member is allowed to commit, because its transactional id fences
+        it.
         """
         if generation < 0 and not member_id and instance_id is None:
             return ErrorCode.NONE
@@ -195,7 +197,7 @@ class Group:
         return sum(member.size_bytes for member in self.members.values())
 
     def all_metadata(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Return the members as the leader gets them: id, instance id and metadata."""
+        """Return the id, the instance id and the metadata of each member, for the leader."""
         return tuple(
             (member.id, member.instance_id, member.metadata_for(self.protocol))
             for member in self.members.values()

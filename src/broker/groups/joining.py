@@ -53,7 +53,7 @@ def _supports(group: Group, asked: Joining) -> bool:
 
 
 def _fits(group: Group, asked: Joining) -> bool:
-    """Report whether the record of the group is still small enough for the log after a join."""
+    """Report whether the group's record is still small enough for the log after a join."""
     old_id = asked.member_id or group.instances.get(asked.instance_id or "", "")
     member, old = Member(old_id, asked), group.members.get(old_id)
     if old is not None:
@@ -98,7 +98,7 @@ def _join_again(group: Group, member: Member, asked: Joining, waiter: Any, now: 
         member.hear(now.seconds)
         group.reply(waiter, group.join_answer(member))
         return
-    if member.joining is not None:  # the client has given up the earlier request
+    if member.joining is not None:  # the client no longer waits for its earlier request
         group.reply(member.joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
     member.update(asked)
     member.joining = waiter
@@ -137,6 +137,6 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
-    elif was_leader:  # the member must not act as leader, because a leader would assign again
+    elif was_leader:  # it must not act as leader: a leader makes new assignments
         answer = answer._replace(leader_id=old_id)
     group.reply(waiter, answer)

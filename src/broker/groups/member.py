@@ -11,7 +11,7 @@ class Member:
     """One member of a group.
 
     Attributes:
-        deadline: when the member's session ends, unless the member sends a request before.
+        deadline: when the member's session ends, unless the member sends a request before then.
         joining, syncing: the member's JoinGroup and SyncGroup requests that wait for other members;
             None if no such request waits.
         is_new: whether the member waits for its first generation.
@@ -60,8 +60,7 @@ class Member:
     def has_expired(self, now: float) -> bool:
         """Report whether the member's session has ended.
 
-        While a request of a member waits, the session of the member does not end. Only the session
-        of a new member can end then.
+        While a member's request waits, its session does not end, unless it is a new member.
         """
         is_waiting = self.joining is not None or self.syncing is not None
         return self.deadline <= now and (self.is_new or not is_waiting)
@@ -78,9 +77,9 @@ class Member:
     def _size(self) -> int:
         """Return the approximate size of the member without its assignment.
 
-        The group's record contains only one protocol of the member, so the largest protocol counts.
-        But all protocols are in memory. So if a quarter of the size of all protocols is larger than
-        the largest protocol, the quarter counts. Otherwise a member with a thousand protocols would
+        The group's record contains only one protocol of the member, so the size of the largest
+        protocol counts. But all protocols are in memory. So if a quarter of the size of all
+        protocols is larger, the quarter counts. Otherwise a member with a thousand protocols would
         count as small.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)

@@ -29,12 +29,12 @@ class Committed(NamedTuple):
     topic_id: bytes = NO_ID
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Report whether the offset is of this topic, not of a deleted topic with the same name."""
+        """Report whether the offset belongs to this topic, not to a deleted namesake."""
         return NO_ID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
 class Owner(Protocol):
-    """What the retention needs to know of a group of either protocol."""
+    """The facts about a group of either protocol that the retention needs."""
 
     since_ms: int
 

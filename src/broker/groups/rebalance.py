@@ -12,7 +12,7 @@ RETRY_SECONDS = 1.0  # the shortest time between two checks of a rebalance witho
 
 
 def begin(group: Group, now: Now) -> None:
-    """Begin a rebalance, unless a rebalance has begun; complete it if no member is missing."""
+    """Begin a rebalance, unless one is running; complete it if no member is missing."""
     if group.state is not State.PREPARING:
         if group.state is State.COMPLETING:  # the members of the last generation must join again
             answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
@@ -46,7 +46,7 @@ def complete_if_all_joined(group: Group, now: Now) -> None:
 
 def complete(group: Group, now: Now) -> None:
     """Begin the next generation with the members that have joined."""
-    if group.delay_left and group.has_grown:  # wait for further members
+    if group.delay_left and group.has_grown:  # wait for more members
         more = min(group.settings.initial_delay, group.delay_left)
         group.delay_left -= more
         group.has_grown = False
@@ -56,7 +56,7 @@ def complete(group: Group, now: Now) -> None:
         if member.joining is None and member.instance_id is None:
             drop(group, member)
     joined = [member for member in group.members.values() if member.joining is not None]
-    if group.members and not joined:  # all are static members, which stay until they expire
+    if group.members and not joined:  # only static members are left; they stay until they expire
         group.join_deadline = now.seconds + max(group.rebalance_timeout, RETRY_SECONDS)
         return
     if joined and group.members[group.leader_id or ""].joining is None:
@@ -86,7 +86,7 @@ def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
         member.assignment = b""
         waiter, member.syncing = member.syncing, None
         if waiter is not None:
-            member.hear(now.seconds)  # the session may have ended during the wait
+            member.hear(now.seconds)  # otherwise the session could have ended already
             group.reply(waiter, SyncAnswer(error))
 
 

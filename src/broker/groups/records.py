@@ -2,7 +2,7 @@
 
 Keys and values have Kafka's format: the version as int16, then a message of this version. Kafka can
 read these records. This module can read the records of every version of Kafka. Records of other
-kinds are ignored. `broker.consumer_groups.records` reads those of the new group protocol.
+kinds are ignored. `broker.consumer_groups.records` reads the records of the new group protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker.wire.messages import (
 )
 
 OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the versions of keys of offsets and of groups
-VALUE_VERSION = 3  # for the values of offsets and of groups; Kafka 2.3 and later read this version
+VALUE_VERSION = 3  # of the values of offsets and of groups; Kafka 2.3 and later read this version
 VALUE_VERSION_MAX = 4
 TOPIC_ID_VERSION = 4  # only this version of an offset's value has a topic id; Kafka 4.1 writes it
 ENDING_VERSION = 1  # only this version of an offset's value has an expiry time

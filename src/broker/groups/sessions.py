@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 def heartbeat(
     group: Group, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Record that a member is alive; during a rebalance, tell the member to join again."""
+    """Record that a member is alive; during a rebalance, answer that it must join again."""
     fault = group.fault_of(member_id, instance_id, generation)
     if fault:
         return fault
@@ -21,7 +21,7 @@ def heartbeat(
 
 
 def leave(group: Group, member_id: str, instance_id: str | None, now: Now) -> ErrorCode:
-    """Remove a member that leaves, or a static member that an administrator names."""
+    """Remove a leaving member, or a static member that an administrator names."""
     if group.state is State.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if group.pending.pop(member_id, None) is not None:
@@ -37,7 +37,7 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Now) -> Er
 
 
 def next_deadline(group: Group) -> float:
-    """Return the time at which `expire` next has something to do."""
+    """Return the group's first deadline, which `expire` handles."""
     sessions = [
         member.deadline
         for member in group.members.values()
@@ -69,7 +69,7 @@ def expire(group: Group, now: Now) -> None:
         rebalance.complete(group, now)
     elif lost:
         rebalance.go_on_without(group, now)
-    else:  # the rebalance may have waited only for an id that has expired now
+    else:  # perhaps the rebalance waited only for an id that has now expired
         rebalance.complete_if_all_joined(group, now)
 
 

@@ -1,4 +1,4 @@
-"""Decide which warnings are logged, so that a client that repeats an error cannot fill the log."""
+"""Limit how often a warning is logged, so that a client cannot fill the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Complaints:
 
     def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self.interval_seconds = interval_seconds
-        # By kind: when a warning was logged last, and how many were left out since then.
+        # For each kind: when a warning was last logged, and how many warnings were left out since.
         self._last: dict[str, tuple[float, int]] = {}
 
     def take(self, kind: str, now: float) -> int | None:

@@ -1,4 +1,4 @@
-"""Limit the number of connections: of all clients together, and of each address."""
+"""Limit the number of all connections, and the number of connections of each address."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ConnectionCounts:
     def add(self, address: str) -> str:
         """Count a new connection and return ""; if there are too many, only return the reason."""
         if self.count >= self.limit:
-            return f"there are {self.count} connections, and max_connections={self.limit}"
+            return f"there are {self.count} connections; the limit is max_connections={self.limit}"
         if self._by_address[address] >= self.limit_per_address:
             return (
                 f"{address} has {self._by_address[address]} connections, and "

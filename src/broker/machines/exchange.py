@@ -23,7 +23,7 @@ from broker.wire.fetch import FileRange
 Piece = Data | FileRange
 # The pieces are sent one after another. An empty list means that the client expects no answer.
 Answer = list[Piece]
-ANONYMOUS = "User:ANONYMOUS"  # a client of a listener that asks nobody who it is
+ANONYMOUS = "User:ANONYMOUS"  # the client of a listener without authentication
 
 
 class CloseConnectionError(Exception):
@@ -38,11 +38,11 @@ class Client:
         address: the client's own address.
         software: the name and version of the client's software; "" if the client gave no name.
         begun_at: when a thread began to execute the request, or continued after a wait.
-        muted_until: before this time of `time.monotonic`, no further request of the client is read;
+        muted_until: until this time of `time.monotonic`, no further request of the client is read;
             0.0 if the client exceeds no quota.
-        principal: the user that the client is, as Kafka writes it, such as "User:alice".
+        principal: the user of the client, as Kafka writes it, such as "User:alice".
         login: the state of the client's login; None if its listener has no SASL.
-        ended: why the connection is closed after the next answer; "" if it is not.
+        ended: why the connection is closed after the next answer; "" if it stays open.
         refused: the batches that the client has to send again.
     """
 

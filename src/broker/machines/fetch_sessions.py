@@ -8,8 +8,8 @@
     id           -1      close the session; this request names every partition
 
 The broker may always answer with session id 0. Then the next request of the client names every
-partition again. So the broker can refuse a new session if the cache is full. But if the least
-recently used session was not used for `age_min` seconds, it is closed to make room.
+partition again. So the broker can refuse a new session if the cache is full. To make room, it
+closes the least recently used session if that session was not used for `age_min` seconds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Session:
         """Record the result of a partition; return whether the answer must contain this result."""
         key, data = result
         known = self.partitions.get(key)
-        if known is None:  # the client has removed the partition meanwhile
+        if known is None:  # the client has removed the partition in the meantime
             return True
         is_changed = bool(
             data.error_code
@@ -68,11 +68,11 @@ class Session:
             or data.preferred_read_replica >= 0
         )
         has_records = data.records is not None and size_of(data.records) > 0
-        # An error sets -1 here. So the next result without an error counts as a change.
+        # -1 after an error: then the next result without an error counts as a change.
         known.high_watermark = data.high_watermark
         known.log_start_offset = data.log_start_offset
         if has_records:
-            self.partitions.move_to_end(key)  # the next answer begins with the other partitions
+            self.partitions.move_to_end(key)  # so the next answer begins with other partitions
         return is_changed or has_records
 
 
@@ -88,7 +88,8 @@ class Opened(NamedTuple):
     Attributes:
         error: the error of the whole request. If there is an error, `partitions` is empty.
         is_full: whether the answer names every partition.
-        session: the session of the request; None if the request has no session, or begins one.
+        session: the session of the request; None if the request has no session, or begins a new
+            one.
         is_new: whether the answer must begin a new session.
     """
 

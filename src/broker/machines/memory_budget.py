@@ -1,4 +1,4 @@
-"""Limit the memory that requests take while they arrive and are executed.
+"""Limit the memory of requests that arrive or run.
 
 A request reserves its whole size before its bytes are read. If there is no room, the connection of
 the request waits in a queue, and the bytes of the request stay in the kernel. The queue keeps its
@@ -40,7 +40,7 @@ class MemoryBudget(Generic[Holder]):
         return True
 
     def release(self, holder: Holder) -> list[Holder]:
-        """Give the bytes of a holder back, or take the holder out of the queue.
+        """Release the bytes of a holder, or remove the holder from the queue.
 
         Returns:
             The holders that have left the queue, because their bytes are reserved now.

@@ -1,11 +1,12 @@
 """Remember refused batches of idempotent producers, so that no later batch overtakes them.
 
-A producer sends several requests at once. Suppose that a partition refuses its second batch for a
-moment, for example because its broker does not lead yet, and could take the third. The log would
-answer the third with OUT_OF_ORDER_SEQUENCE_NUMBER. Some clients then begin a new producer epoch for
-all their partitions, and send everything again that is not acknowledged. In the new epoch no broker
-can know which of these records it already has, so it appends them twice. So the third batch is
-refused with the same error as the second. The client then sends both again, in their order.
+A producer sends several requests at once. Suppose that a broker does not lead a partition yet, so
+it refuses the second batch, and then becomes leader before the third batch arrives. The log would
+answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. Some clients then begin a new producer
+epoch for all their partitions, and send all records again that are not acknowledged. In the new
+epoch, a broker does not recognize the records that it already has, so it appends them twice. To
+prevent this, the broker refuses the third batch with the same error as the second batch. The client
+then sends both batches again, in their order.
 
 The same holds for a batch that was appended, and whose wait for other replicas ended with
 REQUEST_TIMED_OUT: a leader that loses its role may cut the batch, and lead again. Nothing of the
@@ -19,10 +20,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# A client has its requests in flight answered long before. Later, the log decides.
+# The client gets all answers to its requests in flight long before this time is over. After it, the
+# log decides.
 KEPT_SECONDS = 60.0
-# A batch that timed out is most likely in the log. A client that gives it up may rightly send the
-# next one, so it is stopped for a shorter time.
+# A batch that timed out is most likely in the log. A client that gives up this batch may send the
+# next batch, so later batches are refused for a shorter time.
 TIMED_OUT_KEPT_SECONDS = 10.0
 LOOK_SECONDS = 0.1  # between two looks into a log for a refused batch, because they take time
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
@@ -40,14 +42,14 @@ class Sent(NamedTuple):
     sequence: int
 
     def is_after(self, other: Sent) -> bool:
-        """Check whether a batch comes later in the same producer epoch; sequences wrap (KIP-98)."""
+        """Report whether a batch is later in the same producer epoch; sequences wrap (KIP-98)."""
         if self[:2] != other[:2]:
             return False
         return 0 < (self.sequence - other.sequence) % (1 << 31) < HALF_OF_SEQUENCES
 
 
 class RefusedBatches:
-    """The batches that one connection sent, and that are to be sent again.
+    """The refused batches of one connection, which the client must send again.
 
     Only requests of this connection use the object, one after another.
     """
@@ -55,8 +57,8 @@ class RefusedBatches:
     __slots__ = ("_look_at", "_rows")
 
     def __init__(self) -> None:
-        # By partition and producer: the refused batch, the error code for later ones, and until
-        # when they get it. The oldest row is the first one.
+        # By partition and producer: the refused batch, the error code for later batches, and the
+        # time until which later batches get this code. The oldest row comes first.
         self._rows: dict[tuple[Partition, int], tuple[Sent, int, float]] = {}
         self._look_at = 0.0
 
@@ -71,11 +73,11 @@ class RefusedBatches:
         now: float,
         kept_seconds: float = KEPT_SECONDS,
     ) -> bool:
-        """Remember a batch that was refused with an error after which clients send it again.
+        """Remember a refused batch, if its error makes the client send the batch again.
 
         Args:
             code: the error for later batches of the producer.
-            kept_seconds: how long later batches get it.
+            kept_seconds: how long later batches get this error.
 
         Returns:
             Whether the batch is remembered. If there are too many, the connection must be closed,
@@ -86,7 +88,7 @@ class RefusedBatches:
         key, until = (partition, sent.producer_id), now + kept_seconds
         known = self._rows.pop(key, None)
         if known is not None and sent.is_after(known[0]) and now < known[2]:
-            sent, code, _ = known  # the earlier one has to come first
+            sent, code, _ = known  # the batch that was refused earlier has to come first
         while self._rows and next(iter(self._rows.values()))[2] <= now:
             del self._rows[next(iter(self._rows))]
         if len(self._rows) >= COUNT_MAX:
@@ -95,7 +97,7 @@ class RefusedBatches:
         return True
 
     def code_for(self, partition: Partition, sent: Sent, now: float) -> int | None:
-        """Return the code of an earlier batch that has to come first; None if there is none."""
+        """Return the code of an earlier batch that has to come first, or None."""
         key = partition, sent.producer_id
         row = self._rows.get(key)
         if row is None:
@@ -103,7 +105,7 @@ class RefusedBatches:
         earlier, code, until = row
         if sent.is_after(earlier) and now < until:
             return code
-        if not (earlier.is_after(sent) and now < until):  # a batch before it changes nothing
+        if not (earlier.is_after(sent) and now < until):  # `sent` is not after the refused batch
             del self._rows[key]
         return None
 

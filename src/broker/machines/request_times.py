@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left
 from typing import NamedTuple
 
-# The upper ends of the buckets in seconds. One more bucket counts the requests that took longer.
+# The upper ends of the buckets in seconds. One more bucket counts the slower requests.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 PHASES = ("queue", "local", "remote", "send")
 

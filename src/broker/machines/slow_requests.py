@@ -37,7 +37,7 @@ class SlowRequests:
         self._kept: deque[SlowRequest] = deque(maxlen=KEPT_MAX)
 
     def take(self, key: int, address: str, phases: tuple[float, float, float, float]) -> str:
-        """Keep a request and describe it if it was slow; otherwise return ""."""
+        """If a request was slow, keep it and return its description; otherwise return ""."""
         slowness = slowness_of(phases, self._limit_seconds)
         if not slowness:
             return ""

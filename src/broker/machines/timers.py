@@ -11,7 +11,7 @@ STALE_MIN = 64  # up to this number, cancelled entries stay in memory
 
 
 class Timer(Generic[Item]):
-    """Hold a deadline and its item; the item is None after the deadline was cancelled or due."""
+    """Hold a deadline and its item; the item is None if the deadline was cancelled or is over."""
 
     __slots__ = ("deadline", "item")
 
@@ -24,7 +24,7 @@ class Timers(Generic[Item]):
     """Keep a set of deadlines; the caller must hold a lock during each call.
 
     Most deadlines are cancelled long before they are due. Cancelled entries are removed when there
-    are more than `STALE_MIN` of them, and they are more than half of all entries.
+    are more than `STALE_MIN` of them and they are more than half of all entries.
     """
 
     def __init__(self) -> None:

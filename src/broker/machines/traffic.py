@@ -1,4 +1,4 @@
-"""Count what clients append to each topic, and what they read from each topic."""
+"""Count the records that clients append to each topic, and read from it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ A check follows each wake-up, and no two checks overlap.
     RESTING   LOOKING     -           DONE
     DONE      -           -           -
 
-The thread that changes RESTING to LOOKING starts a check. If a thread calls `rest` and the state is
+The thread that changes RESTING to LOOKING starts a check. If a thread calls `rest` in the state
 AGAIN, this thread checks the request once more. So no wake-up is lost.
 """
 
@@ -47,7 +47,7 @@ class Wakeup:
 
     def wake(self) -> bool:
         """Record a wake-up; return True if the caller must start a check of the request."""
-        if self.phase is Phase.AGAIN:  # usually, another partition has woken the request
+        if self.phase is Phase.AGAIN:  # most often, another partition has woken the request
             return False
         with self._lock:
             if self.phase is Phase.RESTING:

@@ -87,7 +87,7 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Pause a listener after an error; otherwise the listener would fail again at once."""
+        """Pause a listener after an error, because a new try would fail at once."""
         self._complain("accept", f"accepting a connection failed: {error}")
         self._poller.remove(listener)
         self._poller.set_timer(time.monotonic() + REST_SECONDS, listener)

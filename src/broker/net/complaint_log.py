@@ -1,4 +1,4 @@
-"""Log errors of clients, so that a client that repeats an error cannot fill the log."""
+"""Log errors of clients, but not so often that a client can fill the log."""
 
 from __future__ import annotations
 

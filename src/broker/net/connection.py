@@ -1,8 +1,8 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
 Socket calls block for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit these
-calls, so no further system call is needed. After 50 ms the connection is parked, so that it holds
-no thread.
+calls, so no other system call is needed. After 50 ms the connection is parked, so that it holds no
+thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker.wire.fetch import FileRange
 from broker.wire.frames import FrameSplitter
 
 BLOCKED_SECONDS = 0.05
-RECEIVED_BYTES = 64 << 10  # how much one call reads, unless a frame lacks more bytes than this
+RECEIVED_BYTES = 64 << 10  # how much one call reads; more if a frame lacks more bytes
 RECEIVED_BYTES_MAX = 1 << 20  # how much of a large frame one call reads
 PIECES_MAX = 512  # how many pieces one call sends; Linux takes up to 1,024
 # Errors of sendfile that come from the socket. All other errors come from the file.
@@ -36,7 +36,7 @@ SOCKET_ERRORS = {
 
 
 class Phase(enum.Enum):
-    """The state of a connection: a thread has it, or it waits for something."""
+    """The state of a connection: a thread has it, or the connection waits for an event."""
 
     RUNNING = "a thread has it"
     INPUT = "it is parked until bytes arrive"
@@ -52,7 +52,7 @@ class EndOfStreamError(Exception):
 
 
 class ClientRefusedError(Exception):
-    """Report why a client may send no requests: it did not log in, or did not complete TLS."""
+    """Report that a client did not log in or complete TLS, so it may send no requests."""
 
 
 class FileFailedError(Exception):
@@ -69,7 +69,7 @@ class Connection:
     Attributes:
         phase: RUNNING while a thread owns the connection.
         busy_since: when the running request began; 0.0 if no request runs.
-        is_hung_up: whether the client has stopped sending; set only while a request waits.
+        is_hung_up: whether the client has stopped sending; only set while a request waits.
         deadline: the time at which the connection is closed, or its pending request is answered. If
             a thread claims the connection earlier, the deadline has no effect.
         sent_bytes: how many bytes were sent to the client in all.
@@ -79,12 +79,12 @@ class Connection:
         clock: the times of the request that is not answered yet.
         has_memory: whether the connection has reserved memory, or waits for it.
         login_deadline: when the client must have completed its TLS handshake and its login;
-            infinity if it has, or need not.
-        is_secured: whether requests can be read: false only during a TLS handshake.
+            infinity if both are complete or not needed.
+        is_secured: whether requests can be read; False only during a TLS handshake.
     """
 
     received_bytes_max = RECEIVED_BYTES_MAX
-    held_bytes_max = 0  # how much has left the socket, but is not yet in the splitter
+    held_bytes_max = 0  # how many bytes can be read from the socket but not yet in the splitter
 
     def __init__(
         self, sock: socket.socket, client: Client, frame_bytes_max: int, now: float
@@ -139,8 +139,8 @@ class Connection:
         """Read arrived bytes into `frames`; return False if no byte came for 50 ms.
 
         Args:
-            is_hurried: do not wait for 50 ms, because other clients need the thread. Then a busy
-                client costs more, because its connection is parked after each answer.
+            is_hurried: do not wait for 50 ms, because other clients need the thread. In this mode,
+                a busy client costs more, because its connection is parked after each answer.
 
         Raises:
             EndOfStreamError: the client sends no more bytes.

@@ -25,7 +25,8 @@ class Listener:
         self.fd = self.socket.fileno()
         bound = Endpoint(endpoint.name, *self.socket.getsockname()[:2])
         self.endpoint = bound if advertised is None else advertised
-        if self.endpoint.host in ("0.0.0.0", "::"):  # clients need a name that they can resolve
+        if self.endpoint.host in ("0.0.0.0", "::"):
+            # clients need a host name that they can resolve
             self.endpoint = bound._replace(host=socket.gethostname())
 
     def accept(self) -> tuple[socket.socket, str] | None:

@@ -32,7 +32,7 @@ class FailureCounts(NamedTuple):
 
 
 class Logins:
-    """What the settings of the listeners demand of a new client.
+    """Apply the login settings of the listeners to new clients.
 
     Threads: any thread may call any method, for a connection that it owns. `_lock` guards the
     counts.
@@ -46,7 +46,7 @@ class Logins:
         is_sasl = any(one.is_sasl for one in self._protocols.values())
         self._mechanisms = config.mechanisms if is_sasl else ()
         self._seen: object = None  # the state of the files that were loaded
-        # Only `_look` replaces it, when all files of the new one are loaded.
+        # Only `_look` replaces the context, when all files of the new context are loaded.
         self._context: ssl.SSLContext | None = None
         if any(one.is_tls for one in self._protocols.values()):
             self._context = listener_context(config)
@@ -54,13 +54,13 @@ class Logins:
         self._failed_handshakes = self._failed_logins = 0
 
     def watch_files(self, scheduler: Scheduler) -> None:
-        """Look now and then whether the certificates have changed, and use the new ones."""
+        """Check regularly whether the certificates have changed, and load the new ones."""
         if self._context is not None:
             self._seen = file_state(self._config)
             scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
 
     def _look(self, scheduler: Scheduler) -> None:
-        """Load changed files; if they cannot be used, keep what was loaded, and warn once."""
+        """Load changed files; if they cannot be used, keep the old certificates and warn once."""
         try:
             seen = file_state(self._config)
             if seen != self._seen:
@@ -70,12 +70,12 @@ class Logins:
         except ValueError as error:
             LOG.warning("the broker keeps its old certificate: %s", error)
         except Exception:  # new clients still get the old certificate
-            LOG.exception("the certificate could not be looked at")
+            LOG.exception("the certificate files could not be checked")
         scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
 
     @property
     def failures(self) -> FailureCounts:
-        """What has failed so far."""
+        """The numbers of failed handshakes and logins."""
         return FailureCounts(self._failed_handshakes, self._failed_logins)
 
     def begin(self, sock: socket.socket, client: Client) -> Connection:
@@ -98,11 +98,11 @@ class Logins:
         return connection
 
     def follow(self, connection: Connection) -> None:
-        """Note that a client has logged in; call this while its `login_deadline` is finite.
+        """Record that a client has logged in; call this while its `login_deadline` is finite.
 
         Raises:
-            ClientRefusedError: the login failed, the client is too late, or its certificate names
-                nobody.
+            ClientRefusedError: the login failed, the client is too late, or no rule maps its
+                certificate to a name.
         """
         client, login = connection.client, connection.client.login
         if client.ended:
@@ -122,7 +122,9 @@ class Logins:
             return
         principal = principal_of_certificate(certificate, self._rules)
         if not principal:
-            raise ClientRefusedError("no rule of ssl.principal.mapping.rules names its certificate")
+            raise ClientRefusedError(
+                "no rule of ssl.principal.mapping.rules matches the certificate of the client"
+            )
         connection.client.principal = principal
 
     def count(self, connection: Connection) -> None:
@@ -135,7 +137,7 @@ class Logins:
 
 
 def lateness_of(connection: Connection) -> str:
-    """Say what a client did not do in time."""
+    """Return a text about the step that a client did not complete in time."""
     if not connection.is_secured:
         return "the TLS handshake is not complete in time"
     return "the client has not logged in in time"

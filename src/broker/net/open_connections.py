@@ -1,4 +1,4 @@
-"""Hold the set of open connections, and wait for its end."""
+"""Hold the set of open connections, and wait until all are closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.net.connection import Connection
 class OpenConnections:
     """The connections of a server that are not closed yet.
 
-    Threads: any thread may call any method. An iteration is over the set of one moment.
+    Threads: any thread may call any method. An iteration uses a copy of the set.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Wait for everything that needs no thread of its own: parked sockets, new clients, deadlines.
+"""Wait in one thread for parked sockets, new clients and deadlines.
 
-The poller is one thread, which blocks only while it polls. For each event the poller calls
-`on_event` or `on_timer`, which hand the work to other threads.
+The poller's thread blocks only while it polls. For each event, it calls `on_event` or `on_timer`,
+which hand the work to other threads.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Poller:
             first = self._timers.next_deadline
             until = min(ticked + SECONDS_MAX, now + SECONDS_MAX if first is None else first)
             self._sleeps_until = until
-        # Without the extra 0.5 ms, a poll can end up to 1 ms early, and would be repeated.
+        # Without the extra 0.5 ms, a poll can end up to 1 ms too early, and would be repeated.
         for fd, events in self._epoll.poll(max(0.0, until - now + 0.0005), EVENTS_MAX):
             if fd == self._wake_fd:
                 with suppress(BlockingIOError):

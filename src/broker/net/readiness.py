@@ -1,4 +1,4 @@
-"""Report to the service manager that this process serves, or that it stops (sd_notify)."""
+"""Report to the service manager that this process is ready or stopping (sd_notify)."""
 
 from __future__ import annotations
 

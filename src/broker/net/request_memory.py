@@ -22,7 +22,8 @@ class RequestMemory:
         """Make an empty budget.
 
         Args:
-            resume: called with a connection, which the caller owns, when it has got its memory.
+            resume: called with a connection that has got its memory; the caller owns the
+                connection.
         """
         self._lock = threading.Lock()
         self._budget: MemoryBudget[Connection] = MemoryBudget(bytes_max)
@@ -36,17 +37,18 @@ class RequestMemory:
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            connection.has_memory = True  # so that closing it can end a wait for memory
+            # so that a close of the connection ends its wait for memory
+            connection.has_memory = True
             is_taken = self._budget.take(connection, size_bytes)
             if not is_taken:
-                connection.deadline = math.inf  # the client does not cause this delay
+                connection.deadline = math.inf  # no deadline: the client does not cause this delay
                 connection.phase = Phase.MEMORY
         if is_taken:
             connection.arriving_since = time.monotonic()
         return is_taken
 
     def release(self, connection: Connection) -> None:
-        """Give memory back, and let connections go on that waited for it."""
+        """Release memory, and resume connections that waited for it."""
         if not connection.has_memory:
             return
         connection.has_memory = False

@@ -44,7 +44,7 @@ from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
 
 LOG = logging.getLogger("broker")
-CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that it cut
+CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that were cut
 ARRIVAL_BYTES_PER_SECOND = 64 << 10
 
 
@@ -100,13 +100,13 @@ class Server:
         self._logins.watch_files(self.tasks)
 
     def stop(self, timeout: float) -> bool:
-        """Stop accepting, answer the requests that are under way, and close everything.
+        """Stop accepting, answer the running requests, and close everything.
 
         Args:
             timeout: seconds after which the remaining connections are cut.
 
         Returns:
-            Whether all requests under way were answered. A second call does nothing.
+            Whether all running requests were answered. A second call does nothing.
         """
         if self._is_stopping:
             return not self._connections
@@ -176,19 +176,19 @@ class Server:
             self._resume(item)
             return
         if phase is Phase.OUTPUT:
-            self._complain("slow", f"{item.client.address} takes no more of its answer")
+            self._complain("slow", f"{item.client.address} has stopped reading its answer")
         elif item.login_deadline <= now:
             self._refuse(item, lateness_of(item))
             return
         elif not item.splitter.is_between_frames:
-            self._complain("late", f"a request of {item.client.address} does not arrive")
+            self._complain("late", f"a request of {item.client.address} does not arrive in time")
         self._close(item)
 
     def _on_tick(self, now: float) -> None:
         self.cut_stuck(self.config.request_stuck_ms / 1000, now)
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
-        """Cut connections whose requests have run for `seconds`: such requests hang in a disk."""
+        """Cut connections whose requests have run for `seconds`, because their disk hangs."""
         since = (time.monotonic() if now is None else now) - seconds
         for connection in self._connections:
             if 0.0 < connection.busy_since < since:
@@ -236,7 +236,7 @@ class Server:
         connection.timer = self._poller.set_timer(deadline, connection)
 
     def _wake(self, connection: Connection) -> None:
-        """Let a thread check a request that waits."""
+        """Let a thread check a waiting request."""
         pending = connection.pending
         if pending is not None and pending.wakeup.wake():
             connection.phase = Phase.RUNNING
@@ -258,7 +258,7 @@ class Server:
         except FileFailedError as error:
             self._complain("file", str(error))
             self._close(connection)
-        except Exception:  # the client must not wait for an answer that never comes
+        except Exception:  # otherwise the client would wait for an answer that never comes
             LOG.exception("a request of %s failed", connection.client.address)
             self._close(connection)
 
@@ -281,14 +281,14 @@ class Server:
         return self._receive(connection)
 
     def _mute(self, connection: Connection) -> bool:
-        """Park a connection whose client exceeds a quota (KIP-219); return False if it need not."""
+        """Park a connection whose client exceeds a quota (KIP-219); otherwise return False."""
         until, connection.client.muted_until = connection.client.muted_until, 0.0
         if until <= time.monotonic() or self._is_stopping:
             return False
         until = min(until, connection.login_deadline)
         self._set_deadline(connection, until)
         connection.phase = Phase.MUTED
-        self._poller.arm(connection, 0)  # a timer that came before the phase changed nothing
+        self._poller.arm(connection, 0)  # a timer that fired before the phase was MUTED did nothing
         return time.monotonic() < until or connection.claim(Phase.MUTED) is None
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:
@@ -314,7 +314,7 @@ class Server:
                 self._finish(connection, now)
 
     def _look(self, connection: Connection, pending: Pending) -> bool:
-        """Check the request that waits: put its answer into `outgoing`, or continue to wait."""
+        """Check the waiting request: put its answer into `outgoing`, or continue to wait."""
         now = time.monotonic()
         is_last = now >= pending.deadline or connection.is_hung_up or self._is_stopping
         connection.busy_since = connection.client.begun_at = now
@@ -395,6 +395,6 @@ class Server:
             self._acceptor.forget(connection.client)
 
     def _cut(self, connection: Connection, reason: str) -> None:
-        """Shut down the socket of a connection that another thread owns: that thread closes it."""
+        """Shut down the socket of a connection; the thread that owns the connection closes it."""
         self._complain("cut", f"the connection of {connection.client.address} is cut: {reason}")
         connection.cut()

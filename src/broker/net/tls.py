@@ -1,4 +1,4 @@
-"""Make the TLS contexts of a broker from its settings: for its listeners, and for other brokers."""
+"""Make the TLS contexts for the listeners, and for connections to other brokers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def peer_context(config: BrokerConfig) -> ssl.SSLContext:
 
 
 def file_state(config: BrokerConfig) -> object:
-    """Give a value that changes when a file of the certificates is replaced or written."""
+    """Return a value that changes when a certificate file is replaced or written."""
     paths = config.ssl_keystore_location, config.ssl_truststore_location
     return tuple(change_of(path) for path in paths if path)
 

@@ -1,11 +1,12 @@
-"""Hold one encrypted connection: TLS works on memory, so the socket calls stay those of any other.
+"""Hold one encrypted connection, with the same socket calls as an unencrypted connection.
 
     socket -> ciphertext -> SSLObject -> frames        pieces -> SSLObject -> ciphertext -> socket
 
-The handshake is part of `receive` and `send`. So it holds a thread only while bytes arrive, and
-other connections do not wait for it. Each `receive` reads until the SSLObject has no more data:
-nothing stays inside that the poller could not see. `send` encrypts the next part of an answer only
-when all ciphertext of the part before is sent, so at most `ENCRYPTED_BYTES` wait.
+The handshake is part of `receive` and `send`. So the handshake holds a thread only while bytes
+arrive, and other connections do not wait for it. Each `receive` reads until the SSLObject has no
+more data, because the poller could not see data that stays inside. `send` encrypts the next part of
+an answer only after it has sent all ciphertext of the previous part, so at most `ENCRYPTED_BYTES`
+wait.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from broker.wire.fetch import FileRange
 from logstore.disk import files
 
 # How much of an answer is encrypted at once, and how much of a request is decrypted at once. The
-# data should stay in the processor's cache: with 1 MiB, TLS took twice the CPU time.
+# data should fit into the processor's cache: with 1 MiB, TLS took twice the CPU time.
 ENCRYPTED_BYTES = DECRYPTED_BYTES = 128 << 10
 RECORD_BYTES = 16 << 10  # the data of one TLS record
 
@@ -41,8 +42,8 @@ class TlsConnection(Connection):
     """
 
     received_bytes_max = DECRYPTED_BYTES
-    # TLS holds the bytes of a record until it is complete. A call that waited for them, too, would
-    # end only after 50 ms.
+    # TLS holds the bytes of a record until the record is complete. A call that waited for these
+    # bytes, too, would end only after 50 ms.
     held_bytes_max = RECORD_BYTES + 1024
 
     def __init__(
@@ -57,17 +58,17 @@ class TlsConnection(Connection):
         self._incoming, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._encrypted, server_side=True)
         self._unsent = memoryview(b"")
-        self._is_finished = False  # whether the client has said that it sends no more
+        self._is_finished = False  # whether the client has ended its TLS stream
         self.is_secured = False
 
     @property
     def has_output(self) -> bool:
-        """Whether there is something to send, also of the handshake."""
+        """Whether there is something to send, including a part of the handshake."""
         return bool(self.outgoing or self._unsent or self._encrypted.pending)
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
-        """The certificate of the client, after it was verified; None if the client sent none."""
+        """The verified certificate of the client; None if the client sent none."""
         return self._tls.getpeercert() or None
 
     def receive(self, *, is_hurried: bool = False) -> bool:
@@ -91,13 +92,13 @@ class TlsConnection(Connection):
         return True
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; return whether it is complete."""
+        """Continue the handshake; return whether it is complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            self._send_last()  # the alert that says why
+            self._send_last()  # send the alert with the reason
             raise ClientRefusedError(f"TLS: {_reason(error)}") from error
         self.is_secured = True
         return True
@@ -157,7 +158,7 @@ class TlsConnection(Connection):
         return data
 
     def close(self) -> None:
-        """Tell the client that nothing more comes, and close the socket."""
+        """Send the client the end of TLS, and close the socket."""
         if self.is_secured and not self.has_output:
             with suppress(ssl.SSLError, OSError):
                 self._tls.unwrap()

@@ -4,8 +4,8 @@ A thread whose disk hangs is lost until the disk answers. Many tasks can come at
 example if thousands of requests waited for the same record. If each task had a thread, the threads
 would only compete for the interpreter. So a few threads (`THREADS_BUSY`) run the tasks one after
 another. If no task ends for `STALL_SECONDS`, these threads may hang. Then more threads are started:
-1, 2, 4 and so on, until tasks end again. So 10 checks start enough threads to replace 1,000 threads
-that hang.
+1, 2, 4 and so on, until tasks end again. So 10 checks start enough threads to replace 1,000 hanging
+threads.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Workers:
             self._call_later(STALL_SECONDS, self)
 
     def relieve(self) -> None:
-        """If no task has ended since the last check, start threads, twice as many each time."""
+        """If no task has ended since the last check, start threads: twice as many as last time."""
         with self._changed:
             missing = min(len(self._tasks) - self.waiting, self.threads_max - self.count)
             is_stalled = self._seen == self._ended
@@ -89,7 +89,7 @@ class Workers:
             self._call_later(STALL_SECONDS, self)
 
     def _start(self) -> None:
-        """Start a thread that was counted already."""
+        """Start a thread that is already counted."""
         thread = threading.Thread(target=self._run, name="broker-worker", daemon=True)
         try:
             thread.start()
@@ -108,7 +108,7 @@ class Workers:
         while task is not None:
             task()
             self._ended += 1  # not atomic; it does no harm if a count is lost
-            del task  # keep no connection alive through its task while the thread waits
+            del task  # the task would keep its connection in memory while the thread waits
             task = self._next()
 
     def _next(self) -> Task | None:

@@ -1,1 +1,1 @@
-"""Serve a page and JSON that show what a broker knows: facts are gathered, and turned into HTML."""
+"""Show a broker's state as a web page and as JSON."""

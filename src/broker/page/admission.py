@@ -4,8 +4,8 @@ Limits keep a client of the page from taking the processor or the memory from th
 
     CONNECTIONS_MAX           connections that are open at the same time; more wait in the kernel
     CONNECTION_SECONDS        the longest life of a connection, however slowly its bytes come
-    CROWDED_SECONDS           the same, if as many connections as possible are open
-    CONNECTIONS_PER_SECOND    how many are accepted, after a burst of BURST
+    CROWDED_SECONDS           the longest life while CONNECTIONS_MAX connections are open
+    CONNECTIONS_PER_SECOND    how many new connections are accepted, after a burst of BURST
     HEAD_BYTES_MAX            the size of the head of a request; no request has a body
 """
 
@@ -55,7 +55,7 @@ def allowed_names(listener_host: str, others: str) -> frozenset[str]:
 
 
 def host_of(header: str) -> str:
-    """Take the name out of a header Host: without port and brackets."""
+    """Return the name in a header Host, without port and brackets."""
     header = header.strip().lower()
     if header.startswith("["):
         name, bracket, rest = header[1:].partition("]")
@@ -74,9 +74,9 @@ def fault_of(
 ) -> tuple[int, str]:
     """Check the head of a request; the status is OK if it may be answered.
 
-    A page of another site can make a browser send requests here under a name of its own, whose
-    address it then changes to this one (DNS rebinding). Such a request names a host that is not
-    allowed.
+    Another site can make a browser send requests to this server, if it changes the address of its
+    own name to this server's address (DNS rebinding). The header Host of such a request has the
+    other site's name, which is not allowed.
 
     Args:
         hosts: the headers Host.
@@ -86,9 +86,9 @@ def fault_of(
     if method not in METHODS:
         return METHOD_NOT_ALLOWED, "this server is read-only: use GET or HEAD"
     if any(one.strip() != "0" for one in sizes):
-        return BAD_REQUEST, "a request has no body here"
+        return BAD_REQUEST, "this server accepts no request with a body"
     if len(hosts) != 1:
-        return BAD_REQUEST, "a request has one header Host"
+        return BAD_REQUEST, "a request must have exactly one header Host"
     if host_of(hosts[0]) not in names:
         return MISDIRECTED, "this host is not allowed here; see the setting http.hosts"
     return OK, ""

@@ -1,4 +1,4 @@
-"""Write the facts as documents of JSON's types, for scripts. A document has the key `version`.
+"""Write the facts as documents for JSON, for scripts. A document has the key `version`.
 
 Within a version, keys are added, but not removed or renamed.
 """
@@ -57,7 +57,7 @@ def moves(facts: Facts, asked: Asked) -> Document:
 
 
 def brokers(facts: Facts, asked: Asked) -> Document:
-    """List the brokers that live."""
+    """List the live brokers."""
     return {**_head(facts), "brokers": [one._asdict() for one in facts.brokers]}
 
 
@@ -93,7 +93,7 @@ def group(facts: Facts, asked: Asked) -> Document:
 
 
 def history(facts: Facts, asked: Asked) -> Document:
-    """Give the rates of the last hour, of one topic or of all together."""
+    """Return the rates of the last hour, of one topic or of all topics together."""
     curves = facts.curves if not asked.name else facts.topic_curves.get(asked.name, Curves([], []))
     rows = zip(curves.times, curves.rates, strict=True)
     return {**_head(facts), "samples": [{"at": at} | rates._asdict() for at, rates in rows]}
@@ -123,7 +123,7 @@ def group_named(facts: Facts, name: str) -> GroupRow:
     for one in facts.groups:
         if one.name == name:
             return one
-    raise NoSuchThingError("this broker coordinates no group of this name")
+    raise NoSuchThingError("this broker coordinates no group with this name")
 
 
 def _partition(one: PartitionRow) -> Document:

@@ -1,7 +1,7 @@
-"""Define the facts that the page shows: what a broker knew at one moment.
+"""Define the facts that the page shows, all from one moment.
 
-None stands for a number that this broker does not know: for example, the log end of a partition
-that has no replica on this broker.
+None is a number that this broker does not know. For example, it does not know the log end of a
+partition without a replica on this broker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DirRow(NamedTuple):
     Attributes:
         reason: why the log dir is in its state, and what to do; "" if it is ONLINE.
         size_bytes: the size of all record batches in the log dir.
-        longest_call_seconds: since when the oldest call that runs has been running.
+        longest_call_seconds: for how long the oldest running call has been running.
     """
 
     path: str
@@ -42,8 +42,8 @@ class PartitionRow(NamedTuple):
     Attributes:
         leader: the broker that leads; -1 if no broker leads.
         offline: the replicas that do not serve: their broker or their log dir is away.
-        elr: eligible leader replicas: they left the ISR, but have all records that count. Only the
-            controller knows them; None on another broker.
+        elr: the eligible leader replicas, which left the ISR but have all committed records. Only
+            the controller knows these replicas; None on another broker.
         log_dir: the log dir of this broker's replica; "" if this broker has no replica that serves.
     """
 
@@ -73,7 +73,7 @@ class PartitionRow(NamedTuple):
 
 
 class BrokerRow(NamedTuple):
-    """A broker of the cluster that lives."""
+    """A live broker of the cluster."""
 
     id: int
     host: str
@@ -150,12 +150,12 @@ class SlowRow(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a broker knew at one moment.
+    """The facts that a broker had at one moment.
 
     Attributes:
         about: the broker's own values, such as its id and its addresses.
         counts: how many connections, threads, groups and partitions there are.
-        moves: the moves between log dirs that run, and the last that ended.
+        moves: the running moves between log dirs, and the last moves that ended.
         curves: the rates of the last hour, of all topics together.
         topic_curves: the rates of the last hour by topic, for the topics that were busiest.
     """
@@ -175,7 +175,7 @@ class Facts(NamedTuple):
     topic_curves: Mapping[str, Curves]
 
     def trouble(self) -> dict[str, int]:
-        """Count what an operator has to look at; all values are 0 if the broker is well."""
+        """Count the problems for an operator; all values are 0 if the broker is well."""
         return {
             "bad_log_dirs": sum(one.state not in SOUND for one in self.dirs),
             "offline_partitions": sum(one.is_offline for one in self.partitions),

@@ -1,7 +1,7 @@
 """Gather the facts of a broker from its memory, without waiting for a disk or for another broker.
 
-Only values that other threads have already read or counted are used. No lock is taken that a thread
-holds while it waits for a disk.
+Only values that other threads have already read or counted are used. The gatherer takes no lock
+whose holder may wait for a disk.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Place = tuple[str, int]
 
 
 class Elr(Protocol):
-    """Gives the eligible leader replicas by partition; None if this broker does not know them."""
+    """Return the eligible leader replicas by partition; None if this broker does not know them."""
 
     def __call__(self) -> Mapping[Place, tuple[int, ...]] | None:
-        """Return them; only partitions that have some are in the mapping."""
+        """Return the replicas of each partition that has such replicas."""
 
 
 class Group(Protocol):
@@ -58,7 +58,7 @@ class Group(Protocol):
 
 
 class Sources(NamedTuple):
-    """What a page asks for facts. Any thread may call each of them, and none waits.
+    """The functions that give facts to a page. Any thread may call each of them, and none waits.
 
     Attributes:
         slow: the slow requests, the latest last.
@@ -170,7 +170,7 @@ class Gatherer:
                 end=max(log.log_end_offset, high_watermark),
                 size_bytes=log.size_bytes,
             )
-        except LogStoreError:  # another broker has it, or its log dir does not serve
+        except LogStoreError:  # another broker has the replica, or its log dir does not serve
             return row
 
     def _moves(self) -> tuple[Mapping[str, Any], ...]:
@@ -205,10 +205,10 @@ class Gatherer:
 
 
 def _group_row(hosted: Group, partitions: Mapping[Place, PartitionRow]) -> GroupRow:
-    """Describe a group without its lock, because a thread may hold the lock during a write.
+    """Describe a group without its lock, which a thread may hold during a write.
 
-    Each collection is copied in one step, so it is whole. If the group changes meanwhile, two of
-    the values may be of different moments.
+    Each collection is copied in one step, so it is consistent. If the group changes in the
+    meantime, two values may be from different moments.
     """
     group = hosted.group
     members = tuple(

@@ -1,9 +1,10 @@
 """Remember the rates of the last hour in memory of a fixed size, without any I/O.
 
 A sample is taken every `INTERVAL_SECONDS`. A rate is the difference of two samples of a counter,
-divided by the time between them. All topics together have a curve for each kind of rate, and so
-have at most `TOPICS_MAX` topics. A topic gets its curves with its first traffic. If there are no
-curves left, the topic gets those of a topic that had no traffic for an hour, or none.
+divided by the time between them. There is a curve for each kind of rate of all topics together, and
+of at most `TOPICS_MAX` single topics. A topic gets its curves with its first traffic. If no curves
+are left, the topic gets the curves of a topic that had no traffic for an hour. If there is no such
+topic, it gets no curves.
 
 One value takes 8 bytes, so the curves take at most
 8 bytes * SAMPLES_MAX * (5 + 4 * TOPICS_MAX) = 2.3 MB.
@@ -21,13 +22,13 @@ TOPICS_MAX = 200
 
 
 class Rates(NamedTuple):
-    """Values of one second; before, as counters, the values since the start of the broker.
+    """Rates per second, or counters of all traffic since the start of the broker.
 
     Attributes:
         records_in: records that clients appended. The broker does not count the records that it
             sends, because it sends batches without reading them.
-        requests: of one topic, appends and reads of its partitions; of the whole broker, requests
-            of all kinds.
+        requests: for a topic, the appends and reads of its partitions; for the whole broker,
+            requests of all kinds.
     """
 
     bytes_in: float = 0.0
@@ -78,7 +79,7 @@ class History:
 
         Args:
             now: the time in seconds since the epoch; only a later time than before counts.
-            topics: the counters of each topic. A counter that got smaller was begun anew.
+            topics: the counters of each topic. A counter that got smaller began again at 0.
         """
         before, self._before = self._before, (now, total, topics)
         if before is None or now <= before[0]:

@@ -1,7 +1,7 @@
 """Serve HTTP with Python's `http.server`, within the limits of `admission` (ADR 44).
 
-One thread accepts connections, and cuts connections that are too old. Each connection has one
-request and a thread of its own. An answer is complete in memory before its first byte is sent.
+One thread accepts connections, and cuts connections that are too old. Each connection has its own
+thread, and serves one request. An answer is complete in memory before its first byte is sent.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Request(BaseHTTPRequestHandler):
         self.put(self.server.respond(self.path) if status == OK else error(status, reason))
 
     def put(self, response: Response) -> None:
-        """Send an answer, also to a request that names no version or a wrong one."""
+        """Send an answer, even to a request with no version or a wrong version."""
         self.request_version = self.protocol_version
         self.send_response_only(response.status)
         for name, value in HEADERS.items():
@@ -105,7 +105,7 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(response.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that cannot be read; the answer quotes nothing of it."""
+        """Answer an unreadable request; the answer does not quote the request."""
         self.put(error(code, "this request cannot be read"))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is inherited
@@ -115,8 +115,8 @@ class _Request(BaseHTTPRequestHandler):
 class HttpServer:
     """Accept connections at one address, and answer their requests.
 
-    Threads: `_lock` guards the connections. A connection is closed and forgotten under the lock, so
-    the accepting thread never cuts a socket whose number another file has taken.
+    Threads: `_lock` guards the connections. A connection is closed and removed under the lock. So
+    the accepting thread never cuts a socket whose descriptor another file now has.
 
     Attributes:
         names: the hosts that requests may name.
@@ -147,7 +147,7 @@ class HttpServer:
         return len(self._open)
 
     def close(self) -> None:
-        """Accept no more, and cut all connections; a second call does nothing."""
+        """Stop accepting, and cut all connections; a second call does nothing."""
         if self._is_closed.is_set():
             return
         self._is_closed.set()

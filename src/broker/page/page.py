@@ -1,9 +1,9 @@
-"""Define `Page`, the face of this room: gather facts, keep the last hour, serve them by HTTP.
+"""Define `Page`: it gathers facts, keeps the last hour, and serves both by HTTP.
 
 Threads: `_gathering` is held while facts are gathered or an answer is made. So only one thread
 works for the page at a time, however many clients ask. After its work, the page rests for nine
-times as long, so it uses at most 10 % of one processor. The facts are used again for at least a
-second, and for as long as it takes that gathering uses at most 5 %. An answer is used again as long
+times as long, so it uses at most 10 % of one processor. The facts are reused for at least a second,
+or longer if gathering would otherwise use more than 5 % of a processor. An answer is reused as long
 as its facts.
 """
 
@@ -79,14 +79,14 @@ class Page:
         try:
             self._drop_old()
             return self._answers.get(target) or self._make(target)
-        except Exception:  # a fault of the page must not look like one of the broker
+        except Exception:  # a fault of the page must not look like a fault of the broker
             LOG.exception("the page failed")
             return error(INTERNAL_ERROR, "the page failed; see the broker's log")
         finally:
             self._gathering.release()
 
     def _make(self, target: str) -> Response:
-        """Make an answer, not sooner than the share of the work allows; hold the lock."""
+        """Make an answer when the limit of work allows it; the caller holds the lock."""
         self._is_closed.wait(min(max(self._rest_until - time.monotonic(), 0.0), WAIT_SECONDS))
         began = time.monotonic()
         self._drop_old()
@@ -98,7 +98,7 @@ class Page:
         return answer
 
     def _drop_old(self) -> None:
-        """Forget the facts and the answers made from them if they are old; hold the lock."""
+        """Forget old facts and the answers made from them; the caller holds the lock."""
         if time.monotonic() >= self._fresh_until:
             self._facts = None
             self._answers.clear()

@@ -1,4 +1,4 @@
-"""Read what a request asks to see, and choose the rows of one page of a long list."""
+"""Read the query of a request, and choose the rows of one page of a long list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIELDS_MAX = 8
 SEARCH_LETTERS_MAX = 300
 Row = TypeVar("Row")
 
-# What the list of partitions can be limited to.
+# The choices that limit the list of partitions.
 SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
     "all": lambda one: True,
     "offline": lambda one: one.is_offline,
@@ -24,7 +24,7 @@ SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
 
 
 class Asked(NamedTuple):
-    """What a request asks for.
+    """The parameters of a request.
 
     Attributes:
         search: rows whose name contains this text, in any case; "" for all rows.
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     is_fragment: bool = False
 
     def query(self, **changes: object) -> str:
-        """Write the query of the same request with some changes, without what is default."""
+        """Write the query of this request with some changes; leave out default values."""
         values = {"search": self.search, "show": self.show, "page": self.number, "size": self.size}
         values["name"] = self.name
         values.update(changes)
@@ -85,7 +85,7 @@ def _number(text: str, name: str, largest: int) -> int:
 
 
 def part_of(rows: Sequence[Row], asked: Asked) -> Part[Row]:
-    """Choose the rows of the page that is asked for; a number that is too large is the last one."""
+    """Choose the rows of the requested page; if its number is too large, choose the last page."""
     pages = max(-(-len(rows) // asked.size), 1)
     number = min(asked.number, pages)
     begin = (number - 1) * asked.size
@@ -93,13 +93,13 @@ def part_of(rows: Sequence[Row], asked: Asked) -> Part[Row]:
 
 
 def found(rows: Sequence[Row], asked: Asked, name_of: Callable[[Row], str]) -> Sequence[Row]:
-    """Choose the rows whose name contains the text that is searched for."""
+    """Choose the rows whose name contains the search text."""
     wanted = asked.search.casefold().strip()
     return [one for one in rows if wanted in name_of(one).casefold()] if wanted else rows
 
 
 def found_partitions(rows: Sequence[PartitionRow], asked: Asked) -> Sequence[PartitionRow]:
-    """Choose the partitions that are searched for, by a name such as `orders-3`."""
+    """Choose the partitions that match a search text such as `orders-3`."""
     is_shown = SHOWN[asked.show]
     if asked.show != "all":
         rows = [one for one in rows if is_shown(one)]

@@ -11,7 +11,7 @@ SHOWN_MAX = 10
 
 
 def most_traffic(topics: Sequence[TopicRow]) -> list[TopicRow]:
-    """Choose the topics with the most bytes in and out, the busiest first; idle ones by size."""
+    """Choose the topics with the most bytes in and out, then idle topics by size."""
     return heapq.nsmallest(
         SHOWN_MAX,
         topics,
@@ -20,5 +20,5 @@ def most_traffic(topics: Sequence[TopicRow]) -> list[TopicRow]:
 
 
 def largest_lags(groups: Sequence[GroupRow]) -> list[GroupRow]:
-    """Choose the groups that are most behind."""
+    """Choose the groups with the largest lag."""
     return heapq.nsmallest(SHOWN_MAX, groups, key=lambda one: (-one.lag, one.name))

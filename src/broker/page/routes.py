@@ -1,4 +1,4 @@
-"""Answer a request for a page or a document, from facts alone: no socket, no clock, no lock."""
+"""Answer a request for a page or a document from facts; nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.page.views.overview import overview
 HTML_ROWS_MAX = 200
 OK, BAD_REQUEST, NOT_FOUND = 200, 400, 404
 HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
-# By path: the file and its type. A browser asks for the last one if it shows a document.
+# The file and its type, by path. A browser requests the last path when it shows a document.
 FILES = {
     "/style.css": ("style.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 
 class View(NamedTuple):
-    """A page: its title, what it shows, and the label of its search; "" if it has no search."""
+    """A page: its title, its content, and the label of its search ("" without a search)."""
 
     title: str
     live: Callable[[Facts, Asked], Html]

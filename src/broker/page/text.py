@@ -13,7 +13,7 @@ HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    """Replace each character that a reader cannot see by its number, such as \\u202e."""
+    """Replace each invisible character by its number, such as \\u202e."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -38,7 +38,7 @@ def bytes_text(value: float | None) -> str:
 
 
 def rate_text(value: float) -> str:
-    """Format a number of things a second with three digits, such as 1.25 k."""
+    """Format a rate per second with three digits, such as 1.25 k."""
     return _scaled(value, 1000, RATE_UNITS)
 
 

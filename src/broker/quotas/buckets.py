@@ -1,16 +1,16 @@
-"""Measure how far a rate is exceeded: one bucket of tokens for all requests that share a rate.
+"""Measure how far a rate is exceeded, with one token bucket for each shared rate.
 
-A bucket fills at the rate, up to what `BURST_SECONDS` bring. A request takes its amount after it
-was executed, even if the bucket becomes negative: then the client has to wait until the bucket is
-at zero again. So over any time T, the client gets at most rate * (T + BURST_SECONDS), and the
-amount of the last request.
+A bucket fills at the rate, up to rate * BURST_SECONDS. A request takes its amount after it was
+executed, even if the bucket becomes negative. Then the client has to wait until the bucket is at
+zero again. So over any time T, the client gets at most rate * (T + BURST_SECONDS) plus the amount
+of the last request.
 """
 
 from __future__ import annotations
 
 BURST_SECONDS = 0.25
 # One answer delays a client at most this long; the next request of the client waits for the rest.
-# Clients give up a request after 30 s or more, so a longer wait would look like a dead broker.
+# Clients give up a request after 30 s or more, so a longer wait would make the broker look dead.
 THROTTLE_SECONDS_MAX = 20.0
 
 
@@ -35,17 +35,17 @@ class Bucket:
         return min(max(-self._tokens / self.rate, 0.0), THROTTLE_SECONDS_MAX)
 
     def change_rate(self, rate: float, now: float) -> None:
-        """Use another rate from now on; what the client owes takes as many seconds as before."""
+        """Use another rate from now on; the remaining wait of the client stays the same."""
         self._fill(now)
         self._tokens *= rate / self.rate
         self.rate = rate
 
     def is_full(self, now: float) -> bool:
-        """Report whether the bucket is as good as a new one."""
+        """Report whether the bucket is as full as a new bucket."""
         self._fill(now)
         return self._tokens >= self.rate * BURST_SECONDS
 
     def _fill(self, now: float) -> None:
-        now = max(now, self._at)  # a thread that read the clock earlier may come later
+        now = max(now, self._at)  # a thread with an earlier time may come later
         self._tokens = min(self._tokens + (now - self._at) * self.rate, self.rate * BURST_SECONDS)
         self._at = now

@@ -1,10 +1,10 @@
-"""Write the quotas of an entity as a document, and read it, checked.
+"""Write the quotas of an entity as a document; read and check such a document.
 
     name      user=alice or client-id=app or user=,client-id=app
     document  {"version":1,"quotas":{"producer_byte_rate":1048576.0}}
 
-The name of a user or client is quoted as in an address of the web. `user=` means the default of all
-users, and `client-id=` the default of all client ids.
+The name of a user or client is quoted as in a URL. `user=` means the default of all users, and
+`client-id=` the default of all client ids.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def parse(data: bytes) -> dict[str, float]:
         document = json.loads(data)
         version, rates = document["version"], document["quotas"]
         if version != VERSION:
-            raise BadQuotaError(f"it has version {version!r}, which this version cannot read")
+            raise BadQuotaError(f"the document has an unknown version, {version!r}")
         return {key: checked_rate(key, float(rate)) for key, rate in rates.items()}
     except BadQuotaError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BadQuotaError(f"it is not the JSON of quotas: {error!r}") from error
+        raise BadQuotaError(f"the document is not the JSON of quotas: {error!r}") from error
 
 
 def _quoted(name: Name) -> str:

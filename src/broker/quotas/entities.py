@@ -1,16 +1,16 @@
-"""Name what a quota is for: a user, a client id, both, or the default of either.
+"""Name the entity of a quota: a user, a client id, both, or the default of either.
 
-The most specific quota counts. Kafka's order, and who shares the rate of such a quota:
+The most specific quota counts. This is Kafka's order, and which clients share the rate of a quota:
 
     quota of                      shared by
     /users/U/clients/C            the clients C of the user U
-    /users/U/clients/<default>    each client id of the user U has a rate of its own
+    /users/U/clients/<default>    each client id of the user U has its own rate
     /users/U                      all clients of the user U
-    /users/<default>/clients/C    for each user, the clients C
-    /users/<default>/clients/<default>    each user and client id has a rate of its own
-    /users/<default>              each user has a rate of its own
+    /users/<default>/clients/C    the clients C of each user share a rate
+    /users/<default>/clients/<default>    each user and client id has its own rate
+    /users/<default>              each user has its own rate
     /clients/C                    the clients C of all users
-    /clients/<default>            each client id has a rate of its own
+    /clients/<default>            each client id has its own rate
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Default:
-    """The type of `DEFAULT`, which stands for every name that has no quota of its own."""
+    """The type of `DEFAULT`, which means every name without its own quota."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ NAME_CHARACTERS_MAX = 1024
 
 
 class Entity(NamedTuple):
-    """What a quota is for. A field that is None is not part of the entity.
+    """The entity of a quota. A field that is None is not part of the entity.
 
     Attributes:
         user: the name of a user, without "User:", or the default of all users.
@@ -46,7 +46,7 @@ class Entity(NamedTuple):
 
 
 class Sharer(NamedTuple):
-    """Those requests that share one rate: of one user, of one client id, or of both."""
+    """The requests that share one rate: of one user, of one client id, or of both."""
 
     entity: Entity
     user: str | None
@@ -54,7 +54,7 @@ class Sharer(NamedTuple):
 
 
 def candidates_of(user: str, client_id: str) -> Iterator[Sharer]:
-    """Yield the entities whose quota may count for a request, the most specific one first."""
+    """Yield the entities whose quota may apply to a request, the most specific entity first."""
     for user_name in (user, DEFAULT):
         for client_name in (client_id, DEFAULT):
             yield Sharer(Entity(user_name, client_name), user, client_id)

@@ -4,8 +4,8 @@
     quotas.charge("producer_byte_rate", "alice", "app-1", 65_536, now) -> 0.04 seconds
 
 The settings are replaced as a whole. A bucket is made when the first request is charged to it, and
-is dropped when it is full again. So the memory grows with the number of clients that were active in
-the last moments, and `BUCKETS_MAX` bounds it.
+is dropped when it is full again. So the memory grows with the number of recently active clients, up
+to `BUCKETS_MAX` buckets.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_p
 KEYS = (PRODUCE, FETCH, REQUEST)
 BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
 
-LOOKED_AT = 4  # how many old buckets a new one looks at
+LOOKED_AT = 4  # how many old buckets are checked when a new bucket is made
 CLIENT_ID_CHARACTERS_MAX = 256  # of a longer client id, only a hash is kept
 
 Settings = Mapping[Entity, Mapping[str, float]]
 
 
 def shortened(client_id: str) -> str:
-    """Return a client id that takes little memory; two long ones stay different."""
+    """Return a client id that takes little memory; two different long ids stay different."""
     if len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
         return client_id
     return sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _BucketKey(NamedTuple):
-    """Which bucket counts: the key of the quota, and those who share it."""
+    """The key of a bucket: the key of the quota, and the requests that share its rate."""
 
     quota: str
     sharer: Sharer
@@ -53,11 +53,12 @@ class Quotas:
     def __init__(self) -> None:
         self._settings: Settings = {}
         self._lock = threading.Lock()
-        self._buckets: OrderedDict[_BucketKey, Bucket] = OrderedDict()  # the last used one last
+        # the last used bucket is the last
+        self._buckets: OrderedDict[_BucketKey, Bucket] = OrderedDict()
 
     @property
     def settings(self) -> Settings:
-        """The quotas as they were set last."""
+        """The present quotas."""
         return self._settings
 
     @settings.setter
@@ -66,16 +67,16 @@ class Quotas:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is any quota."""
+        """Whether any quota is set."""
         return bool(self._settings)
 
     @property
     def bucket_count(self) -> int:
-        """How many rates are counted now."""
+        """The number of buckets in memory."""
         return len(self._buckets)
 
     def rate_for(self, quota: str, user: str, client_id: str) -> float | None:
-        """Return the rate that counts for a client; None if it has no limit."""
+        """Return the rate that applies to a client; None if the client has no limit."""
         found = self._find(quota, user, client_id)
         return None if found is None else found[1]
 
@@ -100,7 +101,7 @@ class Quotas:
             return bucket.take(amount, now)
 
     def burst_for(self, quota: str, user: str, client_id: str) -> int | None:
-        """Return what one request should take at most; None if the client has no limit."""
+        """Return the largest amount that one request should take; None if there is no limit."""
         rate = self.rate_for(quota, user, client_id)
         return None if rate is None else max(int(rate * BURST_SECONDS), 1)
 
@@ -115,9 +116,9 @@ class Quotas:
         return None
 
     def _drop_full(self, now: float) -> None:
-        """Drop full buckets among those that were used longest ago, and one if there are too many.
+        """Drop full buckets; if there are too many buckets, drop the least recently used bucket.
 
-        A new bucket looks at a few others only, so that no request has to wait for a long search.
+        Only the few least recently used buckets are checked, so that no request waits for long.
         """
         oldest = list(islice(self._buckets.items(), LOOKED_AT))
         for key, bucket in oldest:

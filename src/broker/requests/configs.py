@@ -95,8 +95,7 @@ def _rows_of(services: Services, kind: int, name: str) -> Iterator[SettingRow]:
         raise ValueError(f"resources of type {kind} have no settings here")
     if name not in ("", str(services.leadership.broker_id)):
         raise ValueError(f"this is broker {services.leadership.broker_id}, not {name!r}")
-    # The name "" means the settings that all brokers share. This broker has no settings that are
-    # shared.
+    # The name "" means the settings that all brokers share. This broker has no such settings.
     return _broker_rows(services) if name else iter(())
 
 
@@ -117,7 +116,7 @@ def _broker_rows(services: Services) -> Iterator[SettingRow]:
         field = key.replace(".", "_")
         yield _static(key, kind, getattr(config, field), getattr(BrokerConfig, field))
     yield _static("default.replication.factor", INT, config.default_replication_factor, 1)
-    if config.min_insync_replicas:  # otherwise each topic has a majority of its replicas
+    if config.min_insync_replicas:  # 0: each topic requires a majority of its replicas
         yield _static("min.insync.replicas", INT, config.min_insync_replicas, None)
     for key, text in services.settings.values().items():
         is_set = text != DYNAMIC_DEFAULTS[key]
@@ -127,7 +126,7 @@ def _broker_rows(services: Services) -> Iterator[SettingRow]:
 
 
 def _static(key: str, kind: int, value: object, default: object) -> SettingRow:
-    """Describe a setting that only a restart can change; `default` is None if it has no default."""
+    """Describe a setting that only a restart can change; `default` None means no default."""
     text, usual = (str(one).lower() if kind == BOOLEAN else str(one) for one in (value, default))
     synonyms = [] if text == usual else [Synonym(key, text, STATIC_SOURCE)]
     if default is not None:

@@ -23,7 +23,7 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
 
 OWN_ID_FROM = 1  # the first version of ConsumerGroupHeartbeat in which clients draw their member id
-OWNED_MAX = 500_000  # the largest number of partitions that a member may say it has
+OWNED_MAX = 500_000  # the largest number of partitions that a member may report as its own
 NEW_PROTOCOL = 1  # the type of a member in ConsumerGroupDescribe
 Described = ConsumerGroupDescribeResponse.DescribedGroup
 
@@ -49,7 +49,7 @@ def _fault_of(call: Call, asked: Any) -> Refused | None:
             joins and (asked.topic_partitions is None or len(asked.topic_partitions) > 0),
             "TopicPartitions must be empty when (re-)joining.",
         ),
-        (joins and not has_topics, "a member that joins must name topics or an expression."),
+        (joins and not has_topics, "a joining member must name topics or a regular expression."),
         (epoch == LEAVES_FOR_NOW and asked.instance_id is None, "InstanceId can't be null."),
         (
             sum(len(row.partitions) for row in asked.topic_partitions or ()) > OWNED_MAX,
@@ -178,7 +178,7 @@ def _row(call: Call, group: ConsumerGroup) -> Any:
 
 
 def _named(call: Call, places: Places) -> Any:
-    """Name the topics of an assignment; a topic that was deleted is left out."""
+    """Find the names of the topics of an assignment; leave out deleted topics."""
     Row = ConsumerGroupDescribeResponse.TopicPartitions  # noqa: N806 - a class
     topics: dict[bytes, list[int]] = {}
     for topic, number in sorted(places):

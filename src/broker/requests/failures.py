@@ -1,8 +1,8 @@
 """Translate the errors of the store to the error codes that clients know.
 
 A client retries after some codes, and gives up after other codes (`broker.wire.error_codes`). So
-each error has a code after which the client does the right thing. If a disk is offline, slow or
-full, the code is KAFKA_STORAGE_ERROR (56): the client fetches metadata and tries again.
+each error must get a code after which the client does the right thing. If a disk is offline, slow
+or full, the code is KAFKA_STORAGE_ERROR (56): the client fetches metadata and tries again.
 """
 
 from __future__ import annotations

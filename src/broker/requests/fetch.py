@@ -37,7 +37,7 @@ READ_COMMITTED = 1
 COMPARING = -2
 LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
 NO_EPOCH = -1
-LEADERS_FROM = 16  # the first version whose answer names other leaders
+LEADERS_FROM = 16  # the first version whose answer names new leaders
 ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Data = FetchResponse.PartitionData
@@ -79,12 +79,12 @@ def answer(call: Call) -> Answer | Pending:
 
 
 def is_follower(asked: Any) -> bool:
-    """Report whether the request is of a broker that replicates; its id is not negative."""
+    """Report whether the request is from a follower; a broker's id is not negative."""
     return bool(asked.replica_id >= 0 or asked.replica_state.replica_id >= 0)
 
 
 def is_comparing(asked: Any) -> bool:
-    """Report whether the request is of a tool that compares replicas."""
+    """Report whether the request is from a tool that compares replicas."""
     return COMPARING in (asked.replica_id, asked.replica_state.replica_id)
 
 
@@ -113,7 +113,7 @@ class _Fetch:
             if name is not None:
                 try:
                     watches.append(self._call.services.leadership.watch(name, key[1], wake))
-                except LogStoreError:  # its log dir failed: the next reading notices it
+                except LogStoreError:  # the log dir has failed: the next reading notices this
                     wake()
         return watches
 
@@ -123,7 +123,8 @@ class _Fetch:
         left = min(asked.max_bytes, services.config.fetch_max_bytes)
         min_bytes, burst = asked.min_bytes, self._call.burst(FETCH)
         if burst is not None:
-            # Whole batches fill at least half of what one answer may have.
+            # A batch is never cut, so an answer may stay below the limit. Half of the limit must be
+            # enough.
             left, min_bytes = min(left, burst), min(min_bytes, burst // 2)
         read_bytes, is_final, results = 0, False, []
         for key, wanted in self._opened.partitions:
@@ -218,7 +219,7 @@ class _Fetch:
         return leadership.log_for_rack(name, wanted.partition, epoch, rack)
 
     def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
-        """Refuse a partition; the client learns who leads it, if another broker does (KIP-951)."""
+        """Refuse a partition; if another broker leads it, the answer names the leader (KIP-951)."""
         data = _failed(key, error.code)
         if error.code not in ELSEWHERE or self._call.request.version < LEADERS_FROM:
             return data
@@ -229,7 +230,8 @@ class _Fetch:
     def _read_log(self, reading: Reading, wanted: Any, left: int, *, is_first: bool) -> Any:
         log, number = reading.log, wanted.partition
         end = log.log_end_offset
-        if reading.is_following and wanted.fetch_offset > end:  # it will have these records soon
+        if reading.is_following and wanted.fetch_offset > end:
+            # the follower will have these records soon
             return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
         diverging = _diverging_epoch(log, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
@@ -248,7 +250,7 @@ class _Fetch:
         try:
             found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
         except OffsetOutOfRangeError:
-            if self._is_comparing:  # the tool learns which offsets there are
+            if self._is_comparing:  # the error tells the tool which offsets exist
                 return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             raise
         if not found.size_bytes or (found.size_bytes > limit and not is_first):
@@ -265,7 +267,7 @@ class SentRange:
     """A range of a log's file that is being sent."""
 
     def __init__(self, log: Log, found: LogRange) -> None:
-        """Take over the range; the sender closes it."""
+        """Take a range over from the log; the sender closes it."""
         self._log = log
         self._found = found
         self.topic = log.topic
@@ -273,7 +275,7 @@ class SentRange:
         self.close = found.close
 
     def failed(self) -> None:
-        """Read the range through the log; if that fails, too, the log takes its log dir offline."""
+        """Read the range through the log; if this fails, too, the log takes its log dir OFFLINE."""
         with suppress(LogStoreError):
             self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 
@@ -293,7 +295,7 @@ def _failed(key: tuple[Any, int], code: ErrorCode) -> Any:
 
 
 class _WaitingFetch(Pending):
-    """A Fetch request that waits, because it found too few records."""
+    """A Fetch request that waits for more records."""
 
     def __init__(self, fetch: _Fetch, deadline: float) -> None:
         super().__init__(deadline)

@@ -134,7 +134,7 @@ def _fetch(
 ) -> tuple[ErrorCode, list[Any]]:
     """Return the committed offsets of one group, for the named topics or for all topics.
 
-    If the client wants stable offsets, an offset that an open transaction changes is an error.
+    If the client wants stable offsets, an offset that an open transaction changes gets an error.
     """
     code, known, unstable = _offsets_of(call.services, group, member)
     if not call.request.message().require_stable:
@@ -178,7 +178,7 @@ def _offsets_of(
 def answer_delete(call: Call) -> Answer | Pending:
     """Delete offsets of topics to which no member of the group has subscribed.
 
-    In a cluster, the request waits until all in-sync replicas know of it.
+    In a cluster, the request waits until all in-sync replicas have the deletion.
     """
     services, asked = call.services, call.request.message()
     Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic  # noqa: N806 - a class

@@ -67,7 +67,7 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
         return -1, end
     if wanted in (EARLIEST, EARLIEST_LOCAL):
         return -1, log.log_start_offset
-    if wanted == LATEST_TIERED:  # nothing is tiered
+    if wanted == LATEST_TIERED:  # this broker has no tiered storage
         return NOTHING
     if wanted == MAX_TIMESTAMP:
         wanted = log.largest_timestamp

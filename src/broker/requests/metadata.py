@@ -19,7 +19,7 @@ from broker.wire.messages import (
 
 NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names no topic
 NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
-NOT_ASKED = -(2**31)  # the operations of a client that does not ask for them
+NOT_ASKED = -(2**31)  # the value if the client does not ask for its operations
 PARTITIONS_MAX = 2000  # the largest number of partitions in an answer to DescribeTopicPartitions
 
 
@@ -51,7 +51,7 @@ def answer(call: Call) -> Answer:
 
 
 def _cluster_operations(call: Call, is_asked: bool) -> int:
-    """Return what the client may do with the cluster, in a number with a bit for each operation."""
+    """Return the client's allowed operations on the cluster: bit N for operation N."""
     if not is_asked:
         return NOT_ASKED
     if not call.rights.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
@@ -106,7 +106,7 @@ def answer_cluster(call: Call) -> Answer:
         return call.answer(
             DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-                error_message="this is a broker, and no controller listens for clients",
+                error_message="this is a broker; controllers have no listener for clients",
                 endpoint_type=asked.endpoint_type,
             )
         )
@@ -129,8 +129,8 @@ def answer_cluster(call: Call) -> Answer:
 def answer_topic_partitions(call: Call) -> Answer:
     """Describe topics in the order of their names, up to a limit of partitions.
 
-    If partitions are left over, the answer has a cursor. The client sends the cursor to ask for the
-    rest.
+    If some partitions do not fit, the answer has a cursor. The client sends the cursor to ask for
+    the rest.
     """
     services, asked = call.services, call.request.message()
     known, rights = services.topics.current().by_name, call.rights

@@ -48,8 +48,8 @@ HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 4, 0x08, 0x10, 0x20
 
 NOT_FOR_CLIENTS = "a client must not write control batches, or transactions without a producer"
-PLAIN = Verified(None)  # a batch without a transaction
-UNVERIFIED = Verified(OPEN)  # a batch that continues a transaction, but begins none
+PLAIN = Verified(None)  # the batch belongs to no transaction
+UNVERIFIED = Verified(OPEN)  # the batch may continue a transaction, but not begin one
 
 Result = ProduceResponse.PartitionProduceResponse
 RecordError = ProduceResponse.BatchIndexAndErrorMessage
@@ -57,9 +57,9 @@ Leader = ProduceResponse.LeaderIdAndEpoch
 
 
 class _Appended(NamedTuple):
-    """Hold the result of one append: the answer's row; and a wait for other replicas.
+    """Hold the result of one append: the row of the answer, and a wait for other replicas.
 
-    For a batch of an idempotent producer, `sent` says which one it is, and of which partition.
+    For a batch of an idempotent producer, `sent` identifies the batch and its partition.
     """
 
     row: Any
@@ -68,7 +68,7 @@ class _Appended(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """Hold the results of one topic, with its name or id in the request, and its name.
+    """Hold the results of one topic, with its name, and its name or id in the request.
 
     This object does not refer to the records: a request that waits must not keep its frame.
     """
@@ -107,7 +107,7 @@ def answer(call: Call) -> Answer | Pending:
 
 
 def _size_of(asked: Any) -> int:
-    """Return the bytes of all records of a request, also of those that are refused."""
+    """Return the size of all records of a request, including refused records."""
     return sum(
         len(one.records or b"") for topic in asked.topic_data for one in topic.partition_data
     )
@@ -140,7 +140,7 @@ def _append(
     asked: Any,
     tokens: Mapping[Place, Verified],
 ) -> _Appended:
-    """Append the batch of one partition, unless an earlier batch has to come first."""
+    """Append the batch of one partition, unless a refused batch has to come first."""
     services, (index, records) = call.services, data
     fault = _fault_of_request(name, asked.acks) or fault_of_batch(
         records, call.request.version, is_transactional=asked.transactional_id is not None
@@ -193,17 +193,18 @@ def _is_replicated(
 
 
 def _note(call: Call, appended: _Appended) -> None:
-    """Remember a batch that its producer will send again, so that no later one overtakes it.
+    """Remember a batch that its producer will send again, so that no later batch overtakes it.
 
     Raises:
-        CloseConnectionError: too many are remembered. The client sends all again after it has
-            connected again.
+        CloseConnectionError: too many batches are remembered. After the client connects again, it
+            sends all unacknowledged batches again.
     """
     code = appended.row.error_code
     if appended.sent is None or (code not in SENT_AGAIN and code != ErrorCode.REQUEST_TIMED_OUT):
         return
     kept_seconds = KEPT_SECONDS
-    if code == ErrorCode.REQUEST_TIMED_OUT:  # it would say that a later batch may be written
+    if code == ErrorCode.REQUEST_TIMED_OUT:
+        # for a later batch, this code would mean that the batch may be in the log
         code, kept_seconds = ErrorCode.NOT_ENOUGH_REPLICAS, TIMED_OUT_KEPT_SECONDS
     now = call.services.clock()
     if not call.client.refused.note(*appended.sent, code, now, kept_seconds):
@@ -220,7 +221,7 @@ def _append_next(
     acks: int,
     token: int | None = None,
 ) -> _Appended:
-    """Append a batch that overtakes no other."""
+    """Append a batch; the caller has checked that it overtakes no other batch."""
     if name is None:
         return _failed(index, *UNKNOWN_ID)
     try:
@@ -254,7 +255,7 @@ def _refused(index: int, records: Any, error: Exception) -> _Appended:
     return _failed(index, _code_of_bytes(records), str(error))
 
 
-UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this topic id")
 OVERTAKES = "an earlier batch of this producer was not acknowledged; send it first"
 # After these errors, clients send a batch again.
 SENT_AGAIN = {
@@ -303,7 +304,7 @@ def _fault_of_frame(records: Any) -> str:
 
 
 def _code_of_bytes(records: Any) -> ErrorCode:
-    """Choose the code for refused records; the code for a wrong checksum lets clients retry."""
+    """Choose the code for refused records; clients retry after the code for a wrong checksum."""
     crc = HEADER.unpack_from(records)[3]
     if crc32c(records[CHECKED_FROM:]) != crc:
         return ErrorCode.CORRUPT_MESSAGE
@@ -319,7 +320,7 @@ def _rows_of(topics: list[_Topic]) -> list[_Appended]:
 
 
 def _check_all_written(topics: list[_Topic]) -> None:
-    """Raise CloseConnectionError if an append failed: no answer can report the failure."""
+    """Raise CloseConnectionError if an append failed, because acks=0 has no answer."""
     for appended in _rows_of(topics):
         if appended.row.error_code:
             code = ErrorCode(appended.row.error_code)
@@ -329,7 +330,7 @@ def _check_all_written(topics: list[_Topic]) -> None:
 
 
 def _encode(call: Call, topics: list[_Topic]) -> Answer:
-    """Encode the answer; the client learns who leads the partitions that others lead (KIP-951)."""
+    """Encode the answer; name the leaders of partitions that other brokers lead (KIP-951)."""
     leadership = call.services.leadership
     leaders: set[int] = set()
     responses = []
@@ -360,7 +361,7 @@ class _WaitingProduce(Pending):
         self._topics = topics
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when the records of a partition are acknowledged, or are refused."""
+        """Call `wake` when the records of a partition are acknowledged or refused."""
         for wait in self._waits():
             wait.watch(wake)
 
@@ -380,7 +381,7 @@ class _WaitingProduce(Pending):
             wait.give_up()
         settled = [one._replace(rows=_settled(one.rows)) for one in self._topics]
         for appended in _rows_of(settled):
-            if appended.wait is not None:  # the others were noted at their append
+            if appended.wait is not None:  # the other batches were noted at their append
                 _note(self._call, appended)
         return _encode(self._call, settled)
 
@@ -391,7 +392,7 @@ class _WaitingProduce(Pending):
 
 
 def _settled(rows: list[_Appended]) -> list[_Appended]:
-    """Replace the rows of records that were not acknowledged."""
+    """Replace the rows of unacknowledged records by error rows."""
     return [
         one._replace(row=_failed(one.row.index, one.wait.error.code, str(one.wait.error)).row)
         if one.wait is not None and one.wait.error is not None

@@ -56,7 +56,7 @@ MS = 1000
 
 
 class Parts(NamedTuple):
-    """The parts of a broker that differ between a broker without a cluster and one of a cluster.
+    """The parts of a broker that depend on whether it belongs to a cluster.
 
     Attributes:
         answer_follower: answers the Fetch of another broker, which gets the decoded message.
@@ -65,9 +65,9 @@ class Parts(NamedTuple):
         users: the SCRAM credentials.
         peers: the clients that are brokers of this cluster.
         set_replication_rate: takes the rates of replication; None without a cluster.
-        gauges: gives the present values that Prometheus reads, besides those of any broker.
-        elr: gives the eligible leader replicas by partition, for the page; None if this broker does
-            not know them, because it is not the controller. Partitions without any are left out.
+        gauges: gives the additional values of a cluster's broker for Prometheus.
+        elr: gives the eligible leader replicas by partition, for the page, without partitions that
+            have none. It gives None if this broker is not the controller, which alone knows them.
     """
 
     topics: ServedTopics
@@ -141,7 +141,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
 class Services:
     """The parts of one broker.
 
-    Threads: `sessions_lock` guards `sessions`. The other parts have locks of their own.
+    Threads: `sessions_lock` guards `sessions`. The other parts have their own locks.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Services:
         clock: Callable[[], float] = time.monotonic,
         parts: Parts | None = None,
     ) -> None:
-        """Hold the parts; by default, make those of a broker without a cluster."""
+        """Hold the parts; by default, make the parts of a broker without a cluster."""
         parts = parts or sole_parts(store, config, clock)
         self.store = store
         self.config = config
@@ -194,7 +194,7 @@ class Services:
         )
 
     def start(self, scheduler: Scheduler) -> None:
-        """Begin the work that needs no request, such as moves and the loading of groups."""
+        """Start the background work, such as moves and the loading of groups."""
         self.topics.start()
         if self.acls is not None:
             self.acls.start()
@@ -211,7 +211,7 @@ class Services:
         self.users.close()
 
     def rights_of(self, client: Client, key: int) -> Rights:
-        """Return what a client may do, for a request of one API."""
+        """Return the rights of a client, during a request of one API."""
         if self.acls is None:
             return EVERYTHING
         return Rights(
@@ -224,7 +224,8 @@ class Call(NamedTuple):
 
     Attributes:
         rights: what the client may do.
-        finish: adds what the handler must not see to its answer; see `requests.access`.
+        finish: adds to the handler's answer the rows that the handler must not see; see
+            `requests.access`.
     """
 
     services: Services
@@ -244,11 +245,11 @@ class Call(NamedTuple):
         return self.rights.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def charge(self, quota: str, amount: float) -> None:
-        """Charge what the request took; the next request of the client may have to wait."""
+        """Charge an amount to the client's quota; the client's next request may have to wait."""
         quotas = self.services.quotas
         login = self.client.login
         if login is not None and not login.principal:
-            return  # nobody pays for a client that may claim any client id
+            return  # before its login, a client may claim any client id
         if quotas.is_active:
             now, user = self.services.clock(), user_of(self.client.principal)
             seconds = quotas.charge(quota, user, self.request.client_id or "", amount, now)
@@ -256,13 +257,13 @@ class Call(NamedTuple):
                 self.client.muted_until = max(self.client.muted_until, now + seconds)
 
     def charge_time(self) -> None:
-        """Charge the time for which a thread has executed the request since it began or waited."""
+        """Charge the time of the request's thread since the request began or last waited."""
         if self.services.quotas.is_active:
             seconds = self.services.clock() - self.client.begun_at
             self.charge(REQUEST, 100 * max(seconds, 0.0))
 
     def burst(self, quota: str) -> int | None:
-        """Return how much the request should take at most; None if there is no quota."""
+        """Return the largest amount that the request should take; None if there is no quota."""
         quotas = self.services.quotas
         if not quotas.is_active:
             return None

@@ -36,12 +36,14 @@ def fault_of_name(name: str) -> ErrorCode:
 def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]:
     """Create a topic with the broker's defaults; return an error code, and the topic or None."""
     fault = fault_of_name(name)
-    if fault or name in INTERNAL_TOPICS:  # coordinators create these topics, in their own layout
+    if fault or name in INTERNAL_TOPICS:
+        # coordinators create these topics, with their own settings
         return fault or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     try:
         topic = services.topic_admin.create(NewTopic(name)).topic
     except TopicRefusedError as refusal:
-        if refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was faster
+        if refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            # another client has just created the topic
             return ErrorCode.LEADER_NOT_AVAILABLE, services.topics.get(name)
         return refusal.code, None
     except PartitionExistsError:  # the same
@@ -123,7 +125,7 @@ def _refused(name: str, refusal: TopicRefusedError) -> Any:
 def answer_delete(call: Call) -> Answer | Pending:
     """Delete topics; the failure of a topic does not affect other topics.
 
-    The answer waits until this broker's metadata has lost the topics.
+    The answer waits until this broker's metadata no longer has the topics.
     """
     services, asked = call.services, call.request.message()
     if call.request.version >= BY_ID:

@@ -1,1 +1,1 @@
-"""Decide who a client is: passwords, SCRAM, certificates. Nothing here does I/O (ADR 41)."""
+"""Find the principal of a client: passwords, SCRAM, certificates. No I/O (ADR 41)."""

@@ -1,4 +1,4 @@
-"""Decide what each step of a client's login answers (KIP-43, KIP-152, KIP-368).
+"""Decide the answer to each step of a client's login (KIP-43, KIP-152, KIP-368).
 
     state       request            answer                              next state
     NEW         SaslHandshake v1   0 and the mechanisms                BEGUN
@@ -13,7 +13,7 @@
                 any other request  served until the session expires    DONE
     any         anything else      none: the connection is closed      ENDED
 
-A client that logs in again must use the same mechanism and be the same user. While it does so, its
+A client that logs in again must use the same mechanism and be the same user. During this login, its
 other requests are not served.
 """
 
@@ -32,7 +32,7 @@ HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 BEFORE_LOGIN = frozenset({HANDSHAKE, API_VERSIONS, AUTHENTICATE})
 FRAMED = 1  # the first version of SaslHandshake after which tokens come in requests
 AGAIN_SECONDS_MIN = 1.0
-STEPS_MAX = 4  # a mechanism needs at most two
+STEPS_MAX = 4  # a mechanism needs at most two tokens
 
 
 class State(Enum):
@@ -61,12 +61,12 @@ class TokenReply(NamedTuple):
 
 
 class Authentication:
-    """The login of one connection. The connection calls it for one request at a time.
+    """The login of one connection, which handles one request at a time.
 
     Attributes:
-        state: where the login is.
-        principal: who the client is, such as "User:alice"; "" before the first login.
-        expires_at: when the session expires; infinity if it does not.
+        state: the state of the login.
+        principal: the user of the client, such as "User:alice"; "" before the first login.
+        expires_at: when the session expires; infinity if it never expires.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Authentication:
 
         Args:
             mechanisms: the names of the enabled mechanisms.
-            reauth_ms_max: a client must log in again after this time; 0 if it need not.
+            reauth_ms_max: a client must log in again after this time; 0 means never.
         """
         self.state = State.NEW
         self.principal = ""
@@ -92,7 +92,7 @@ class Authentication:
         return f"<Authentication of {self.principal or 'nobody'}: {self.state.value}>"
 
     def permits(self, key: int, now: float) -> bool:
-        """Report whether a request of an API may be answered; if not, close the connection."""
+        """Report whether a request of an API may be answered; if not, the connection is closed."""
         if self.state is State.DONE:
             return now < self.expires_at or key in BEFORE_LOGIN
         return self.state is not State.ENDED and key in BEFORE_LOGIN
@@ -127,7 +127,7 @@ class Authentication:
         self._steps += 1
         try:
             if len(token) > TOKEN_BYTES_MAX or self._steps > STEPS_MAX:
-                raise LoginFailedError("a token is too long, or there are too many")
+                raise LoginFailedError("a token is too long, or there are too many tokens")
             reply = conversation.step(token)
             if reply.user is None:
                 return TokenReply(ErrorCode.NONE, token=reply.token)

@@ -9,7 +9,7 @@ from broker.security.passwords import Password
 
 
 class ClientLogin:
-    """One login of this broker, as a client. Each answer of the server gives the next token."""
+    """One login of this broker as a client; each answer of the server leads to the next token."""
 
     def __init__(self, mechanism: str, own: Password) -> None:
         """Prepare the first token; raises ImportError if the extra `security` is missing."""
@@ -33,10 +33,11 @@ class ClientLogin:
             raise LoginFailedError("the name of the user has forbidden characters") from None
 
     def next(self, answer: bytes) -> bytes | None:
-        """Take an answer, and give the next token; None at the end of the login.
+        """Take an answer, and return the next token; None at the end of the login.
 
         Raises:
-            LoginFailedError: the server does not know the password either, or breaks the rules.
+            LoginFailedError: the server does not know the password, or breaks the rules of the
+                mechanism.
         """
         if self._scram is None:
             return None
@@ -50,5 +51,7 @@ class ClientLogin:
                 return bytes(self._scram.get_client_final().encode())
             self._scram.set_server_final(text)
         except (ScramException, ValueError, IndexError, OverflowError):
-            raise LoginFailedError("the server does not prove that it knows this user") from None
+            raise LoginFailedError(
+                "the server did not prove that it knows the password of this user"
+            ) from None
         return None

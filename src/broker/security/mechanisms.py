@@ -1,4 +1,4 @@
-"""Carry on the conversation of one login: bytes from the client in, bytes for the client out.
+"""Check the tokens of one login, and make the answers.
 
 PLAIN           -> [authorization id] 0 user 0 password        <- nothing
 SCRAM-SHA-...   -> client first    <- server first    -> client final    <- server final
@@ -17,12 +17,12 @@ from broker.security.passwords import Passwords
 from broker.security.scram_credential import HASHES, ITERATIONS_MIN, ScramCredential
 
 FindCredential = Callable[[str, str], ScramCredential | None]
-KEY = secrets.token_bytes(32)  # of the salts of users that do not exist
+KEY = secrets.token_bytes(32)  # the size of the salts of users that do not exist
 TOKEN_BYTES_MAX = 8192  # the longest token that a mechanism reads
 
 
 class Reply(NamedTuple):
-    """Answer a token: with bytes for the client, and at the end with the user."""
+    """The answer to a token: bytes for the client, and at the end of the login the user."""
 
     token: bytes
     user: str | None = None
@@ -41,7 +41,7 @@ class Conversation(ABC):
 
 
 class PlainConversation(Conversation):
-    """Check a name and a password that the client sends as they are."""
+    """Check a name and a password, which the client sends in plain text."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
@@ -50,19 +50,19 @@ class PlainConversation(Conversation):
         """Check the only token."""
         try:
             authorization, user, secret = token.decode("utf-8").split("\0")
-        except ValueError:  # the error itself is not kept, because it shows the token
-            raise LoginFailedError("the login with PLAIN has another form") from None
+        except ValueError:  # the cause is dropped, because its text shows the token
+            raise LoginFailedError("the token of the login with PLAIN is not valid") from None
         if authorization not in ("", user):
-            raise LoginFailedError("a user cannot log in for another user")
+            raise LoginFailedError("a user cannot log in as another user")
         if not self._passwords.accepts(user, secret):
             raise _wrong("PLAIN")
         return Reply(b"", user)
 
 
 class ScramConversation(Conversation):
-    """Check that a client knows a password, without seeing it.
+    """Check that a client knows a password, without seeing the password.
 
-    A user that does not exist gets a salt, too, so a client cannot find out which users exist.
+    A name without a user gets a salt, too, so a client cannot find out which users exist.
     """
 
     def __init__(self, mechanism: str, find: FindCredential) -> None:
@@ -109,7 +109,7 @@ def _wrong(mechanism: str) -> LoginFailedError:
 
 
 class Directory(NamedTuple):
-    """Who may log in: the passwords for PLAIN, and the keys for SCRAM.
+    """The users that may log in: passwords for PLAIN, and keys for SCRAM.
 
     Attributes:
         find: gives the keys of a user for a mechanism; None if there are none.

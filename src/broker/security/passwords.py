@@ -1,7 +1,7 @@
 """Hold the passwords of a users file, for the mechanism PLAIN and for this broker's own logins.
 
-A users file has one line `user:password` for each user, in UTF-8. A line that is empty, or that
-begins with #, does not count. A password may contain colons.
+A users file has one line `user:password` for each user, in UTF-8. An empty line, and a line that
+begins with #, is ignored. A password may contain colons.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Password(NamedTuple):
 class Passwords:
     """The passwords of all users of a file.
 
-    Only a keyed hash of each password is kept, so a dump of the memory shows no password.
+    Only a keyed hash of each password is kept, so a memory dump shows no password.
     """
 
     def __init__(self, passwords: list[Password]) -> None:
@@ -57,7 +57,7 @@ def parse_passwords(data: bytes) -> list[Password]:
     """Read a users file.
 
     Raises:
-        BadCredentialError: a line has another form. The error names the line, and shows no text.
+        BadCredentialError: a line has another form. The error has the line's number, not its text.
     """
     try:
         text = data.decode("utf-8")
@@ -74,6 +74,6 @@ def parse_passwords(data: bytes) -> list[Password]:
         if "\0" in line:
             raise BadCredentialError(f"line {number} has a zero byte")
         if user in found:
-            raise BadCredentialError(f"line {number}: the user has a line already")
+            raise BadCredentialError(f"line {number}: an earlier line has the same user")
         found[user] = Password(user, secret)
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Tell the brokers of a cluster from its other clients, by their principals."""
+"""Distinguish the brokers of a cluster from other clients by their principals."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 
 class PeerRule:
-    """The principals whose requests between brokers are obeyed.
+    """The principals that may send the requests between brokers.
 
     Attributes:
-        is_open: whether nobody proves who it is, so that any client may send such requests.
+        is_open: whether clients do not authenticate, so that any client may send such requests.
     """
 
     def __init__(self, principals: Iterable[str] | None) -> None:
-        """Remember the principals; None means that any client may be a broker."""
+        """Keep the principals; None means that any client may send such requests."""
         self.is_open = principals is None
         self._principals = frozenset(principals or ())
 

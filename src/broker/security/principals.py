@@ -1,4 +1,4 @@
-"""Name the owner of a certificate, as `ssl.principal.mapping.rules` says.
+"""Map a certificate to a name by `ssl.principal.mapping.rules`.
 
 A rule is `DEFAULT`, or `RULE:pattern/replacement/` with an optional L or U: the result is in lower
 or upper case. The first rule whose pattern matches the whole name counts. The rules are separated
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-# The attributes that have a short name in RFC 2253, by the names that OpenSSL gives to them.
+# The short names of attributes in RFC 2253, by their names in OpenSSL.
 SHORT = {
     "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
     "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET",
@@ -27,7 +27,7 @@ CASES: dict[str, Callable[[str], str]] = {"L": str.lower, "U": str.upper, "": st
 
 
 class Rule(NamedTuple):
-    """A pattern, and what the name becomes if the pattern matches; no pattern matches all."""
+    """A pattern and its replacement; a rule without a pattern matches every name."""
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""
@@ -59,10 +59,11 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def principal_of_certificate(certificate: Mapping[str, Any] | None, rules: tuple[Rule, ...]) -> str:
-    """Name the owner of a certificate that was verified; "" if no rule matches.
+    """Return the name for a verified certificate; "" if no rule matches.
 
     Args:
-        certificate: what `SSLObject.getpeercert` gives; None or empty if the client sent none.
+        certificate: the result of `SSLObject.getpeercert`; None or empty if the client sent no
+            certificate.
     """
     if not certificate:
         return ""
@@ -80,13 +81,13 @@ def principal_of_certificate(certificate: Mapping[str, Any] | None, rules: tuple
 
 
 def _group(match: re.Match[str], reference: re.Match[str]) -> str:
-    """Give the part of a name that `$1` means."""
+    """Return the part of a name that a reference such as `$1` means."""
     number = int(reference[1])
     return (match[number] or "") if number <= match.re.groups else ""
 
 
 def subject_of(certificate: Mapping[str, Any]) -> str:
-    """Write the subject as RFC 2253 does: the last part of the name first."""
+    """Write the subject in the order of RFC 2253: the last part of the name comes first."""
     return ",".join(
         "+".join(f"{SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in relative)
         for relative in reversed(certificate.get("subject", ()))

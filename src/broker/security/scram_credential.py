@@ -20,7 +20,7 @@ from broker.security.errors import BadCredentialError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
-SALT_BYTES_MIN, SALT_BYTES_MAX = 12, 1024  # RFC 5802 names no minimum, but scramp does
+SALT_BYTES_MIN, SALT_BYTES_MAX = 12, 1024  # RFC 5802 has no minimum, but the library scramp does
 TEXT_FIELDS = {"salt", "stored_key", "server_key", "iterations"}
 
 
@@ -42,7 +42,7 @@ class ScramCredential(NamedTuple):
 def credential_of_salted(
     mechanism: str, salt: bytes, salted: bytes, iterations: int
 ) -> ScramCredential:
-    """Make the keys from a salted password, which is what a client sends.
+    """Make the keys from a salted password, which Kafka's admin clients send.
 
     Raises:
         BadCredentialError: a value has the wrong size.
@@ -81,7 +81,7 @@ def parse_credential(mechanism: str, text: str) -> ScramCredential:
     """Read the keys from text.
 
     Raises:
-        BadCredentialError: the text is something else. The error does not show the text.
+        BadCredentialError: the text is not a credential. The error does not show the text.
     """
     fields = dict(part.partition("=")[::2] for part in text.split(","))
     size = hashlib.new(HASHES[mechanism]).digest_size
@@ -93,12 +93,12 @@ def parse_credential(mechanism: str, text: str) -> ScramCredential:
         )
         iterations = int(fields["iterations"])
     except ValueError:
-        raise BadCredentialError(f"it is no credential of {mechanism}") from None
+        raise BadCredentialError(f"the text is not a credential of {mechanism}") from None
     is_sound = (
         len(stored) == len(server) == size
         and SALT_BYTES_MIN <= len(salt) <= SALT_BYTES_MAX
         and ITERATIONS_MIN <= iterations <= ITERATIONS_MAX
     )
     if not is_sound:
-        raise BadCredentialError(f"it is no credential of {mechanism}")
+        raise BadCredentialError(f"the text is not a credential of {mechanism}")
     return ScramCredential(salt, stored, server, iterations)

@@ -2,8 +2,8 @@
 
     /config/users/NAME    {"version":1,"config":{"SCRAM-SHA-256":"salt=...,stored_key=..."}}
 
-In a path, a user's name is written as in an address of the web: `a b/c` becomes `a%20b%2Fc`. The
-settings of a user may have other keys, too, such as quotas. They are kept as they are.
+In a path, a user's name is quoted as in a URL: `a b/c` becomes `a%20b%2Fc`. The settings of a user
+may have other keys, too, such as quotas. A change leaves these keys unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME_BYTES_MAX = 255
 
 Settings = Mapping[str, str]
 Keys = Mapping[str, ScramCredential]  # by mechanism
-# By user and mechanism: the new credential; None deletes it.
+# The new credential by user and mechanism; None deletes the credential.
 Changes = Mapping[str, Mapping[str, ScramCredential | None]]
 
 
@@ -38,10 +38,10 @@ class UserCredentials(Protocol):
     """The SCRAM credentials of all users."""
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
-        """Give a user's credential for a mechanism; None if there is none."""
+        """Return a user's credential for a mechanism; None if there is none."""
 
     def listed(self) -> dict[str, Keys]:
-        """Give the credentials of each user that has one; raises LogStoreError."""
+        """Return the credentials of each user that has a credential; raises LogStoreError."""
 
     def change(self, changes: Changes) -> None:
         """Write and delete credentials; raises LogStoreError."""
@@ -53,7 +53,7 @@ class UserCredentials(Protocol):
 def user_path(name: str) -> str:
     """Return the path of a user's settings."""
     part = quote(name, safe="")
-    if part in (".", ".."):  # no path may have such a part
+    if part in (".", ".."):  # no part of a path may be `.` or `..`
         part = part.replace(".", "%2E")
     return f"{USERS}/{part}"
 
@@ -80,7 +80,7 @@ def parse_settings(data: bytes, path: str) -> dict[str, str]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_sound = False
     if not is_sound:
-        raise BadZnodeError(path, "it does not have the settings of a user")
+        raise BadZnodeError(path, "the znode does not have the settings of a user")
     return dict(config)
 
 
@@ -91,7 +91,7 @@ def merged(settings: Settings, changes: Mapping[str, ScramCredential | None]) ->
 
 
 def credential_in(settings: Settings, mechanism: str, user: str) -> ScramCredential | None:
-    """Read a user's credential for a mechanism; one that cannot be read is logged, and is None."""
+    """Read a user's credential for a mechanism; log an unreadable credential and return None."""
     text = settings.get(mechanism)
     if text is None or mechanism not in HASHES:
         return None

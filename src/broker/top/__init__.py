@@ -1,1 +1,1 @@
-"""Show a broker, or a store that is open, in a terminal: `logstore top`."""
+"""Show a broker or an open store in a terminal: `logstore top`."""

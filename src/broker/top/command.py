@@ -48,10 +48,10 @@ Get = Callable[[], dict[str, Any]]
 def top(log_dirs: tuple[str, ...], url: str | None, once: bool, interval: float) -> None:
     """Watch a broker or an open store in the terminal, until Ctrl-C.
 
-    With --url, the page of a broker is asked, which can be on another machine. Without --url, the
-    process that has the log dirs open is asked through its admin socket. It knows log dirs, moves
-    and sizes, but no rates, groups and requests. If the output is not a terminal, one screen is
-    printed, as with --once.
+    With --url, this command reads the page of a broker, which can run on another machine. Without
+    --url, it asks the process that has the log dirs open through its admin socket. That process
+    knows log dirs, moves and sizes, but no rates, groups or requests. If the output is not a
+    terminal, one screen is printed, as with --once.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def top(log_dirs: tuple[str, ...], url: str | None, once: bool, interval: float)
     with _whole_screen():
         try:
             _watch(get, interval)
-        except KeyboardInterrupt:  # the usual end
+        except KeyboardInterrupt:  # Ctrl-C is the usual end of this command
             return
 
 
@@ -86,7 +86,7 @@ def _source(log_dirs: tuple[str, ...], url: str | None) -> Get:
 
 
 def _lines(get: Get, width: int, height: int | None) -> list[Line]:
-    """Get one screen; raise ClickException if there is none."""
+    """Get one screen; raise ClickException if there is no answer."""
     try:
         return screen(get(), width, height)
     except NoAnswerError as error:
@@ -96,7 +96,7 @@ def _lines(get: Get, width: int, height: int | None) -> list[Line]:
 
 
 def _watch(get: Get, interval: float) -> None:
-    """Draw one screen after another; if there is no answer, say so below the last screen."""
+    """Draw one screen after another; if no answer comes, show why below the last screen."""
     pause = threading.Event()
     last: list[Line] = []
     while True:
@@ -137,7 +137,7 @@ def _size() -> tuple[int, int]:
 
 
 def _width() -> int:
-    """Return the width for one screen: of the terminal, or as COLUMNS says, or 80."""
+    """Return the width for one screen: from the terminal, from COLUMNS, or 80."""
     text = os.environ.get("COLUMNS", "")
     if text.isascii() and text.isdigit() and len(text) < 5:
         return int(text)

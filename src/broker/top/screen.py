@@ -1,8 +1,8 @@
 """Lay out a document of a page as lines of a terminal, without any I/O.
 
-The document is `/api/v1/summary` of a broker's page (`broker.page.documents`), or the part of it
-that is known through the admin socket of a store. Texts in it come from clients, so hidden
-characters in them are made visible.
+The document is `/api/v1/summary` of a broker's page (`broker.page.documents`), or its part that a
+store's admin socket gives. Texts in it come from clients, so hidden characters in them are made
+visible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MS = 1000
 
 
 class Line(NamedTuple):
-    """A line, and how it is shown: "" as it is, "title", "bad" or "soft"."""
+    """A line and its style: "" (plain), "title", "bad" or "soft"."""
 
     text: str
     tone: str = ""
@@ -47,8 +47,8 @@ def screen(document: Row, width: int, height: int | None = None) -> list[Line]:
         height: the largest number of lines; None means no limit.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError, ArithmeticError: the document is not one of
-            a page.
+        KeyError, TypeError, ValueError, AttributeError, ArithmeticError: the document does not come
+        from a page.
     """
     width = max(width, WIDTH_MIN)
     lines = [*_head(document, width), *_dirs(document, width), *_moves(document, width)]
@@ -108,7 +108,7 @@ def _table(
     width: int,
     is_bad: Callable[[Row], bool] = lambda row: False,
 ) -> list[Line]:
-    """Lay out a table, whose first column gets the width that the others leave."""
+    """Lay out a table; its first column gets the width that the other columns leave."""
     if not rows:
         return []
     while columns and width - sum(one.width + 2 for one in columns) < NAME_LETTERS_MIN:
@@ -124,7 +124,7 @@ def _table(
 
 
 def _cut(text: str, width: int) -> str:
-    """Cut a text in its middle: the end of a path, and the number of a partition, stay."""
+    """Cut a text in its middle, to keep the end of a path, or the number of a partition."""
     text = visible(text)
     if len(text) <= width:
         return text

@@ -1,4 +1,4 @@
-"""Get the document that `screen` lays out: from a broker's page, or from the owner of a store."""
+"""Get the document for `screen` from a broker's page, or from the process with the open store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NoAnswerError(Exception):
 
 
 def address_of(url: str) -> tuple[str, int]:
-    """Read the host and the port of a page; raise ValueError if the URL is not one of a page."""
+    """Read the host and the port of a page; raise ValueError if the URL has another form."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname or parts.username is not None:
         raise ValueError(f"{url!r} is not of the form http://HOST:PORT")
@@ -38,7 +38,7 @@ def from_page(url: str) -> Row:
 
     Raises:
         NoAnswerError: the page does not answer, or answers something else.
-        ValueError: the URL is not one of a page.
+        ValueError: the URL is not of the form http://HOST:PORT.
     """
     connection = http.client.HTTPConnection(*address_of(url), timeout=SECONDS)
     try:
@@ -60,17 +60,17 @@ def _checked(url: str, data: bytes) -> Row:
     except ValueError:
         document = None
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise NoAnswerError(f"{url} is not the page of a broker, or of another version")
+        raise NoAnswerError(f"{url} is not the page of a broker, or it has another version")
     return document
 
 
 def from_owner(owner: AdminClient) -> Row:
-    """Get what the owner of a store tells through its admin socket.
+    """Get the document from the process that has a store open, through its admin socket.
 
     This document has no rates, no groups and no requests, because only a broker knows them.
 
     Raises:
-        NoAnswerError: the owner has ended, or does not answer.
+        NoAnswerError: the process has ended, or does not answer.
     """
     try:
         dirs = owner.call("describe_dirs", timeout=SECONDS)["log_dirs"]

@@ -1,4 +1,4 @@
-"""Coordinate transactions: keep them in `__transaction_state`, and write their markers.
+"""Coordinate transactions: store them in `__transaction_state`, and write their markers.
 
 `broker.transactions` makes the decisions. This package holds the locks, the timers and the logs.
 """

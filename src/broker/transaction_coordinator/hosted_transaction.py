@@ -17,7 +17,7 @@ from broker.wire.error_codes import ErrorCode
 from logstore import Log
 
 LOG = logging.getLogger("broker")
-# Hears the answer to a request, and the transaction after the change.
+# Called with the answer to a request, and the transaction after the change.
 Reply = Callable[[ErrorCode, Transaction | None], object]
 
 
@@ -35,9 +35,11 @@ class HostedTransaction:
     Threads: `lock` guards the other attributes, and is held while a change is written to the log.
 
     Attributes:
-        transaction: what the log has, and all in-sync replicas; None if there is no record yet.
-        writing: the change that they do not have yet. Meanwhile, no other change begins.
-        has_ended: whether this object is not used any more: it was forgotten or is read again.
+        transaction: the state that all in-sync replicas have; None if there is no record yet.
+        writing: the change that some in-sync replicas do not have yet. Until they have it, no other
+            change begins.
+        has_ended: whether this object is no longer used, because the transactional id was forgotten
+            or is loaded again.
     """
 
     __slots__ = ("has_ended", "lock", "name", "transaction", "writing")
@@ -50,11 +52,11 @@ class HostedTransaction:
         self.has_ended = False
 
     def end(self, code: ErrorCode, now: Now) -> None:
-        """Use this object no more; the caller holds the lock."""
+        """Stop using this object; the caller holds the lock."""
         self.has_ended = True
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Answer the request whose change is not replicated; the caller holds the lock."""
+        """Answer the request of an unreplicated change with an error; the caller holds the lock."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.wait.close()

@@ -1,6 +1,6 @@
 """Write markers into the logs of partitions that this broker leads.
 
-append -> replicated -> the groups hear of it, if it is a partition of `__consumer_offsets`
+append -> replicated -> in `__consumer_offsets`, the groups get the marker
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class MarkerAppends:
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Use a scheduler for markers that wait for other replicas."""
+        """Set the scheduler, which checks markers that wait for other replicas."""
         self._scheduler = scheduler
 
     def append_soon(
         self, row: MarkerRow, done: Done, is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Append a marker in a thread of its own, so that a log that hangs delays no other one.
+        """Append a marker in a separate thread, so that a hanging log does not delay other markers.
 
         Args:
-            is_wanted: is asked in that thread; if it returns False, nothing is appended, and `done`
-                is not called.
+            is_wanted: is called in that thread. If it returns False, nothing is appended, and
+                `done` is not called.
         """
 
         def work() -> None:
@@ -59,7 +59,7 @@ class MarkerAppends:
         self._scheduler.submit(work)
 
     def append(self, row: MarkerRow, done: Done) -> None:
-        """Append a marker; `done` hears the result when all in-sync replicas have it."""
+        """Append a marker; call `done` when all in-sync replicas have it, or after an error."""
         code, wait = self._append(row)
         if wait is None:
             self._finish(row, done, code)
@@ -67,7 +67,7 @@ class MarkerAppends:
         scheduler = self._scheduler
         assert scheduler is not None, "the markers were not started"
         pending = _Waiting(wait, partial(self._finish, row, done))
-        # The end of the wait may be reported under the lock of a replica.
+        # The thread that reports the end of the wait may hold the lock of a replica.
         wait.watch(partial(scheduler.submit, pending.look))
         if wait.is_over:
             scheduler.submit(pending.look)
@@ -82,7 +82,7 @@ class MarkerAppends:
                 is_commit=row.is_commit, coordinator_epoch=row.coordinator_epoch,
             )  # fmt: skip
         except CoordinatorError as error:
-            # The caller may know only the errors of partitions.
+            # The caller expects only errors of partitions.
             is_known = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return (error.code if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER), None
         except ProducerFencedError:
@@ -115,7 +115,7 @@ class _Waiting:
 
     def __init__(self, wait: Wait, done: Done) -> None:
         self._wait = wait
-        self._done: list[Done] = [done]  # `pop` gives it to one thread only
+        self._done: list[Done] = [done]  # `pop` returns `done` to one thread only
 
     def look(self) -> None:
         if not self._wait.is_over:

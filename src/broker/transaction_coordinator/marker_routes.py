@@ -26,11 +26,11 @@ class MarkerRow(NamedTuple):
     place: Place
 
 
-Told = Callable[[int, ErrorCode], object]  # hears the number of a row, and its result
+Told = Callable[[int, ErrorCode], object]  # called with the number of a row, and its result
 
 
 class MarkerRoutes(Protocol):
-    """Finds the leaders of partitions, and sends markers to them. Any thread may call it."""
+    """Find the leaders of partitions, and send markers to them. Any thread may call a method."""
 
     def route(self, place: Place) -> int | None:
         """Return the broker that leads a partition, or HERE; None if its topic was deleted.
@@ -48,16 +48,16 @@ class MarkerRoutes(Protocol):
 
 
 class SoleRoutes:
-    """Fulfil `MarkerRoutes` for a broker without a cluster."""
+    """Implement `MarkerRoutes` for a broker without a cluster."""
 
     def __init__(self, topics: ServedTopics) -> None:
         self._topics = topics
 
     def route(self, place: Place) -> int | None:
-        """Return HERE, also if the log dir of the partition does not serve now."""
+        """Return HERE, even if the log dir of the partition does not serve now."""
         topic = self._topics.get(place[0])
         return HERE if topic is not None and place[1] in topic.partitions else None
 
     def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
-        """Refuse: there is no other broker."""
+        """Raise an error, because there is no other broker."""
         raise AssertionError("a broker without a cluster sends no markers")

@@ -1,4 +1,4 @@
-r"""Write the markers of ended transactions into all their partitions, again until each has one.
+r"""Write the markers of ended transactions; retry until each partition has its marker.
 
     write -> route -> this broker: append
                   \-> another broker: one request with all markers for it
@@ -24,9 +24,10 @@ from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
 
 LOG = logging.getLogger("broker")
-RETRY_SECONDS, RETRY_SECONDS_MAX = 0.02, 1.0  # each wait doubles
-ROWS_MAX = 1000  # in one request to another broker
-# After these errors, a partition needs no marker: it cannot have one, or a newer epoch is there.
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.02, 1.0  # each wait is twice as long as the one before
+ROWS_MAX = 1000  # the most markers in one request to another broker
+# After these errors, a partition needs no marker: it cannot have a marker, or it already has a
+# newer epoch.
 NEEDS_NONE = {
     ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.UNSUPPORTED_VERSION,
@@ -34,7 +35,7 @@ NEEDS_NONE = {
 
 
 class Job:
-    """The markers of one transaction that are not written yet; `_lock` of the writer guards it.
+    """The unwritten markers of one transaction; `_lock` of the writer guards this object.
 
     Args:
         is_wanted: whether this broker still coordinates the transaction.
@@ -75,7 +76,7 @@ class MarkerWriter:
         self._sending: set[int] = set()
 
     def start(self, scheduler: Scheduler, clock: Callable[[], float]) -> None:
-        """Use the threads and the clock of a scheduler."""
+        """Set the scheduler, whose threads and clock are used."""
         self._scheduler, self._clock = scheduler, clock
 
     def write(self, job: Job) -> None:
@@ -122,7 +123,7 @@ class MarkerWriter:
         self._scheduler.submit(partial(self._send, broker))
 
     def _send(self, broker: int) -> None:
-        """Send what waits for a broker, until nothing waits."""
+        """Send the waiting markers for a broker, until none waits."""
         try:
             while rows := self._taken(broker):
                 wanted = [(job, place) for job, place in rows if job.is_wanted()]
@@ -158,7 +159,7 @@ class MarkerWriter:
         """Take the result of one marker."""
         if code in NEEDS_NONE:
             if code:
-                LOG.warning("%s gets no marker of %s: %s", place, job.markers, code.name)
+                LOG.warning("%s needs no marker of %s: %s", place, job.markers, code.name)
             self._finish(job, place)
         elif code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             LOG.warning("another broker coordinates the transaction of %s", job.markers)

@@ -1,4 +1,4 @@
-"""Put together what serves transactions on one broker."""
+"""Make the parts that serve transactions on one broker, and connect them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class TransactionParts(NamedTuple):
     """The parts that serve transactions.
 
     Attributes:
-        verifier: asks the coordinator of a transactional id, on this broker or on another one.
-        offsets: the offsets of groups that transactions commit.
+        verifier: asks the coordinator of a transactional id, on this broker or another broker.
+        offsets: commits the offsets of groups in transactions.
     """
 
     coordinator: TransactionCoordinator

@@ -1,4 +1,4 @@
-"""Define the topic `__transaction_state`, which keeps the transactional ids."""
+"""Define the topic `__transaction_state`, which stores the transactional ids."""
 
 from __future__ import annotations
 

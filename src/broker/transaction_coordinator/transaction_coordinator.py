@@ -70,14 +70,14 @@ class TransactionCoordinator(Shards[HostedTransaction]):
         self.commit_seconds = COMMIT_SECONDS
 
     def start(self, scheduler: Scheduler) -> None:
-        """Begin to load the transactional ids, and to continue what was under way."""
+        """Begin to load the transactional ids, and to complete unfinished transactions."""
         self._writer.start(scheduler, self._clock)
         super().start(scheduler)
 
     def on_loaded(
         self, shard: Shard[HostedTransaction], entries: Sequence[HostedTransaction]
     ) -> None:
-        """Write the markers that a coordinator before this one has not written."""
+        """Write the markers that an earlier coordinator has not written."""
         for hosted in entries:
             with hosted.lock:
                 transaction = hosted.transaction
@@ -89,10 +89,10 @@ class TransactionCoordinator(Shards[HostedTransaction]):
     # --- the protocol -----------------------------------------------------------------------------
 
     def init_producer(self, name: str, asker: Asker, timeout_ms: int, reply: Reply) -> None:
-        """Give a client its producer id and epoch, and fence the clients before it.
+        """Give a client its producer id and epoch, and fence the earlier clients.
 
         Args:
-            reply: hears the error, and the transaction with the producer id and the epoch.
+            reply: called with the error, and the transaction with the producer id and the epoch.
 
         Raises:
             CoordinatorError: the request is refused.
@@ -144,7 +144,7 @@ class TransactionCoordinator(Shards[HostedTransaction]):
             return {place: steps.fault_of_batch(found, asker, place) for place in places}
 
     def describe(self, name: str) -> Transaction | None:
-        """Return what is known of a transactional id; None if it does not exist.
+        """Return the transaction of a transactional id; None if the id does not exist.
 
         Raises:
             CoordinatorError: the transactional id is not available.
@@ -156,7 +156,7 @@ class TransactionCoordinator(Shards[HostedTransaction]):
         """Return all transactional ids that this broker coordinates.
 
         Raises:
-            CoordinatorError: some of them are being loaded.
+            CoordinatorError: some transactional ids are still being loaded.
         """
         for shard in self.shards():
             for hosted in shard.all():
@@ -167,10 +167,10 @@ class TransactionCoordinator(Shards[HostedTransaction]):
     # --- upkeep -----------------------------------------------------------------------------------
 
     def scan(self, retention_ms: int | None) -> None:
-        """Abort the transactions that are too old.
+        """Abort the transactions that have run longer than their timeout.
 
         Args:
-            retention_ms: also forget the transactional ids that were idle for this time.
+            retention_ms: if given, also forget the transactional ids that were idle for this time.
         """
         for shard in self.shards():
             try:
@@ -192,7 +192,7 @@ class TransactionCoordinator(Shards[HostedTransaction]):
                 return steps.expire(before, retention_ms, now_ms)
             return Step(ErrorCode.NONE, before)
 
-        if decide(found).after is found:  # most of them, without the lock
+        if decide(found).after is found:  # skip most transactional ids without taking the lock
             return
         try:
             self._change(name, decide, lambda *_: None)
@@ -205,7 +205,7 @@ class TransactionCoordinator(Shards[HostedTransaction]):
     def _using(
         self, name: str, *, is_new: bool = False
     ) -> Iterator[tuple[Shard[HostedTransaction], HostedTransaction | None]]:
-        """Hold the lock of a transactional id; it is None if there is none.
+        """Hold the lock of a transactional id; yield None if the id does not exist.
 
         Raises:
             CoordinatorError: the transactional id is not available.
@@ -216,18 +216,18 @@ class TransactionCoordinator(Shards[HostedTransaction]):
             yield shard, None
             return
         with self.locked(hosted):
-            if hosted.has_ended:  # it was forgotten just now
+            if hosted.has_ended:  # the id was forgotten just now
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             try:
                 yield shard, hosted
             except CoordinatorError:
                 raise
-            except Exception:  # what is in memory may differ from the log
+            except Exception:  # the memory may differ from the log
                 shard.leave("an unexpected error")
                 raise
             finally:
                 if hosted.transaction is None and hosted.writing is None:
-                    hosted.has_ended = True  # it was made for this request
+                    hosted.has_ended = True  # the id was made for this request
                     shard.discard(hosted)
 
     def _change(self, name: str, decide: Decide, reply: Reply, *, is_new: bool = False) -> None:
@@ -278,7 +278,7 @@ class TransactionCoordinator(Shards[HostedTransaction]):
                 return
             if wait.error is not None:
                 if shard.has(hosted):
-                    shard.leave(str(wait.error))  # the log may have the change or not
+                    shard.leave(str(wait.error))  # it is unknown whether the log has the change
                 hosted.drop_writes(ErrorCode.NOT_COORDINATOR)
                 return
             hosted.writing = None
@@ -292,7 +292,7 @@ class TransactionCoordinator(Shards[HostedTransaction]):
         step: Step,
         reply: Reply,
     ) -> None:
-        """Take a change that is in the log, answer, and begin to write markers."""
+        """Apply a replicated change, answer its request, and begin to write markers."""
         hosted.transaction = step.after
         reply(step.code, step.after)
         if step.after is not None and step.after.state is State.DEAD:
@@ -326,7 +326,8 @@ class TransactionCoordinator(Shards[HostedTransaction]):
                 step = steps.complete(found, self.now().wall_ms)
                 self._write(shard, hosted, step, lambda *_: None)
         except CoordinatorError as error:
-            # If the log has lost the partition, this object has ended, and the next try notices it.
+            # If the shard was left in the meantime, this object has ended, and the next try notices
+            # this.
             LOG.debug("%r is completed later: %s", hosted.name, error)
             assert self._scheduler is not None
             deadline = self._clock() + AGAIN_SECONDS

@@ -1,4 +1,4 @@
-"""Look regularly for transactions that are too old, and for transactional ids that nobody uses."""
+"""Abort expired transactions, and forget unused transactional ids, at regular intervals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class TransactionUpkeep:
 
     Args:
         retention: for how many seconds an idle transactional id is kept.
-        interval: seconds between two looks for transactions that are too old.
-        idle_interval: seconds between two looks for idle transactional ids.
+        interval: seconds between two checks for expired transactions.
+        idle_interval: seconds between two checks for idle transactional ids.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class TransactionUpkeep:
         self._idle_at = 0.0
 
     def start(self, scheduler: Scheduler) -> None:
-        """Begin the regular looks."""
+        """Begin the regular checks."""
         self._scheduler = scheduler
         self._idle_at = self._coordinator.now().seconds + self._idle_interval
         self._set_timer()
@@ -45,13 +45,13 @@ class TransactionUpkeep:
         self._scheduler.call_at(deadline, self.run)
 
     def run(self) -> None:
-        """Look now, and set the timer for the next look."""
+        """Check now, and set the timer for the next check."""
         try:
             now = self._coordinator.now().seconds
             is_for_idle = now >= self._idle_at
             if is_for_idle:
                 self._idle_at = now + self._idle_interval
             self._coordinator.scan(self._retention_ms if is_for_idle else None)
-        except Exception:  # the next look must still happen
+        except Exception:  # an error must not prevent the next check
             LOG.exception("transactions were not checked")
         self._set_timer()

@@ -1,6 +1,6 @@
 """Define how a broker asks whether a producer may append to a partition (KIP-890).
 
-TransactionCoordinator  knows it for the transactional ids that this broker coordinates
+TransactionCoordinator  decides for the transactional ids that this broker coordinates
 cluster.serve           asks the broker that coordinates the transactional id
 """
 
@@ -15,12 +15,12 @@ from broker.wire.error_codes import ErrorCode
 
 
 class Verifier(Protocol):
-    """Asks the coordinator of a transactional id. Any thread may call it; it may wait."""
+    """Ask the coordinator of a transactional id. Any thread may call this; the call may wait."""
 
     def faults_of_batches(
         self, name: str, asker: Asker, places: Sequence[Place]
     ) -> dict[Place, ErrorCode]:
-        """Return NONE for each partition to which the producer may append; else an error.
+        """Return NONE for each partition to which the producer may append, or else an error.
 
         Raises:
             CoordinatorError: the coordinator does not answer now.

@@ -1,4 +1,4 @@
-"""Decide about transactions without I/O: what a request changes, and which markers follow.
+"""Decide without I/O what a request changes in a transaction, and which markers follow.
 
 `broker.transaction_coordinator` holds the locks, the timers and the logs.
 """

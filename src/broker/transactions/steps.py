@@ -1,8 +1,8 @@
-"""Decide what an event changes at one transactional id: (transaction, event, now) -> Step.
+"""Decide what an event changes in a transaction: (transaction, event, now) -> Step.
 
-Each function gets the transaction as the log has it, and returns what it becomes. The caller first
-writes the new transaction to the log. Only then does it answer with `code`, and write the markers.
-A function that refuses or repeats a request returns the transaction unchanged.
+Each function gets the transaction in the log, and returns the new transaction. The caller first
+writes the new transaction to the log. Only then does the caller answer with `code`, and write the
+markers. A function that refuses or repeats a request returns the transaction unchanged.
 
 The rules are Kafka's: KIP-98, KIP-360 (a client asks for the next epoch of its producer id), and
 KIP-890 for clients that do not begin each transaction with a new epoch.
@@ -43,9 +43,9 @@ class Step(NamedTuple):
     """The result of an event.
 
     Attributes:
-        code: the answer, after the change is in the log.
-        after: the transaction after the event; None if there is none.
-        markers: are written after the change is in the log; None for none.
+        code: the error code of the answer, which is sent after the change is in the log.
+        after: the transaction after the event; None if the transactional id does not exist then.
+        markers: the markers to write after the change is in the log, or None.
     """
 
     code: ErrorCode
@@ -66,7 +66,7 @@ def _step(before: Transaction | None, after: Transaction, code: ErrorCode = Erro
 
 
 def markers_of(transaction: Transaction) -> Markers | None:
-    """Return the markers that a prepared transaction needs, also after it was loaded."""
+    """Return the markers that a prepared transaction needs, even after it was loaded."""
     if transaction.state not in PREPARED:
         return None
     is_commit = transaction.state is State.PREPARE_COMMIT
@@ -77,7 +77,7 @@ def markers_of(transaction: Transaction) -> Markers | None:
 
 
 def needs_new_id(before: Transaction | None, asker: Asker) -> bool:
-    """Report whether `init_producer` has to give a producer id that is new."""
+    """Report whether `init_producer` has to give a new producer id."""
     if before is None:
         return True
     is_present = asker == Asker() or asker.epoch == before.epoch
@@ -92,8 +92,8 @@ def init_producer(
     If a transaction is ONGOING, it is aborted with the next epoch, and the client asks again.
 
     Args:
-        asker: what the client has, if it asks for the next epoch of its own (KIP-360).
-        new_id: a producer id that is new, if `needs_new_id`.
+        asker: the client's producer id and epoch, if it asks for its next epoch (KIP-360). new_id:
+            a new producer id, if `needs_new_id`.
     """
     if before is None:
         return _step(None, _begun(new_id, 0, timeout_ms, now_ms))
@@ -121,7 +121,7 @@ def init_producer(
 
 
 def _may_ask(before: Transaction, asker: Asker) -> bool:
-    """Check that a client names the present producer id, or the one before its rotation."""
+    """Check that a client names the present producer id, or the id before its rotation."""
     if asker.producer_id == before.producer_id:
         return True
     return asker.producer_id == before.previous_id and asker.epoch >= CLIENT_EPOCH_MAX
@@ -132,7 +132,7 @@ def _begun(producer_id: int, epoch: int, timeout_ms: int, now_ms: int) -> Transa
 
 
 def _fenced(before: Transaction, now_ms: int, code: ErrorCode) -> Step:
-    """Abort a transaction with the next epoch, so that its client can do nothing more."""
+    """Abort a transaction with the next epoch, which fences its client."""
     after = before._replace(
         epoch=before.epoch + 1, state=State.PREPARE_ABORT, updated_ms=now_ms,
         previous_id=NO_ID, previous_epoch=NO_EPOCH,
@@ -155,7 +155,7 @@ def fault_of(before: Transaction | None, asker: Asker) -> ErrorCode:
 def add_partitions(
     before: Transaction | None, asker: Asker, partitions: frozenset[Place], now_ms: int
 ) -> Step:
-    """Add partitions to a transaction; the first ones begin it."""
+    """Add partitions to a transaction; the first partitions begin the transaction."""
     fault = fault_of(before, asker)
     if fault or before is None:
         return Step(fault, before)
@@ -185,7 +185,7 @@ def fault_of_batch(before: Transaction | None, asker: Asker, partition: Place) -
 
 
 def end(before: Transaction | None, asker: Asker, *, is_commit: bool, now_ms: int) -> Step:
-    """Commit or abort a transaction; a request that is repeated succeeds."""
+    """Commit or abort a transaction; a repeated request succeeds."""
     fault = fault_of(before, asker)
     if fault or before is None:
         return Step(fault, before)
@@ -217,7 +217,7 @@ def time_out(before: Transaction, now_ms: int) -> Step:
 
 
 def expire(before: Transaction, retention_ms: int, now_ms: int) -> Step:
-    """Let a transactional id end that no client has used for a long time."""
+    """End a transactional id that no client has used for a long time."""
     if before.state not in IDLE or now_ms < before.updated_ms + retention_ms:
         return Step(ErrorCode.NONE, before)
     return _step(before, before._replace(state=State.DEAD, updated_ms=now_ms))

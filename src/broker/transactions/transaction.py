@@ -1,4 +1,4 @@
-"""Hold what a coordinator knows of one transactional id.
+"""Hold the state of one transactional id.
 
                  InitProducerId         AddPartitions       EndTxn           markers written
     (none) ----> EMPTY ---------------> ONGOING ----------> PREPARE_COMMIT -> COMPLETE_COMMIT
@@ -17,7 +17,7 @@ Invariants, checked after each step by `check_step`:
 
 - A producer id never gets a smaller epoch. A new producer id begins with epoch 0.
 - A transaction has partitions from its first partition until all its markers are written.
-- The partitions of a prepared transaction are those that it had while it was ONGOING.
+- A prepared transaction has the same partitions as while it was ONGOING.
 - A client never gets the epoch 32767: the coordinator needs it to fence the client.
 """
 
@@ -69,7 +69,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Transaction(NamedTuple):
-    """What is known of one transactional id; the object is never changed.
+    """The state of one transactional id; the object is never changed.
 
     Attributes:
         epoch: the newest epoch of the producer id. Requests with another epoch are fenced.
@@ -77,9 +77,10 @@ class Transaction(NamedTuple):
         partitions: the partitions of the transaction that is ONGOING or prepared.
         started_ms: when the transaction began; -1 if none has begun.
         updated_ms: the time of the last change.
-        previous_id, previous_epoch: the producer id and the epoch with which the client asked for
-            its present ones (KIP-360), so that it may ask again. -1 if it named none. The log does
-            not record them: after a restart, a client that asks again is fenced.
+        previous_id, previous_epoch: the producer id and the epoch that the client sent when it
+            asked for its present id and epoch (KIP-360); -1 if it sent none. With them, the client
+            may repeat its request. The log does not record them, so after a restart a client that
+            repeats its request is fenced.
     """
 
     producer_id: int

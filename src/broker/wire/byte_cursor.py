@@ -1,8 +1,8 @@
 """Step through the bytes of one message without trusting them.
 
-Before anything is allocated, every length is compared with the number of bytes that are left. The
-memory of a decoded message is limited too, because an array element of one byte can become an
-object of a hundred bytes.
+Before memory is allocated, every length is compared with the number of remaining bytes. The memory
+of a decoded message is limited too, because an array element of one byte can become an object of a
+hundred bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Cursor:
         """Step over `size` bytes and return a view of them."""
         start = self.at
         if size > self.end - start:
-            self.refuse(f"{size} bytes are declared, but {self.end - start} are left")
+            self.refuse(f"{size} bytes are declared, but only {self.end - start} remain")
         self.at = start + size
         return self.data[start : start + size]
 
@@ -101,7 +101,7 @@ class Cursor:
             last = tag
             size = self.uvarint()
             if size > self.end - self.at:
-                self.refuse(f"{size} bytes are declared, but {self.end - self.at} are left")
+                self.refuse(f"{size} bytes are declared, but only {self.end - self.at} remain")
             yield tag, size
 
     def skip_tags(self) -> None:
@@ -113,7 +113,7 @@ class Cursor:
         """Check that enough bytes are left for an array, and enough memory for its objects."""
         left = self.end - self.at
         if count * size_bytes_min > left:
-            self.refuse(f"{count} elements are declared, but {left} bytes are left")
+            self.refuse(f"{count} elements are declared, but only {left} bytes remain")
         self.budget_bytes -= count * object_bytes
         if self.budget_bytes < 0:
             self.refuse(f"the message expands to more than {OBJECT_BYTES_MAX} bytes")

@@ -295,7 +295,7 @@ def _struct_writer(
 
     def write(out: bytearray, message: Any) -> None:
         if message.__class__ is not cls:
-            raise TypeError(f"{message!r:.100} is no {name}")
+            raise TypeError(f"{message!r:.100} is not a {name}")
         for slot, write_step in moves:
             write_step(out, message[slot])
         if tagged:

@@ -20,7 +20,7 @@ from broker.wire.frames import SIZE, response_header
 from broker.wire.primitives import Kind, Write
 from broker.wire.versions import FETCH
 
-COPIED_BYTES_MAX = 4096  # records above this size are a piece of their own, and are not copied
+COPIED_BYTES_MAX = 4096  # records above this size are a separate piece, and are not copied
 PARTITION_BYTES = 512  # memory of a tuple with eight numbers
 LOG_START_OFFSET = 5  # the first version with this field; the next constants are versions, too
 PREFERRED_REPLICA = 11
@@ -75,7 +75,7 @@ def _size_of(records: Data | FileRange) -> int:
 
 @functools.cache
 def _request_plan(version: int) -> Kind:
-    """Compile the plan for a version; for 12 and later, a function here reads the partitions."""
+    """Compile the plan for a version; from version 12 on, a function here reads the partitions."""
     cls = messages.FetchRequest.FetchPartition
     generic = codec.plan_of("FetchRequest", version)
     if version < FLEXIBLE:
@@ -126,7 +126,7 @@ def _partition_writer(cls: Any, version: int) -> Write:
 
     def write(out: Any, partition: Any) -> None:
         if partition.__class__ is not cls:
-            raise TypeError(f"{partition!r:.100} is no PartitionData")
+            raise TypeError(f"{partition!r:.100} is not a PartitionData")
         aborted, replica, records = partition[8:]
         out += pack(*partition[:count])
         write_aborted(out, aborted)

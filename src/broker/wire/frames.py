@@ -1,6 +1,6 @@
 """Cut a stream of bytes into frames; read and write the headers of requests and responses.
 
-frame            int32 size, then as many bytes
+frame int32 size, then `size` bytes
 request header   int16 key, int16 version, int32 correlation id, int16 string client id;
                  in a flexible version also tagged fields
 response header  int32 correlation id; in a flexible version also tagged fields, but never in a
@@ -50,7 +50,7 @@ class FrameSplitter:
 
     @property
     def missing_bytes(self) -> int:
-        """Return how many bytes of the incomplete frame are missing, as far as that is known."""
+        """Return how many bytes of the incomplete frame are missing, as far as known."""
         return self.declared_bytes - self._held_bytes
 
     def feed(self, data: Data) -> list[memoryview]:

@@ -26,7 +26,7 @@ def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, A
     ]
 
 
-# By message and struct: the fields that are added.
+# The added fields, by message and struct.
 OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "LeaderAndIsrRequest": {
         "LeaderAndIsrTopicState": _rows("7+", {"CreatedZxid": ("int64", -1)}),
@@ -68,7 +68,7 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
 
 
 def with_own_fields(message: dict[str, Any]) -> dict[str, Any]:
-    """Add this project's fields to the schema of a message, as read from the file of schemas."""
+    """Add this project's fields to the schema of a message."""
     added = OWN_FIELDS.get(message["name"])
     if added is None:
         return message

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from broker.wire.own_fields import with_own_fields
 
-LAST = 1 << 15  # the end of an open range such as `3+`: one above the largest int16
+LAST = 1 << 15  # the end of an open range such as `3+`: the largest int16 plus 1
 
 
 class Versions(NamedTuple):
@@ -56,7 +56,7 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """Hold the fields of a message, and its structs; headers and other data are messages, too."""
+    """Hold the fields and the structs of a message; headers and record data are messages, too."""
 
     name: str
     key: int | None

@@ -1,1 +1,1 @@
-"""Changes that administrators make of a cluster's topics, and how their settings reach the logs."""
+"""Change the topics of a cluster, and apply their settings to the logs."""

@@ -1,7 +1,7 @@
 """Keep the SCRAM credentials of a cluster in its coordination store.
 
-A credential is read at each login, so a change counts at once at all brokers. While the store does
-not answer, the credentials that were read last count: brokers and clients can still log in.
+A credential is read at each login, so a change takes effect at all brokers at once. While the store
+does not answer, brokers and clients can still log in with the credentials that were read last.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ TRIES = 10  # other brokers may change the same user
 
 
 class ClusterUsers:
-    """Fulfil `UserCredentials` for a broker of a cluster.
+    """Implement `UserCredentials` for a broker of a cluster.
 
-    Threads: any thread may call any method. `_lock` guards what is remembered.
+    Threads: any thread may call any method. `_lock` guards the remembered credentials.
     """
 
     def __init__(self, session: Session) -> None:
@@ -62,8 +62,8 @@ class ClusterUsers:
         self._is_connected = state is SessionState.CONNECTED
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
-        """Give a user's credential for a mechanism; the last known one if the store is away."""
-        if not self._is_connected:  # a read would wait for longer than a login may take
+        """Return a user's credential for a mechanism, or the last known one without the store."""
+        if not self._is_connected:  # a read could take longer than a login may take
             return credential_in(self._kept.get(user, {}), mechanism, user)
         try:
             settings = self._read(user)[0]
@@ -92,7 +92,7 @@ class ClusterUsers:
             return {}, None
 
     def listed(self) -> dict[str, Keys]:
-        """Give the credentials of each user that has one; raises LogStoreError."""
+        """Return the credentials of each user that has a credential; raises LogStoreError."""
         try:
             names = [user_of(part) for part in self._session.children(USERS)]
         except NoNodeError:
@@ -117,12 +117,12 @@ class ClusterUsers:
                 self._session.multi([one for one in found if one is not None])
                 return
             except (BadVersionError, NodeExistsError):
-                continue  # another broker was faster: read again
+                continue  # another broker's change came first: read again
             except NoNodeError:
                 self._prepare()
             except CoordinationError as error:
                 raise _not_known(error) from error
-        raise LogStoreError("the users change all the time; try again")
+        raise LogStoreError("the users were changed during each attempt; try again")
 
     def _operation(self, user: str, own: Mapping[str, ScramCredential | None]) -> Operation | None:
         path = user_path(user)
@@ -145,7 +145,7 @@ class ClusterUsers:
                 raise _not_known(error) from error
 
     def close(self) -> None:
-        """Do nothing: the session belongs to others."""
+        """Do nothing: the session belongs to other parts of the broker."""
 
 
 def _not_known(error: CoordinationError) -> LogStoreError:

@@ -9,8 +9,8 @@
 
 If all brokers have a rack, the brokers are first arranged so that neighbours are in different
 racks. Then no two replicas of a partition are in one rack, unless there are fewer racks than
-replicas. If a broker has no rack, racks do not count: one broker that was configured badly must not
-stop the creation of topics.
+replicas. If a broker has no rack, all racks are ignored: a single badly configured broker must not
+prevent the creation of topics.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 
-Racks = Mapping[int, str]  # of the brokers that may get replicas; "" is no rack
+Racks = Mapping[int, str]  # the racks of the brokers that may get replicas; "" is no rack
 
 
 def place(
     racks: Racks, partitions: int, factor: int, *, start: int, shift: int, first: int = 0
 ) -> list[tuple[int, ...]]:
-    """Give the brokers of new partitions; the first of each is its preferred leader.
+    """Return the brokers of new partitions; the first broker is the preferred leader.
 
     Args:
         racks: the brokers, and their racks.
         factor: the number of replicas of each partition, from 1 to the number of brokers.
         start: the place of the leader of partition 0. A random number spreads many small topics.
-        shift: the distance from the leader to the second replica in the first round, less 1.
+        shift: the distance from the leader to the second replica in the first round, minus 1.
         first: the number of the first new partition.
 
     Raises:
         ValueError: there are fewer brokers than replicas, or no replicas.
     """
     if not 1 <= factor <= len(racks):
-        raise ValueError(f"{factor} replicas of a partition on {len(racks)} brokers")
+        raise ValueError(
+            f"{factor} replicas of a partition cannot be placed on {len(racks)} brokers"
+        )
     order = arranged(racks)
     return [
         _replicas(order, racks, factor, start, shift, n) for n in range(first, first + partitions)
@@ -48,11 +50,11 @@ def place(
 def place_more(
     racks: Racks, partitions: int, leader: int, factor: int, first: int
 ) -> list[tuple[int, ...]]:
-    """Give the brokers of partitions that are added to a topic: the round goes on.
+    """Return the brokers of partitions that are added to a topic, in continued rounds.
 
     Args:
         leader: the preferred leader of partition 0. If it is not among the brokers, the round
-            begins at the next one.
+            begins at the next broker.
         first: the number of partitions that the topic has.
     """
     order = arranged(racks)
@@ -62,7 +64,7 @@ def place_more(
 
 
 def arranged(racks: Racks) -> list[int]:
-    """Give the brokers in ascending order, or, if all have racks, with alternating racks."""
+    """Return the brokers in ascending order or, if all have racks, with alternating racks."""
     if not all(racks.values()):
         return sorted(racks)
     by_rack: dict[str, list[int]] = defaultdict(list)
@@ -75,12 +77,12 @@ def arranged(racks: Racks) -> list[int]:
 def _replicas(
     order: Sequence[int], racks: Racks, factor: int, start: int, shift: int, number: int
 ) -> tuple[int, ...]:
-    """Give the brokers of one partition."""
+    """Return the brokers of one partition."""
     count = len(order)
     if factor == 1:
         return (order[(number + start) % count],)
     names = set(racks.values())
-    steps = len(names) if all(names) else 1  # a whole number of rounds through the racks
+    steps = len(names) if all(names) else 1  # skip a whole number of rounds through the racks
     at, shift = (number + start) % count, shift + number // count
     chosen = [order[at]]
     used = {racks[order[at]]}

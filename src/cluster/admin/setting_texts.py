@@ -1,8 +1,8 @@
-"""Read, check and change the settings of a topic, as the coordination store has them: as texts.
+"""Read, check and change the settings of a topic, which the coordination store has as texts.
 
-The store has only what was set for the topic. The rest are the defaults of each broker. Five keys
-have no meaning for a log: the rules of the cluster use three (`cluster/control/topic_rules`), and
-two list the replicas whose copying is throttled.
+The store has only the settings that were set for the topic. For other settings, each broker uses
+its defaults. Five keys have no meaning for a log: the rules of the cluster use three of them
+(`cluster/control/topic_rules`), and two list the throttled replicas.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Texts = Mapping[str, str]
 
 
 class Usable(NamedTuple):
-    """What a broker makes of the settings in the store.
+    """The settings in the store, as a broker uses them.
 
     Attributes:
-        config: for the logs of the topic.
-        faults: why a setting is not used, by its key. Another program has written it.
+        config: the configuration for the logs of the topic.
+        faults: why a setting is not used, by its key. Another program wrote such a setting.
     """
 
     config: LogConfig
@@ -53,7 +53,7 @@ class Usable(NamedTuple):
 
 
 def usable(texts: Texts, defaults: LogConfig) -> Usable:
-    """Read the settings of a topic; one that cannot be used has its default, and is a fault."""
+    """Read the settings of a topic; an unusable setting gets its default, and is a fault."""
     own = [(key, text) for key, text in sorted(texts.items()) if key not in RULE_KEYS]
     faults: dict[str, str] = {}
     try:
@@ -69,7 +69,7 @@ def usable(texts: Texts, defaults: LogConfig) -> Usable:
 
 
 def accepted(settings: Iterable[tuple[str, str | None]], defaults: LogConfig) -> dict[str, str]:
-    """Check the settings that a client gives a new topic, and return those to be stored.
+    """Check the settings that a client gives a new topic, and return the settings to store.
 
     Raises:
         InvalidSettingError: a setting is unknown or not supported, or its value is not valid.
@@ -85,7 +85,8 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
     """Return the settings of a topic after some changes.
 
     Args:
-        texts: the present settings. One that cannot be used does not stop a change of another.
+        texts: the present settings. If one of them cannot be used, other settings can still be
+            changed.
         defaults: the values of the settings that are not set.
 
     Raises:
@@ -119,7 +120,7 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
 
 
 def _check(key: str, text: str | None, defaults: LogConfig) -> None:
-    """Raise InvalidSettingError if no topic can have a setting; None is no value."""
+    """Raise InvalidSettingError if a topic cannot have a setting; None means no value."""
     if key not in RULE_KEYS:
         config_of([(key, text)], defaults)
     elif text is not None and (fault := _fault_of_rule(key, text.strip())):
@@ -127,7 +128,7 @@ def _check(key: str, text: str | None, defaults: LogConfig) -> None:
 
 
 def _fault_of_rule(key: str, text: str) -> str:
-    """Say what is wrong with a setting that the rules of the cluster use; "" if nothing is."""
+    """Return what is wrong with a setting that the rules of the cluster use, or ""."""
     if RULE_KEYS[key] == LIST:
         try:
             parse(text)
@@ -143,7 +144,7 @@ def _fault_of_rule(key: str, text: str) -> str:
 
 
 def min_isr_of(config: BrokerConfig, factor: int) -> str:
-    """Return the min.insync.replicas of a new topic: what the broker says, or a majority."""
+    """Return the min.insync.replicas of a new topic: the broker's setting, or a majority."""
     return str(config.min_insync_replicas or default_min_isr(factor))
 
 

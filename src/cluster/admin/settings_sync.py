@@ -1,8 +1,8 @@
-"""Give the logs of this broker the settings that the coordination store has for their topics.
+"""Apply the settings of topics in the coordination store to the logs of this broker.
 
 A change of settings leaves a notice in `/config/changes`, as in Kafka. Each broker watches only
 this znode, so the work does not grow with the number of topics. A broker reads the settings of all
-its topics at its start, after a log dir has returned, and if notices were dropped before it has
+its topics at its start, after a log dir has returned, and if notices were dropped before the broker
 read them.
 """
 
@@ -39,13 +39,13 @@ NOTICES_KEPT = 1000
 RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
-AGAIN_SECONDS = 30.0  # after which the logs are tried again that could not take their settings
+AGAIN_SECONDS = 30.0  # the time after which a failed change of a log's settings is tried again
 
 
 def drop_old_notices(session: Session) -> None:
     """Delete the oldest notices, so that at most `NOTICES_KEPT` stay."""
     for name in session.children(znodes.SETTING_NOTICES)[:-NOTICES_KEPT]:
-        with suppress(NoNodeError):  # another broker was faster
+        with suppress(NoNodeError):  # another broker has just deleted it
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
 
 
@@ -54,15 +54,15 @@ OnTexts = Callable[[str, Mapping[str, str]], object]
 
 
 class SettingsSync:
-    """Watches the settings of topics for the logs of one broker.
+    """Watch the settings of topics for the logs of one broker.
 
     Threads: any thread may call any method. One thread reads the store. A thread for each log dir
-    changes its logs, so that a disk that hangs delays only its own.
+    changes its logs, so a hanging disk delays only its own logs.
 
     Attributes:
-        on_texts: hears of the settings of a topic, as texts, when they are read. Set it before
+        on_texts: called with the settings of a topic, as texts, when they are read. Set it before
             `start`.
-        on_all_read: hears that the settings of all topics have been read.
+        on_all_read: called when the settings of all topics have been read.
     """
 
     def __init__(self, session: Session, store: LogStore, defaults: LogConfig) -> None:
@@ -77,7 +77,8 @@ class SettingsSync:
         self._workers = DirWorkers()
         self._bell = threading.Event()
         self._lock = threading.Lock()  # guards the next five
-        self._wanted: dict[Place, Usable] = {}  # what the threads of the log dirs have to set
+        # the settings that the threads of the log dirs must apply
+        self._wanted: dict[Place, Usable] = {}
         self._due: set[str] = set()
         self._is_all_due = True
         self._failed: set[str] = set()
@@ -87,12 +88,12 @@ class SettingsSync:
         self._thread = threading.Thread(target=self._run, name="topic-settings", daemon=True)
 
     def start(self) -> None:
-        """Begin; the cluster's znodes exist already."""
+        """Start the thread; the cluster's znodes already exist."""
         self._store.add_listener(self._on_event)
         self._thread.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """End; a thread that waits for the store or for a disk is left behind."""
+        """Stop; do not wait for a thread that waits for the store or for a disk."""
         self._store.remove_listener(self._on_event)
         self._is_closed = True
         self._bell.set()
@@ -103,9 +104,9 @@ class SettingsSync:
     def config_of(self, name: str) -> LogConfig:
         """Return the configuration for the log of a new replica.
 
-        If its settings cannot be read, nothing is deleted by time or size: the topic may have no
-        limit. Such a replica may lead, and then all replicas would delete what it deletes. The
-        settings are read again after the replica was created.
+        If the settings cannot be read, the log deletes nothing by time or size, because the topic
+        may have no limit. If such a replica led, all replicas would delete the records that it
+        deletes. The settings are read again after the replica was created.
         """
         try:
             found = self._read(name)
@@ -113,19 +114,19 @@ class SettingsSync:
             LOG.warning("the settings of topic %s cannot be read now: %s", name, error)
             found = None
         if found is None:
-            LOG.warning("topic %s is created here without limits of time and size first", name)
+            LOG.warning("topic %s is created here without limits of time and size at first", name)
             return _without_limits(self._defaults, {POLICY})
         return _without_limits(found.config, found.faults)
 
     def _read(self, name: str) -> Usable | None:
-        """Read the settings of a topic; None if the store has none that can be read."""
+        """Read the settings of a topic; None if the store has no readable settings."""
         path = znodes.config_path(name)
         try:
             texts = znodes.parse_config(self._session.get(path).data, path)
         except NoNodeError:
             return None
         except BadZnodeError as error:
-            LOG.warning("topic %s keeps the settings that it has: %s", name, error)
+            LOG.warning("topic %s keeps its present settings: %s", name, error)
             return None
         self.on_texts(name, texts)
         found = usable(texts, self._defaults)
@@ -137,7 +138,7 @@ class SettingsSync:
 
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind is StoreEventKind.REPLICA_CREATED and event.topic is not None:
-            # Its settings may have changed between their reading and its creation.
+            # The settings may have changed between their reading and the creation of the replica.
             self._is_due(event.topic)
         elif event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
             with self._lock:
@@ -150,7 +151,7 @@ class SettingsSync:
         self._bell.set()
 
     def watch_again(self, _: object) -> None:
-        """Watch in a new session, and read the notices of changes that came meanwhile."""
+        """Watch in a new session, and read the notices that came in the meantime."""
         self._on_notice(None)
 
     def _on_notice(self, _: object) -> None:
@@ -166,7 +167,7 @@ class SettingsSync:
             self._is_watching = True
         try:
             self._read_new_notices()
-        except BaseException:  # those that were not read are read in the next round
+        except BaseException:  # unread topics are read in the next round
             with self._lock:
                 self._is_watching = False
             raise
@@ -183,7 +184,7 @@ class SettingsSync:
         for name in new:
             try:
                 data = self._session.get(f"{znodes.SETTING_NOTICES}/{name}").data
-            except NoNodeError:  # it was dropped just now
+            except NoNodeError:  # the notice was dropped just now
                 is_lost = True
                 continue
             topic = znodes.parse_setting_notice(data)
@@ -221,7 +222,7 @@ class SettingsSync:
         places: dict[str, list[int]] = defaultdict(list)
         try:
             replicas = tuple(self._store)
-        except LogClosedError:  # the store was closed: there is nothing more to do
+        except LogClosedError:  # the store was closed, so the thread ends
             self._is_closed = True
             return
         for topic, number in replicas:
@@ -241,10 +242,10 @@ class SettingsSync:
             self.on_all_read()
 
     def _apply(self, name: str, numbers: list[int]) -> None:
-        """Give the logs of a topic its settings.
+        """Apply the settings of a topic to its logs.
 
-        A log whose topic has no settings in the store keeps those that it has: the default
-        retention would delete its records, and the store may be a wrong one.
+        If a topic has no settings in the store, its logs keep their settings. The default retention
+        would delete records, and the store may be the wrong store.
         """
         found = self._read(name)
         if found is None:
@@ -252,11 +253,11 @@ class SettingsSync:
         for number in numbers:
             try:
                 log = self._store.log(name, number)
-            except LogStoreError:  # it is read again when its log dir returns
+            except LogStoreError:  # its settings are read again when its log dir returns
                 continue
             place = (name, number)
             with self._lock:
-                # While its thread is at a log, it is not known which settings the log has.
+                # While a thread changes a log, the present settings of the log are not known.
                 is_busy = place in self._wanted
                 is_due = is_busy or bool(_changes(log.config, found))
                 if is_due:
@@ -265,7 +266,7 @@ class SettingsSync:
                 self._workers.submit(log.log_dir, partial(self._set_wanted, place))
 
     def _set_wanted(self, place: Place) -> None:
-        """Give a log the settings that were read last; they may be read again meanwhile."""
+        """Apply the settings that were read last to a log, until no newer settings were read."""
         while True:
             with self._lock:
                 found = self._wanted[place]
@@ -281,7 +282,7 @@ class SettingsSync:
             if changes:
                 self._store.set_config(*place, changes)
             return
-        except UnknownPartitionError:  # it was deleted just now
+        except UnknownPartitionError:  # the partition was deleted just now
             return
         except LogStoreError as error:
             LOG.warning("%s-%d cannot take its settings now: %s", *place, error)
@@ -292,7 +293,7 @@ class SettingsSync:
 
 
 def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
-    """Let a new log delete nothing because of settings that cannot be read."""
+    """Remove the limits whose settings cannot be read, so that a new log deletes nothing."""
     unread = _unread(faults)
     changes: dict[str, Any] = {field_of(key): None for key in LIMITS if key in unread}
     if POLICY in unread:
@@ -301,12 +302,12 @@ def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
 
 
 def _unread(faults: Collection[str]) -> set[str]:
-    """Name the settings that are not known: without the policy, no limit applies."""
+    """Return the keys of unreadable settings; without the cleanup policy, also all limits."""
     return {*faults, *LIMITS} if POLICY in faults else {*faults}
 
 
 def _changes(config: LogConfig, wanted: Usable) -> dict[str, Any]:
-    """Give the settings of a log that differ; those that cannot be read stay as they are."""
+    """Return the settings of a log that must change; unreadable settings do not change."""
     changes, unread = {}, _unread(wanted.faults)
     for key in KEYS:
         field = field_of(key)

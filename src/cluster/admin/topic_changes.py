@@ -1,8 +1,9 @@
 """Change the topics of a cluster: each change is one transaction of the coordination store.
 
-Any broker can make a change. The controller watches the store: it chooses the leaders of new
-partitions, and has the replicas of deleted ones removed. A write names the version of what it was
-decided from. If another broker was faster, everything is read and decided again.
+Any broker can make a change. The controller watches the store. It chooses the leaders of new
+partitions, and lets brokers delete the replicas of deleted partitions. Each write names the version
+of the znode from which the broker decided. If another broker has changed the znode first, the
+broker reads and decides again.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from cluster.run.metadata_cache import MetadataCache
 from cluster.wire.topic_ids import bytes_of, text_of
 from cluster.znodes import TopicNode
 
-TRIES = 100  # how often a change is decided again because another broker was faster
+TRIES = 100  # how often a change is decided again after another broker's change came first
 
 Result = TypeVar("Result")
 Assignment = Mapping[int, tuple[int, ...]]
@@ -73,7 +74,7 @@ class _Found(NamedTuple):
 
 
 class TopicChanges:
-    """Fulfil `broker.catalog.admin.topic_admin.TopicAdmin` for a broker of a cluster.
+    """Implement `broker.catalog.admin.topic_admin.TopicAdmin` for a broker of a cluster.
 
     Threads: any thread may call any method. `_changing` is held during a change.
     """
@@ -85,16 +86,17 @@ class TopicChanges:
         config: BrokerConfig,
         draw: random.Random | None = None,
     ) -> None:
-        """Change nothing yet.
+        """Keep the arguments; change nothing yet.
 
         Args:
-            cache: what this broker knows of the cluster.
-            draw: chooses where the replicas of a new topic begin.
+            cache: the metadata that this broker knows.
+            draw: draws the first broker and the shift for the replicas of a new topic.
         """
         self._session, self._cache, self._config = session, cache, config
         self._draw = draw or random.SystemRandom()
         self._registered = ControllerStore(session, NO_BROKER)
-        self._changing = threading.Lock()  # one change at a time: only other brokers are faster
+        # one change at a time, so that only other brokers can interfere
+        self._changing = threading.Lock()
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -128,10 +130,10 @@ class TopicChanges:
         return CreatedTopic(Topic(name, topic_id, tuple(assignment)), factor, rows)
 
     def _reserve(self, name: str) -> list[Operation]:
-        """Refuse a name that collides with another; let no other broker create one meanwhile.
+        """Refuse a name that collides with another name, even if both are created at once.
 
-        Names with "." or "_" can collide, so their creations follow one another: each of them
-        writes the parent of all topics.
+        Names with "." or "_" can collide, so such topics are created one after another: each
+        creation writes the parent of all topics.
         """
         if "." not in name and "_" not in name:
             return []
@@ -142,13 +144,13 @@ class TopicChanges:
         return [Set(znodes.TOPICS, parent.data, parent.version)]
 
     def _write_settings(self, name: str, texts: Mapping[str, str]) -> Operation:
-        """Write the settings of a new topic; a deleted topic may have left a znode there."""
+        """Write the settings of a new topic; a deleted topic may have left this znode."""
         path, data = znodes.config_path(name), znodes.encode_config(texts)
         left = self._read(path)
         return Create(path, data) if left is None else Set(path, data, left.version)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic; replicas of brokers that are away are deleted when these come back."""
+        """Delete a topic; a broker that is away deletes its replicas when it comes back."""
         self._change(lambda: self._delete(topic))
 
     def _delete(self, topic: Topic) -> None:
@@ -182,12 +184,14 @@ class TopicChanges:
             leader = node.partitions[topic.partitions[0]][0]
             lists = placement.place_more(racks, more, leader, found.factor, first)
         elif len(given) != more:
-            reason = f"{more} partitions are added, and {len(given)} are assigned"
+            reason = f"{more} partitions are to be added, but {len(given)} are assigned"
             raise TopicRefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
         else:
             lists = [_checked(first + place, one, racks) for place, one in enumerate(given)]
             if {len(one) for one in lists} != {found.factor}:
-                raise _inconsistent(f"the topic has {found.factor} replicas of each partition")
+                raise _inconsistent(
+                    f"each partition of the topic must have {found.factor} replicas"
+                )
         added = dict(enumerate(lists, first))
         if not is_dry:
             path = znodes.topic_path(name)
@@ -196,7 +200,7 @@ class TopicChanges:
         return topic._replace(partitions=(*topic.partitions, *added))
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of a topic, and tell all brokers."""
+        """Change the settings of a topic, and notify all brokers."""
         self._change(lambda: self._alter(name, changes, is_dry))
 
     def _alter(self, name: str, changes: Sequence[Change], is_dry: bool) -> None:
@@ -205,7 +209,8 @@ class TopicChanges:
         znode = self._read(path)
         before = {} if znode is None else znodes.parse_config(znode.data, path)
         texts = setting_texts.changed(before, changes, self._config.log_config)
-        if MIN_ISR in before:  # a topic that has its own number keeps one
+        if MIN_ISR in before:
+            # after DELETE, the topic gets the default number as its own setting
             texts.setdefault(MIN_ISR, setting_texts.min_isr_of(self._config, found.factor))
         if is_dry or texts == before:
             return
@@ -224,7 +229,7 @@ class TopicChanges:
     # --- reading ----------------------------------------------------------------------------------
 
     def find(self, name: str | None, topic_id: bytes) -> Topic | None:
-        """Find a topic by its name, or by its id if the name is None; the store decides."""
+        """Find a topic in the store by its name, or by its id if the name is None."""
         if name is None:
             name = self._cache.view.ids.get(topic_id)
             if name is None:
@@ -249,7 +254,7 @@ class TopicChanges:
     # --- when clients see a change ----------------------------------------------------------------
 
     def is_ready(self, topic: Topic) -> bool:
-        """Tell whether this broker's metadata has the topic, and leaders of its partitions."""
+        """Report whether this broker's metadata has the topic and a leader of each partition."""
         known = self._cache.view.topics.get(topic.name)
         if known is None or known.topic_id != topic.id:
             return False
@@ -257,22 +262,22 @@ class TopicChanges:
         return all(n in partitions and partitions[n].leader >= 0 for n in topic.partitions)
 
     def is_gone(self, topic: Topic) -> bool:
-        """Tell whether this broker's metadata has lost the topic."""
+        """Report whether this broker's metadata no longer has the topic."""
         return topic.id not in self._cache.view.ids
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each change of this broker's metadata; return what ends that."""
+        """Call `wake` after each change of this broker's metadata, until the result is called."""
         return self._cache.on_change(lambda _: wake())
 
     # --- the store --------------------------------------------------------------------------------
 
     def _change(self, decide: Callable[[], Result]) -> Result:
-        """Decide and write, again and again while other brokers are faster."""
+        """Decide and write; try again if another broker's change came first."""
         with self._changing:
             return self._ask(decide)
 
     def _ask(self, decide: Callable[[], Result]) -> Result:
-        """Call something that uses the store, and translate the errors of the store."""
+        """Call a function that uses the store, and translate the store's errors."""
         error: CoordinationError | None = None
         for _ in range(TRIES):
             try:
@@ -284,9 +289,9 @@ class TopicChanges:
             except OutcomeUnknownError as lost:
                 raise TopicRefusedError(ErrorCode.REQUEST_TIMED_OUT, str(lost)) from lost
             except CoordinationError as lost:
-                # A client asks the controller after this error; it may still have its store.
+                # After this error, a client asks the controller, which may still reach the store.
                 raise TopicRefusedError(ErrorCode.NOT_CONTROLLER, str(lost)) from lost
-        reason = f"other brokers have changed it meanwhile, {TRIES} times: {error}"
+        reason = f"other brokers changed the topic during each of {TRIES} attempts: {error}"
         raise TopicRefusedError(ErrorCode.REQUEST_TIMED_OUT, reason) from error
 
     def _read(self, path: str) -> Znode | None:
@@ -317,7 +322,7 @@ class TopicChanges:
         return {broker: node.rack for broker, node in self._registered.brokers().items()}
 
     def _assignment_of(self, wanted: NewTopic) -> Assignment:
-        """Choose the brokers of a new topic, or check those that the client has chosen."""
+        """Choose the brokers of a new topic, or check the brokers that the client has chosen."""
         racks = self._racks()
         if wanted.assignment:
             check_numbers(wanted)
@@ -335,7 +340,7 @@ class TopicChanges:
 
 
 def _checked(number: int, brokers: Sequence[int], racks: Mapping[int, str]) -> tuple[int, ...]:
-    """Refuse the brokers of a partition if one is not registered, or is named twice."""
+    """Refuse the brokers of a partition if a broker is not registered, or is named twice."""
     missing = sorted(set(brokers) - racks.keys())
     reason = ""
     if not brokers:
@@ -353,7 +358,7 @@ def _check_factor(factor: int, racks: Mapping[int, str]) -> None:
     if not 1 <= factor <= len(racks):
         raise TopicRefusedError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"the replication factor is {factor}, and {len(racks)} brokers are registered",
+            f"the replication factor is {factor}, but only {len(racks)} brokers are registered",
         )
 
 
@@ -362,7 +367,7 @@ def _inconsistent(reason: str) -> TopicRefusedError:
 
 
 def _new_id() -> bytes:
-    """Draw a topic id; as in Kafka, its text does not begin with "-", which tools would mistake."""
+    """Draw a topic id whose text does not begin with "-": tools would take it for an option."""
     while True:
         topic_id = os.urandom(16)
         if not text_of(topic_id).startswith("-"):

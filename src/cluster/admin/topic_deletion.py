@@ -1,9 +1,9 @@
-"""Delete a topic from the coordination store, and leave there which replicas must be deleted.
+"""Delete a topic from the coordination store, and record there the replicas to delete.
 
-Everything is one transaction if it fits into a request. So no replica is forgotten, also if no
-controller runs now: the next one reads the deletions. A topic with thousands of partitions is
-deleted in several steps. A mark says so first. The next deletion of the topic, or the next start of
-a broker, completes what was interrupted.
+The deletion is one transaction if it fits into a request. So no replica is forgotten, even if no
+controller runs now: the next controller reads the record. A topic with thousands of partitions is
+deleted in several steps. Before the first step, a mark is written. If the deletion is interrupted,
+the next deletion of the topic, or the next start of a broker, completes it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from cluster.state import parse_state
 from cluster.znodes import NamedDeletion, TopicNode
 
 LOG = logging.getLogger("cluster")
-STEP = 400  # partitions: about 400 KiB
+STEP = 400  # the number of partitions in one request, of about 400 KiB
 
 
 def delete(session: Session, name: str, topic_id: str) -> bool:
     """Delete a topic; return False if there is no topic with this name and id.
 
     Raises:
-        ZnodeError: another broker has changed the topic meanwhile; nothing, or only some partitions
-            are deleted.
+        ZnodeError: another broker has changed the topic in the meantime. No partitions, or only
+            some of them, are deleted.
     """
     path = znodes.topic_path(name)
     try:
@@ -78,16 +78,16 @@ def _exists(session: Session, path: str) -> bool:
 def _partition(
     session: Session, name: str, number: str, node: TopicNode, kept: set[str]
 ) -> Iterator[Operation]:
-    """Delete a partition, and keep the deletion of its replicas.
+    """Delete a partition, and record the deletion of its replicas.
 
     Args:
-        kept: the deletions that the store has already.
+        kept: the deletions that the store already has.
     """
     parent = f"{znodes.topic_path(name)}/partitions/{number}"
     path = f"{parent}/state"
     try:
         znode = session.get(path)
-    except NoNodeError:  # it never had a replica
+    except NoNodeError:  # the partition never had a replica
         pass
     else:
         brokers = frozenset(node.partitions.get(int(number), ()))
@@ -95,7 +95,7 @@ def _partition(
             state = parse_state(znode.data, path)
             brokers = state.removed.union(state.replicas)
         except BadZnodeError as error:
-            LOG.warning("the replicas of a deleted partition may not all be known: %s", error)
+            LOG.warning("some replicas of a deleted partition may not be known: %s", error)
         deletion = Deletion(node.identity, int(number), DELETED_VERSION, brokers)
         to_keep = znodes.deletion_path(node.identity, int(number))
         if to_keep.rpartition("/")[2] not in kept:
@@ -126,7 +126,8 @@ def resume(session: Session) -> None:
     """Complete the deletions that a crash has interrupted.
 
     Raises:
-        CoordinationError: the store refused something; what is left can be completed later.
+        CoordinationError: the store refused a request; the remaining deletions can be completed
+            later.
     """
     for name in session.children(znodes.TOPIC_DELETIONS):
         mark = znodes.topic_deletion_path(name)

@@ -1,11 +1,11 @@
-"""Number the changes of the metadata, so that each broker gets those that it does not know yet.
+"""Number the changes of the metadata, so that each broker gets only unknown changes.
 
 The newest state of each partition is kept once, for all brokers, in the order of the changes. So a
-broker that was slow gets only the newest state of each partition, and a broker that knows nothing
-gets everything. A deleted partition is kept as deleted; when there are too many of these, the
-oldest are dropped, and brokers that do not know them yet get everything, too. If a topic is created
-again, the deletion of the old one is kept beside the new one: a broker may know only the old one
-when the new one is deleted, too.
+slow broker gets only the newest state of each partition, and a broker that knows nothing gets
+everything. A deleted partition is kept as deleted. If there are too many deleted partitions, the
+oldest are dropped, and a broker that does not know of these deletions gets everything, too. If a
+topic is created again, the deletion of the old topic is kept in addition to the new topic.
+Otherwise a broker that knows only the old topic would keep it if the new topic is deleted, too.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from cluster.view import BrokerView, PartitionView, TopicUpdate
 from cluster.wire.metadata_updates import Update
 from cluster.wire.roles import Controlling
 
-DELETED_MAX = 10_000  # deleted partitions that are kept
+DELETED_MAX = 10_000  # the largest number of deleted partitions that are kept
 
 Place = tuple[str, int]  # topic name and partition
 Key = tuple[Place, bytes]  # with the topic id
 
 
 class Announced(NamedTuple):
-    """What brokers have to know about a partition; None if it was deleted."""
+    """The state of a partition for brokers; None if the partition was deleted."""
 
     topic_id: bytes
     view: PartitionView | None
 
 
 class Heard(NamedTuple):
-    """What a broker knows: the changes up to a number, heard in one of its broker epochs."""
+    """The last change that a broker knows, and the broker epoch in which it got the change."""
 
     broker_epoch: int
     last_change: int
@@ -42,13 +42,13 @@ NOTHING = Heard(-1, -1)
 
 
 class Announcements:
-    """What one controller has to say, and to which brokers.
+    """The changes that one controller announces, and the brokers that must get them.
 
     Threads: any thread may call any method.
     """
 
     def __init__(self, sender: Controlling) -> None:
-        """Begin without a change. Nobody gets anything before `open`."""
+        """Begin without a change. Before `open`, no broker gets an update."""
         self._sender = sender
         self._changed = threading.Condition()  # guards everything below
         self._is_open = False
@@ -60,23 +60,23 @@ class Announcements:
         self._epochs: Mapping[int, int] = {}
 
     def open(self) -> None:
-        """Let the brokers have what is known from now on: it is complete."""
+        """Let brokers get updates from now on, because the known state is complete."""
         with self._changed:
             self._is_open = True
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let all that wait look whether they have ended."""
+        """Wake all waiting threads, so that they check whether they must end."""
         with self._changed:
             self._changed.notify_all()
 
     def find(self, place: Place) -> Announced | None:
-        """Give what was announced last about a partition."""
+        """Return the last announced state of a partition."""
         found = self._changes.get((place, self._newest.get(place, b"")))
         return None if found is None else found[1]
 
     def announce(self, rows: Iterable[tuple[Place, Announced]]) -> None:
-        """Announce partitions, all at once; what has not changed is left out."""
+        """Announce partitions in one step; leave out unchanged partitions."""
         with self._changed:
             before = self._last_change
             for place, announced in rows:
@@ -85,10 +85,10 @@ class Announcements:
                 self._changed.notify_all()
 
     def announce_brokers(self, brokers: Sequence[BrokerView], epochs: Mapping[int, int]) -> None:
-        """Announce which brokers live, if this has changed.
+        """Announce the live brokers, if they have changed.
 
         Args:
-            epochs: the broker epoch of each broker that has to hear of the changes.
+            epochs: the broker epoch of each broker that must get the changes.
         """
         with self._changed:
             if tuple(brokers) != self._brokers:
@@ -99,18 +99,18 @@ class Announcements:
     def wait(
         self, broker: int, heard: Heard, is_ended: Callable[[], bool], seconds: float | None = None
     ) -> bool:
-        """Wait until a broker has not heard something, or the time is over; False at the end."""
+        """Wait for a change that a broker lacks, or for the time; False if `is_ended`."""
         with self._changed:
             self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard), seconds)
             return not is_ended()
 
     def has_news(self, broker: int, heard: Heard) -> bool:
-        """Tell whether there is something that a broker has not heard."""
+        """Report whether there is a change that a broker lacks."""
         with self._changed:
             return self._is_news(broker, heard)
 
     def news(self, broker: int, heard: Heard) -> Update | None:
-        """Give what a broker has not heard; None if there is nothing."""
+        """Return the changes that a broker lacks; None if it lacks none."""
         with self._changed:
             if not self._is_news(broker, heard):
                 return None
@@ -147,7 +147,7 @@ class Announcements:
         if known is not None and known[1] == announced:
             return
         self._last_change += 1
-        self._changes.pop(key, None)  # so that it gets its new place in the order
+        self._changes.pop(key, None)  # so that the key moves to the end of the order
         self._changes[key] = self._last_change, announced
         self._deleted.pop(key, None)
         if announced.view is None:
@@ -164,13 +164,13 @@ class Announcements:
             del self._newest[place]
 
     def _all(self) -> Iterator[tuple[Place, Announced]]:
-        """Give all partitions that exist."""
+        """Yield all partitions that exist."""
         for (place, _), (_, announced) in self._changes.items():
             if announced.view is not None:
                 yield place, announced
 
     def _after(self, number: int) -> Iterator[tuple[Place, Announced]]:
-        """Give the partitions whose last change has a larger number."""
+        """Yield the partitions whose last change has a larger number."""
         for (place, _), (changed_at, announced) in reversed(self._changes.items()):
             if changed_at <= number:
                 return

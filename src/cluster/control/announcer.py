@@ -1,8 +1,9 @@
-"""Announce to all registered brokers what the controller knows, as soon as it knows it.
+"""Announce each change that the controller sees to all registered brokers, at once.
 
-A partition is announced as the coordination store has it, but for its leader, if the leader is
-gone: then nobody leads. A topic is announced with all its partitions, also with those that have no
-state yet: a client that saw only some of them would give keys to the wrong partitions.
+A partition is announced as the coordination store has it. The exception is a leader that is gone:
+then the partition is announced without a leader. A topic is announced with all its partitions,
+including partitions without a state: a client that saw only some of them would send keys to the
+wrong partitions.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from cluster.znodes import BrokerNode, TopicNode
 
 
 class Announcer:
-    """What one reign of a controller announces. Only the controller's thread calls it.
+    """Announce the changes of one reign of a controller. Only the controller's thread calls this.
 
     Attributes:
-        brokers, topics: as they were read last; the controller replaces them.
+        brokers, topics: the brokers and topics that were read last; the controller replaces them.
     """
 
     def __init__(
@@ -46,12 +47,12 @@ class Announcer:
         connect: Callable[[int], PeerConnection],
         post: Callable[[Any], object],
     ) -> None:
-        """Begin; nothing is sent before `open`.
+        """Prepare; send nothing before `open`.
 
         Args:
-            room: the rules of the controller, with the partitions that they know.
-            connect: gives a new connection to a broker.
-            post: takes the events for the controller.
+            room: the rules of the controller, and its partitions.
+            connect: makes a new connection to a broker.
+            post: queues events for the controller.
         """
         self._room, self._connect, self._post = room, connect, post
         self.brokers: Mapping[int, BrokerNode] = {}
@@ -65,7 +66,7 @@ class Announcer:
         self._announcements.open()
 
     def close(self) -> None:
-        """End the threads soon."""
+        """Ask the threads to end, and do not wait."""
         for sender in self._senders.values():
             sender.end()
 
@@ -80,7 +81,7 @@ class Announcer:
                 self._announce_brokers()
 
     def _note_answer(self, answer: RoleAnswer) -> None:
-        """Announce a replica that is offline, or no more; most answers say neither."""
+        """Announce a partition if an answer shows that a replica went offline or came back."""
         found = self._room.find(answer.topic, answer.partition)
         known = None if found is None else self._announcements.find(found[0])
         if found is None or known is None or known.view is None:
@@ -93,7 +94,7 @@ class Announcer:
         self._announcements.announce([*self._rows(places)])
 
     def _announce_brokers(self) -> None:
-        """Announce which brokers live; if one came or went, look at each partition."""
+        """Announce the live brokers; if a broker came or went, also announce all partitions."""
         registered, seen = self._room.registrations, self._room.seen
         if seen != self._seen:
             self._seen = dict(seen)
@@ -118,7 +119,7 @@ class Announcer:
                 yield place, row
 
     def _row(self, place: Place) -> Announced | None:
-        """Describe a partition: as it is, or without a state, or as deleted."""
+        """Describe a partition: with its state, without a state, or as deleted."""
         entry, node = self._room.entries.get(place), self.topics.get(place[0])
         if entry is not None and entry.version != NO_VERSION:
             return Announced(bytes_of(entry.topic.topic_id), view_of(entry, self._room.seen))
@@ -131,7 +132,7 @@ class Announcer:
 
 
 def view_of(entry: Entry, seen: Mapping[int, Registration]) -> PartitionView:
-    """Describe a partition, given the brokers that live."""
+    """Describe a partition, given the live brokers."""
     state = entry.state
     return PartitionView(
         state.leader if state.leader in seen else NO_BROKER,
@@ -145,7 +146,7 @@ def view_of(entry: Entry, seen: Mapping[int, Registration]) -> PartitionView:
 
 
 def _is_offline(entry: Entry, broker: int, seen: Mapping[int, Registration]) -> bool:
-    """Check whether a replica's broker is gone, or has answered that its log dir is."""
+    """Report whether a replica's broker is gone, or has answered that the log dir failed."""
     registration, answer = seen.get(broker), entry.answers.get(broker)
     if registration is None:
         return True
@@ -154,6 +155,6 @@ def _is_offline(entry: Entry, broker: int, seen: Mapping[int, Registration]) -> 
 
 
 def stateless_view_of(replicas: tuple[int, ...], seen: Mapping[int, Registration]) -> PartitionView:
-    """Describe a partition that has no state yet, for example because no replica's broker lives."""
+    """Describe a partition without a state, for example because no replica's broker lives."""
     offline = tuple([one for one in replicas if one not in seen])
     return PartitionView(NO_BROKER, 0, replicas, (), offline)

@@ -1,7 +1,7 @@
 """Send the controller's requests to one broker.
 
-Requests that wait are sent together, the newest for each partition. A request that could not be
-sent is dropped: the controller asks again until it has an answer (P23).
+Waiting requests are sent together; for each partition, only the newest request is sent. A request
+that could not be sent is dropped, because the controller asks again until it has an answer (P23).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class BrokerSender:
         """Start the thread.
 
         Args:
-            addresses: gives the host and the port of each registered broker.
-            post: takes the events for the controller, at once.
+            addresses: returns the host and the port of each registered broker.
+            post: queues events for the controller, without waiting.
         """
         self._broker, self._sender = broker, sender
         self._connection, self._addresses, self._post = connection, addresses, post
@@ -61,10 +61,10 @@ class BrokerSender:
         self._thread.start()
 
     def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
-        """Send a request soon, in place of an earlier one about the same partition.
+        """Queue a request; replace a queued request about the same partition.
 
-        If the earlier one says that the replica is new, and was not sent yet, the later one says
-        so, too: otherwise a broker with a bad log dir would never create the replica (P17).
+        If the replaced request says that the replica is new, the later request says so, too.
+        Otherwise a broker with a bad log dir would never create the replica (P17).
         """
         with self._changed:
             if isinstance(request, LeaderAndIsr):
@@ -79,7 +79,7 @@ class BrokerSender:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Let the thread end soon; a request that is under way is given up."""
+        """Ask the thread to end; a running request is given up."""
         with self._changed:
             self._is_ended = True
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class BrokerSender:
                 del self._stops[stop.stop.topic.topic_id, stop.stop.partition]
         epochs = [one.role.broker_epoch for one in waiting]
         epochs += [one.stop.broker_epoch for one in stopping]
-        newest = max(epochs)  # an older incarnation of the broker obeys nothing any more
+        newest = max(epochs)  # an older incarnation of the broker no longer obeys requests
         return (
             [one for one in waiting if one.role.broker_epoch == newest],
             [one for one in stopping if one.stop.broker_epoch == newest],
@@ -154,10 +154,11 @@ def _is_same_replica(one: LeaderAndIsr, other: LeaderAndIsr) -> bool:
 
 
 def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:
-    """Give the deletion of the oldest topic of each name, for one message.
+    """Return the deletion of the oldest topic of each name, for one message.
 
-    Its answer has only names. And while a broker has a replica of an older topic, it does not know
-    whether there is nothing left of a newer one.
+    The answer names topics only by name, so a message has one topic of each name. And while a
+    broker has a replica of an older topic, it does not know whether it has a replica of a newer
+    topic with the same name.
     """
     chosen: dict[Place, NamedStop] = {}
     for one in sorted(stops, key=lambda one: one.stop.topic.created):

@@ -4,8 +4,8 @@
            ^                                        |
            +--- another reign, or a lost session <--+
 
-One thread decides. Everything that happens elsewhere comes to it as an event in a queue: a watch of
-the store, the answer of a broker, a proposal of a leader, a request of an operator.
+One thread decides. Everything else comes to this thread as an event in a queue: a watch of the
+store, the answer of a broker, a proposal of a leader, a request of an operator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 class ControllerHost:
     """A candidate for the role of the controller, on one broker.
 
-    Threads: any thread may call the public methods; only functions of `run` use `room` and `tell`.
+    Threads: any thread may call the public methods; only the thread of `run` uses `room`, `tell`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ControllerHost:
 
         Args:
             connect: gives a new connection to a broker.
-            on_loss: hears of a partition whose acknowledged records may be lost, and why.
+            on_loss: called with a partition whose acknowledged records may be lost, and the reason.
         """
         self._store, self._broker = store, broker
         self._connect, self._on_loss, self._look_seconds = connect, on_loss, look_seconds
@@ -75,10 +75,10 @@ class ControllerHost:
         self._announcer = self._new_announcer()
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, TopicNode] = {}
-        self._names: dict[str, str] = {}  # of topics, by id; also of deleted ones
+        self._names: dict[str, str] = {}  # the names of topics by id, including deleted topics
         self._senders: dict[int, BrokerSender] = {}
         self._refused: list[AlterRefused] = []
-        self._rejection = ""  # why the last wish of an operator was rejected
+        self._rejection = ""  # why the last request of an operator was rejected
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
         self._thread.start()
 
@@ -86,31 +86,31 @@ class ControllerHost:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch of the present reign; None while another broker is the controller."""
+        """The epoch of the present reign; None while this broker is not the controller."""
         reign = self._reign
         return None if reign is None else reign.epoch
 
     def post(self, event: Any) -> None:
-        """Tell the controller an event, or an operator's wish."""
+        """Queue an event, or an operator's request, for the controller."""
         self._events.put(event)
 
     def alter(self, changes: list[AlterPartition], seconds: float) -> list[AlterRefused] | None:
-        """Give the refusals of a leader's proposals; None if this broker is not the controller."""
+        """Return the refusals of a leader's proposals; None if this broker is no controller."""
         try:
             return self.run(lambda: self._alter(changes), seconds)
         except (TimeoutError, CoordinationError):
             return None
 
     def session_ended(self) -> None:
-        """End the reign, because its znode went with the session; stand again in the new one."""
+        """End the reign, whose znode ended with the session; stand again in the new session."""
         self._events.put(Changed.SESSION)
 
     def run(self, do: Callable[[], Result], seconds: float) -> Result | None:
         """Call a function in the controller's thread; None if this broker is not the controller.
 
         Raises:
-            TimeoutError: the function has not returned; if it was not called, it never will be.
-            CoordinationError: the function did not reach the store, so the reign ends.
+            TimeoutError: it was too slow. If its call has not begun, it is never called.
+            CoordinationError: the function could not reach the store, so the reign ends.
         """
         if self._reign is None:
             return None
@@ -158,10 +158,10 @@ class ControllerHost:
         if isinstance(event, Work):
             event.drop()
         elif event is Changed.SESSION:
-            self._watches.clear()  # they went with the session
+            self._watches.clear()  # the watches ended with the session
 
     def _abdicate(self) -> None:
-        """End a reign: give up the znode if it is this broker's, so that another one can stand."""
+        """End a reign: delete the controller's znode if it is this broker's."""
         was, self._reign = self._reign, None
         senders, self._senders = self._senders, {}
         for sender in senders.values():
@@ -175,7 +175,7 @@ class ControllerHost:
         return Announcer(sender, self.room, self._connect, self._events.put)
 
     def _serve(self, reign: Reign) -> None:
-        """Decide until the reign ends."""
+        """Handle events until the reign ends."""
         self.room = Controller(reign.epoch)
         self._announcer = self._new_announcer()
         self._watches.clear()
@@ -213,7 +213,7 @@ class ControllerHost:
             case ce.ConnectionRefused() | ce.ConnectionAccepted():
                 before = dict(self.room.gone)
                 self._tell(event)
-                if self.room.gone != before:  # a broker that is gone is tried again and again
+                if self.room.gone != before:  # keep trying to reach brokers that are gone
                     self._look()
             case RoleAnswer():
                 self._tell(event)
@@ -228,7 +228,7 @@ class ControllerHost:
         return self._refused
 
     def tell(self, event: Any) -> str:
-        """Carry out an event, and return why it was rejected."""
+        """Handle an event, and return why it was rejected, or ""."""
         self._rejection = ""
         self._tell(event)
         return self._rejection
@@ -260,7 +260,7 @@ class ControllerHost:
         self._tell(ce.StopsDue())
 
     def _tell(self, event: Any) -> None:
-        """Let the rules decide about an event, and carry out what they say."""
+        """Let the rules decide about an event, and carry out the effects."""
         for effect in self.room.handle(event, time.monotonic()):
             match effect:
                 case ce.WriteState():
@@ -283,7 +283,7 @@ class ControllerHost:
                     self._on_loss(*key, reason)
                 case ce.Reject(_, reason):
                     self._rejection = reason
-                    is_answered = isinstance(event, ce.Wish)  # the operator learns of it
+                    is_answered = isinstance(event, ce.Wish)  # the operator gets this reason
                     level = logging.INFO if is_answered else logging.WARNING
                     LOG.log(level, "refused: %s: %s", event, reason)
                 case _:
@@ -310,7 +310,7 @@ class ControllerHost:
     # --- the store --------------------------------------------------------------------------------
 
     def _read_brokers(self) -> None:
-        """Read the registrations, and watch them: also one that is written again."""
+        """Read the registrations, and watch them for each new write."""
         self._watches.arm(znodes.BROKERS, Changed.BROKERS, children=True)
         self._watches.arm(znodes.CONTROLLER, Changed.BROKERS)
         for name in self._store.session.children(znodes.BROKERS):
@@ -321,7 +321,7 @@ class ControllerHost:
             self._senders.pop(broker).end()
 
     def _read_deletions(self) -> None:
-        """Read what an earlier controller has not deleted everywhere."""
+        """Read the deletions that an earlier controller has not completed."""
         found = self._store.deletions()
         self._names |= {one.deletion.topic.topic_id: one.name for one in found}
         self._tell(ce.DeletionsRead(tuple(one.deletion for one in found)))
@@ -335,7 +335,7 @@ class ControllerHost:
                 self._tell(ce.AskAll(key))
 
     def _read_topics(self) -> None:
-        """Find topics that are new, or gone; watches tell of a change of the others."""
+        """Find new and deleted topics; the watches of other topics report their changes."""
         self._watches.arm(znodes.TOPICS, Changed.TOPICS, children=True)
         names = self._store.topic_names()
         for name in self.topics.keys() - names:
@@ -344,14 +344,14 @@ class ControllerHost:
             self._read_topic(name)
 
     def _read_topic(self, name: str) -> Iterable[int]:
-        """Read and watch a topic: begin with a new one, end a deleted one; give its partitions."""
+        """Read and watch a topic; begin a new one, end a deleted one; return its partitions."""
         before = self.topics.get(name)
-        if self._store.has_topic(name):  # a watch of a topic that is gone would stay for ever
+        if self._store.has_topic(name):  # a watch of a deleted topic would never end
             self._watches.arm(znodes.topic_path(name), TopicChanged(name))
             self._watches.arm(znodes.config_path(name), TopicChanged(name))
         try:
             node = self._store.topic(name)
-        except BadZnodeError as error:  # it exists: nothing of it may be deleted
+        except BadZnodeError as error:  # the topic exists, so nothing of it may be deleted
             LOG.error("a topic cannot be used: %s", error)
             return ()
         self._announcer.topics = self.topics
@@ -371,13 +371,13 @@ class ControllerHost:
         return numbers
 
     def _create_missing(self) -> None:
-        """Begin with the partitions that no broker could begin with before."""
+        """Begin with partitions for which no broker was available before."""
         keys = [(name, number) for name, one in self.topics.items() for number in one.partitions]
         for key in (one for one in keys if one not in self.room.entries):
             self._read_state(key)
 
     def _read_state(self, key: ce.PartitionKey) -> None:
-        """Read the state of a partition; one without a state gets its first."""
+        """Read the state of a partition; if it has none, create its first state."""
         topic = self.topics.get(key[0])
         if topic is None or key[1] not in topic.partitions:
             return
@@ -388,7 +388,7 @@ class ControllerHost:
             factor = len(replicas) if found is None else factor_of(found.state)
             rules = rules_of(settings, factor, version)
         except (BadZnodeError, NoNodeError) as error:
-            LOG.error("%s-%d is left alone: %s", *key, error)
+            LOG.error("%s-%d cannot be managed: %s", *key, error)
             return
         if found is not None:
             self._tell(ce.StateRead(key, topic.identity, found.version, found.state, rules))
@@ -396,5 +396,5 @@ class ControllerHost:
             self._tell(ce.CreateTopic(key, topic.identity, replicas, rules))
 
     def _is_being_deleted(self, topic: TopicNode, partition: int) -> bool:
-        """Check for a deletion: a large topic is deleted step by step, and its znode last."""
+        """Report whether a partition is being deleted; a large topic is deleted step by step."""
         return (topic.identity.topic_id, partition) in self.room.deletions.left

@@ -1,7 +1,7 @@
-"""Read and write what a controller needs in the coordination store.
+"""Read and write the facts of a controller in the coordination store.
 
-Each write of a state is one change together with a check of the controller epoch (P2). So a
-controller that another one has replaced changes nothing, also if the versions fit by chance.
+Each write of a state also checks the controller epoch, in the same transaction (P2). So a
+controller that was replaced changes nothing, even if the versions match by chance.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Reign(NamedTuple):
 class Elected(NamedTuple):
     """The broker that is the controller, and the version of the epoch's znode since its election.
 
-    The version may be one of an earlier election: then `depose` does nothing.
+    The version may belong to an earlier election. Then `depose` does nothing.
     """
 
     broker: int
@@ -57,14 +57,14 @@ class StateNode(NamedTuple):
 
 
 class ControllerStore:
-    """The verbs of a controller, over a session of its broker."""
+    """Read and write for a controller, in a session of its broker."""
 
     def __init__(self, session: Session, broker: int) -> None:
         self.session = session
         self._broker = broker
 
     def prepare(self) -> None:
-        """Create the znodes that a cluster needs, where they are missing."""
+        """Create the znodes that a cluster needs and that are missing."""
         for path in znodes.PARENTS:
             self._create(path)
         self._create(znodes.CONTROLLER_EPOCH, b"0")
@@ -74,18 +74,18 @@ class ControllerStore:
             self.session.create(path, data)
 
     def stand(self, now_ms: int) -> Reign | None:
-        """Become the controller; None if there is one.
+        """Become the controller; None if there already is a controller.
 
-        The znode of the controller may be of this session although it does not reign: the answer to
-        its election was lost, or the end of its reign was not written. Then no other broker can
-        stand as long as the session lives, so the znode is deleted.
+        The answer to an election of this session may have been lost, or the end of its reign may
+        not have been written. Then the session still owns the controller's znode, and no other
+        broker can stand while the session lives. So the znode is deleted.
 
         Raises:
-            BadZnodeError: the controller epoch is no number, or there is no larger one.
+            BadZnodeError: the controller epoch is not a number, or no larger number is left.
         """
         known = self.session.get(znodes.CONTROLLER_EPOCH)
         epoch = znodes.parse_controller_epoch(known.data) + 1
-        if epoch > ID_MAX:  # nobody could read it back
+        if epoch > ID_MAX:  # no reader could read a larger epoch
             reason = f"no epoch is left after {epoch - 1}; write the epoch of the last controller"
             raise BadZnodeError(path=znodes.CONTROLLER_EPOCH, reason=reason)
         mine = {"version": 1, "brokerid": self._broker, "timestamp": str(now_ms)}
@@ -106,7 +106,7 @@ class ControllerStore:
         return Reign(epoch, made[1].version)
 
     def resign(self) -> None:
-        """Delete the controller's znode if this session made it, so that another broker stands."""
+        """Delete the controller's znode if this session made it, so that others can stand."""
         try:
             self._delete_mine(self.session.get(znodes.CONTROLLER_EPOCH).version)
         except CoordinationError as error:
@@ -116,8 +116,8 @@ class ControllerStore:
         """Delete the controller's znode if this session made it; return whether it is deleted.
 
         Args:
-            epoch_version: the version of the epoch's znode, read before. If an election came since,
-                nothing is deleted: what this session reads may be older than that.
+            epoch_version: the version of the epoch's znode, as read before. If there was an
+                election since, nothing is deleted, because this session may read an older state.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:
@@ -132,7 +132,7 @@ class ControllerStore:
     def elected(self) -> Elected | None:
         """Read which broker is the controller; None if there is none.
 
-        The epoch is read first: if an election comes between the two, its version is too old.
+        The epoch is read first: if an election comes between the two reads, the version is too old.
         """
         version = self.session.get(znodes.CONTROLLER_EPOCH).version
         try:
@@ -142,14 +142,14 @@ class ControllerStore:
         return None if broker is None else Elected(broker, version)
 
     def depose(self, elected: Elected) -> None:
-        """Delete the znode of a controller that is gone, unless another one was elected since."""
+        """Delete the znode of a controller that is gone, unless there was an election since."""
         with suppress(ZnodeError, OutcomeUnknownError):
             self.session.multi(
                 [Check(znodes.CONTROLLER_EPOCH, elected.version), Delete(znodes.CONTROLLER, None)]
             )
 
     def _reign_if_mine(self) -> Reign | None:
-        """Read whether an election succeeded, because the answer to it was lost."""
+        """Read whether an election succeeded after its answer was lost."""
         try:
             controller = self.session.get(znodes.CONTROLLER)
         except NoNodeError:
@@ -160,7 +160,7 @@ class ControllerStore:
         return Reign(znodes.parse_controller_epoch(known.data), known.version)
 
     def brokers(self) -> dict[int, BrokerNode]:
-        """Read all registrations; one that cannot be read is logged, and left out."""
+        """Read all registrations; log and leave out an unreadable registration."""
         found = {}
         for name in self.session.children(znodes.BROKERS):
             path = f"{znodes.BROKERS}/{name}"
@@ -175,7 +175,7 @@ class ControllerStore:
         return found
 
     def take_log_dir_events(self) -> set[int]:
-        """Read and delete the events of log dirs; give the brokers that announced them."""
+        """Read and delete the events of log dirs; return the brokers that announced them."""
         brokers = set()
         for name in self.session.children(znodes.LOG_DIR_EVENTS):
             path = f"{znodes.LOG_DIR_EVENTS}/{name}"
@@ -186,11 +186,11 @@ class ControllerStore:
         return brokers
 
     def topic_names(self) -> set[str]:
-        """List the topics that exist, also those that cannot be read."""
+        """List the topics that exist, even if they cannot be read."""
         return set(self.session.children(znodes.TOPICS))
 
     def has_topic(self, name: str) -> bool:
-        """Check whether a topic exists, also one that cannot be read."""
+        """Report whether a topic exists, even if it cannot be read."""
         try:
             self.session.get(znodes.topic_path(name))
         except NoNodeError:
@@ -201,7 +201,7 @@ class ControllerStore:
         """Read a topic; None if it does not exist.
 
         Raises:
-            BadZnodeError: it exists, but cannot be read.
+            BadZnodeError: the topic exists, but cannot be read.
         """
         path = znodes.topic_path(name)
         try:
@@ -211,7 +211,7 @@ class ControllerStore:
         return znodes.parse_topic(znode.data, path, znode.czxid)
 
     def settings(self, name: str) -> tuple[dict[str, str], int]:
-        """Read the settings of a topic, and the zxid of their last write; none and 0 if none."""
+        """Read the settings of a topic, and the zxid of their last write; {} and 0 if none."""
         path = znodes.config_path(name)
         try:
             znode = self.session.get(path)
@@ -233,7 +233,7 @@ class ControllerStore:
         return found
 
     def keep(self, named: NamedDeletion) -> None:
-        """Write what has to be deleted, before anything is."""
+        """Write a deletion, before any of its replicas is deleted."""
         deletion = named.deletion
         path = znodes.deletion_path(deletion.topic, deletion.partition)
         self._create(path, znodes.encode_deletion(named))
@@ -247,7 +247,8 @@ class ControllerStore:
         """Read the state of a partition; None if it has none yet.
 
         Raises:
-            BadZnodeError: the state cannot be read, so nothing may be decided about it.
+            BadZnodeError: the state cannot be read, so the controller must not decide about the
+                partition.
         """
         path = znodes.state_path(*key)
         try:
@@ -257,7 +258,7 @@ class ControllerStore:
         return StateNode(parse_state(znode.data, path), znode.version)
 
     def write(self, asked: WriteState, reign: Reign) -> Written | WriteFailed | Deposed:
-        """Write a state, if it has the version that it replaces, and the reign has not ended.
+        """Write a state, if the znode has the expected version, and the reign has not ended.
 
         If the answer is lost, the write counts as failed: the controller reads the state again.
         """
@@ -270,7 +271,9 @@ class ControllerStore:
             try:
                 operations += self._topic_with(asked)
             except (BadZnodeError, NoNodeError) as error:
-                LOG.error("%s-%d keeps its replicas: %s", *asked.key, error)
+                LOG.error(
+                    "the state of %s-%d is not written, so its replicas stay: %s", *asked.key, error
+                )
                 return WriteFailed(asked.key, asked.number)
             operations.append(Set(path, data, asked.version))
         try:
@@ -288,7 +291,7 @@ class ControllerStore:
         return Written(asked.key, asked.number, answers[-1].version)
 
     def _topic_with(self, asked: WriteState) -> Iterator[Set]:
-        """Change the topic too, if the replicas change: readers of Kafka's znodes see it (P1)."""
+        """If the replicas change, write the topic, too, for readers of Kafka's znodes (P1)."""
         if not asked.is_assignment:
             return
         name, partition = asked.key
@@ -303,9 +306,9 @@ class ControllerStore:
     def _create_with_parents(
         self, key: PartitionKey, operations: Sequence[Operation]
     ) -> Sequence[Znode | None]:
-        """Create a state below the znode of its partition, which most often is missing.
+        """Create a state, and the znode of its partition, which is usually missing.
 
-        To read first which parents are missing would take most of the time of a large topic.
+        For a large topic, reading first which parents are missing would take most of the time.
         """
         check, *rest = operations
         try:

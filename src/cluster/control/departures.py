@@ -1,9 +1,10 @@
-"""Move what a broker leads to other brokers before it stops (P21): both sides of the request.
+"""Move the leaderships of a broker to other brokers before it stops (P21).
 
     broker:      ask -> partitions remain -> pause -> ask, until none remains, or it is too late
-    controller:  decide about all partitions of the broker -> name those that it has to wait for
+    controller: decide about all partitions of the broker -> name those the broker must wait for
 
-A controller forgets it with its reign, so the broker finds the controller again for each request.
+At the end of a reign, a controller forgets the departure. So the broker finds the present
+controller before each request.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from cluster.wire import shutdowns
 from cluster.wire.shutdowns import Place
 
 LOG = logging.getLogger("cluster")
-SHUTDOWN_SECONDS = 10.0  # how long a broker waits before it stops although it leads
+SHUTDOWN_SECONDS = 10.0  # how long a broker waits before it stops although it still leads
 PAUSE_SECONDS = 0.05
 
 
 def let_leave(
     controller: ControllerHost | None, asked: ControlledShutdown, seconds: float
 ) -> tuple[ErrorCode, list[Place]]:
-    """Answer a broker that will stop: the partitions for which it has to wait.
+    """Answer a broker that will stop with the partitions for which it has to wait.
 
     Args:
         controller: the candidate of the broker that was asked.
@@ -58,7 +59,7 @@ def _decide(controller: ControllerHost, asked: ControlledShutdown) -> tuple[Erro
 
 
 class Departure:
-    """The end of a broker's part in its cluster.
+    """Wait until a broker can leave its cluster.
 
     Threads: one thread calls `wait`.
     """
@@ -70,10 +71,10 @@ class Departure:
         find: Callable[[], int | None],
         connect: Callable[[int], PeerConnection],
     ) -> None:
-        """Ask nobody yet.
+        """Prepare; ask no controller yet.
 
         Args:
-            own: this broker's candidate: if it is the controller, it is asked without a connection.
+            own: this broker's candidate. If it is the controller, it is asked without a connection.
             find: finds the controller.
             connect: gives a new connection to a broker.
         """
@@ -81,7 +82,7 @@ class Departure:
         self._pause = threading.Event()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no partition needs this broker, and return whether that was in time."""
+        """Wait until no partition needs this broker; return False if the time was over first."""
         began = time.monotonic()
         self._host.handle(LeaveBegan(), began)
         left: list[Place] | None = None
@@ -93,12 +94,12 @@ class Departure:
             self._pause.wait(min(PAUSE_SECONDS, rest))
         LOG.warning(
             "broker %d stops after %.0f s although %s", self._host.broker_id, seconds,
-            "no controller has answered" if left is None else f"it may be needed for {left[:5]}",
+            "no controller has answered" if left is None else f"it may still lead {left[:5]}",
         )  # fmt: skip
         return False
 
     def _ask(self, seconds: float) -> list[Place] | None:
-        """Ask the controller once; None if there is no answer, or a refusal."""
+        """Ask the controller once; None if it does not answer, or refuses."""
         asked = ControlledShutdown(self._host.broker_id, self._host.broker_epoch)
         broker = self._find()
         if broker is None:

@@ -1,15 +1,15 @@
-"""Send what changes in the cluster to one broker, until it has answered that it knows.
+"""Send the changes of the metadata to one broker, until the broker has confirmed them.
 
-This has a thread and a connection of its own, beside those of `broker_sender`. The answer to a role
-waits for a disk, for seconds if a log dir hangs; the metadata must not wait for it, because clients
-ask this broker where the new leaders are.
+This sender has its own thread and connection, separate from those of `broker_sender`. The answer to
+a role waits for a disk, for seconds if a log dir hangs. The metadata must not wait for the disk,
+because clients ask this broker for the new leaders.
 
-While there is nothing to send, the thread checks the connection. The system closes the connections
-of a process that is killed, and then its port refuses a new one: so the controller learns soon that
-the broker is gone (P14).
+While there is nothing to send, the thread checks the connection. If a process is killed, the system
+closes its connections, and its port refuses new connections. So the controller learns soon that the
+broker is gone (P14).
 
-This also ends a wrong suspicion that a broker is gone: the suspicion is a change, so it is sent to
-that broker, too, until the broker accepts a connection or is registered no more.
+The same thread ends a wrong suspicion that a broker is gone. The suspicion is a change, so it is
+sent to that broker, too, until the broker accepts a connection or is no longer registered.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from cluster.wire.metadata_updates import API, VERSION, Update, encode_update
 
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
-# Changes wait this long for others, to share a message. So a new leader mostly has its role when
-# clients hear of it.
+# A change waits this long for other changes, to share a message. So a new leader usually has its
+# role before clients learn of it.
 GATHER_SECONDS = 0.005
-CHECK_SECONDS = 0.1  # between two looks at a connection that is not used
+CHECK_SECONDS = 0.1  # the time between two checks of an unused connection
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-# A broker that answers one of these cannot take an update of this controller, or of this epoch.
+# With these errors, a broker refuses updates of this controller, or for this broker epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 
 class MetadataSender:
-    """A thread that brings one broker's metadata up to date.
+    """A thread that keeps one broker's metadata up to date.
 
     Threads: any thread may call any method.
     """
@@ -54,17 +54,17 @@ class MetadataSender:
         """Start the thread.
 
         Args:
-            post: takes the events for the controller, at once.
+            post: queues events for the controller, without waiting.
         """
         self._broker, self._announcements = broker, announcements
         self._connection, self._post = connection, post
         self._ended = threading.Event()
-        self._reason = ""  # why the last update was not taken; only the thread uses it
+        self._reason = ""  # why the last update was refused; only the thread uses this field
         self._thread = threading.Thread(target=self._run, name=f"metadata-{broker}", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Let the thread end soon; an update that is under way is given up."""
+        """Ask the thread to end; a running update is given up."""
         self._ended.set()
         self._announcements.wake()
         self._connection.close()
@@ -83,7 +83,7 @@ class MetadataSender:
                 self._ended.wait(BACKOFF_SECONDS)
 
     def _bring(self, heard: Heard, refusals: int) -> tuple[Heard, int]:
-        """Send what the broker has not heard; give what it has heard then, and its refusals."""
+        """Send the changes that the broker lacks; return its new knowledge, and its refusals."""
         if not self._announcements.has_news(self._broker, heard):
             if heard is not NOTHING:
                 self._check()
@@ -96,13 +96,13 @@ class MetadataSender:
         if code is ErrorCode.NONE:
             return Heard(update.broker_epoch, update.last_change), 0
         if code is not None:
-            refusals += 1  # a broker that refuses everything is not flooded
+            refusals += 1  # wait, so that a broker that refuses every update is not flooded
             heard = heard if code in STALE else NOTHING
         self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
         return heard, refusals
 
     def _send(self, update: Update) -> ErrorCode | None:
-        """Send an update, and give the answer; None if there is none."""
+        """Send an update, and return the answer; None without an answer."""
         try:
             answer = self._connection.ask(API, VERSION, encode_update(update), ANSWER_SECONDS)
             code = ErrorCode(answer.error_code)
@@ -119,7 +119,7 @@ class MetadataSender:
         return code
 
     def _check(self) -> None:
-        """Report a broker whose process has ended; an update finds other errors of a connection."""
+        """Report a broker whose process has ended; the next update finds other errors."""
         try:
             self._connection.check()
         except PeerGoneError as error:
@@ -129,7 +129,7 @@ class MetadataSender:
             LOG.debug("broker %d cannot be reached now: %s", self._broker, error)
 
     def _report(self, reason: str) -> None:
-        """Log why an update was not taken, once for each reason."""
+        """Log why an update was refused, once for each reason."""
         if reason and reason != self._reason:
-            LOG.info("broker %d does not take the metadata: %s", self._broker, reason)
+            LOG.info("broker %d does not accept the metadata: %s", self._broker, reason)
         self._reason = reason

@@ -1,7 +1,7 @@
-"""Fulfil what operators ask the controller for: elections and reassignments (KIP-455, KIP-460).
+"""Let operators change leaders and replicas through the controller (KIP-455, KIP-460).
 
-The rules fulfil a wish or reject it with a reason; here the reason gets Kafka's error code. Other
-brokers answer that they are not the controller, and then the client asks the controller.
+The rules accept a request, or reject it with a reason; this module adds Kafka's error code to the
+reason. A broker that is not the controller answers so, and then the client asks the controller.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cluster.pure import control_exchange as ce
 from cluster.pure import operators
 from cluster.state import State, changes_of
 
-TRIES = 3  # a write fails if the store lost its answer, or the topic was changed meanwhile
+TRIES = 3  # a write fails if its answer was lost, or if the topic has changed in the meantime
 CODES = {
     operators.NOT_KNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     operators.UNDER_WAY: ErrorCode.REASSIGNMENT_IN_PROGRESS,
@@ -33,29 +33,29 @@ Result = TypeVar("Result")
 
 
 class OperatorRequests:
-    """Fulfil `broker.catalog.replica_changes.ReplicaChanges` for a broker of a cluster.
+    """Implement `broker.catalog.replica_changes.ReplicaChanges` for a broker of a cluster.
 
     Threads: any thread may call any method. The controller's thread does the work.
     """
 
     def __init__(self, find: Callable[[], ControllerHost | None]) -> None:
-        """Remember the controller.
+        """Keep the function that finds the candidate.
 
         Args:
-            find: gives this broker's candidate for controller; None before its start.
+            find: returns this broker's candidate for controller; None before its start.
         """
         self._find = find
 
     def elect_leaders(
         self, places: Sequence[Place] | None, *, is_unclean: bool, seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Let the first of the replicas lead, or elect a leader that may lack records."""
+        """Let the first replica lead, or elect a leader that may lack records."""
         return self._run(lambda desk: _elect(desk, places, is_unclean), seconds)
 
     def alter_reassignments(
         self, wanted: Mapping[Place, Sequence[int] | None], seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Begin reassignments to these brokers; None cancels the one that is under way."""
+        """Begin reassignments to these brokers; None cancels a running reassignment."""
         return self._run(
             lambda desk: {place: _alter(desk, place, one) for place, one in wanted.items()}, seconds
         )
@@ -63,7 +63,7 @@ class OperatorRequests:
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
     ) -> Mapping[Place, Reassignment] | ErrorCode:
-        """List the reassignments that are under way, of these partitions or of all."""
+        """List the running reassignments of these partitions, or of all partitions."""
         return self._run(lambda desk: _list(desk, places), seconds)
 
     def _run(self, do: Callable[[ControllerHost], Result], seconds: float) -> Result | ErrorCode:
@@ -111,7 +111,7 @@ def _list(desk: ControllerHost, places: Collection[Place] | None) -> dict[Place,
 
 
 def _fulfil(desk: ControllerHost, wish: ce.Wish) -> Outcome:
-    """Let the rules decide about a wish, until it is rejected, or the store has its state."""
+    """Let the rules decide about a request, until it is rejected or its state is written."""
     for _ in range(TRIES):
         if reason := desk.tell(wish):
             return Outcome(CODES.get(reason, ErrorCode.INVALID_REPLICA_ASSIGNMENT), reason)
@@ -124,7 +124,7 @@ def _fulfil(desk: ControllerHost, wish: ce.Wish) -> Outcome:
 
 
 def is_fulfilled(wish: ce.Wish, state: State) -> bool:
-    """Check that a state has what an operator asked for."""
+    """Check that a state has the change that an operator asked for."""
     match wish:
         case ce.Reassign(_, target):
             return target in (state.target, state.replicas)

@@ -1,15 +1,16 @@
-"""Notice that the broker of the present controller has ended, so that an election follows (P14).
+"""Notice that the present controller's broker has ended, and start an election (P14).
 
 A candidate keeps a connection to the controller's broker. The system closes the connections of a
 process that is killed. If the port then refuses a new connection, the candidate deletes the
 controller's znode, which would stay until the end of the session.
 
 A candidate may be wrong, or late. So the deletion names the version of the controller epoch, which
-rises at each election: it never deletes the znode of a later controller. A controller that lives
-although its port refused a connection notices its successor at its next write (P2).
+rises at each election. Thus it never deletes the znode of a later controller. If a controller lives
+although its port refused a connection, it notices its successor at its next write (P2).
 
-A candidate that cannot connect to anybody must not take over the cluster. So after a deletion it
-first lets other candidates stand, and it deletes no second znode until it has reached a controller.
+A candidate that cannot connect to any broker must not take over the cluster. So after a deletion,
+the candidate first lets other candidates stand. It does not delete a second znode until it has
+reached a controller.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cluster.run.peer_connection import PeerConnection
 LOG = logging.getLogger("cluster")
 CHECK_SECONDS = 0.1
 REST_SECONDS = 3.0  # after a deletion, other candidates stand first
-AGAIN_SECONDS = 60.0  # without a connection to a controller, no other one is deposed for so long
+AGAIN_SECONDS = 60.0  # how long the candidate deposes no other controller if it has not reached one
 
 
 class PresentController:
@@ -34,7 +35,7 @@ class PresentController:
     def __init__(
         self, store: ControllerStore, broker: int, connect: Callable[[int], PeerConnection]
     ) -> None:
-        """Know no controller yet.
+        """Begin without a known controller.
 
         Args:
             broker: the candidate's own broker.
@@ -43,14 +44,14 @@ class PresentController:
         self._store, self._broker, self._connect = store, broker, connect
         self._elected: Elected | None = None
         self._connection: PeerConnection | None = None
-        self._depose_at = 0.0  # before this time, none is deposed
+        self._depose_at = 0.0  # before this time, the candidate deposes no controller
 
     def wait(self, hears: Callable[[float], bool], seconds: float) -> None:
         """Wait until this broker may stand again: the controller has ended, or the time is over.
 
         Args:
-            hears: waits for some seconds for an event, and tells whether one came; then this
-                returns, too.
+            hears: waits some seconds for an event, and returns whether an event came. If an event
+                came, this method returns, too.
 
         Raises:
             CoordinationError: the store does not answer.
@@ -65,7 +66,7 @@ class PresentController:
                 return
 
     def _rest(self, hears: Callable[[float], bool]) -> None:
-        """Let other candidates stand, if there are any."""
+        """Let other candidates stand first."""
         deadline = time.monotonic() + REST_SECONDS
         while self._store.elected() is None and (left := deadline - time.monotonic()) > 0:
             hears(min(left, CHECK_SECONDS))
@@ -86,7 +87,7 @@ class PresentController:
             self._connection = self._connect(found.broker)
 
     def _lives(self) -> bool:
-        """Check the connection; only a refused one proves that the broker's process is gone."""
+        """Check the connection; only a refusal proves that the broker's process is gone."""
         if self._connection is None or self._elected is None:
             return True
         try:
@@ -94,8 +95,8 @@ class PresentController:
             self._depose_at = 0.0
         except PeerGoneError as error:
             if time.monotonic() < self._depose_at:
-                return True  # most likely, this broker reaches nobody
-            LOG.warning("the controller is gone, so another one is elected: %s", error)
+                return True  # most likely, this broker cannot reach any other broker
+            LOG.warning("the controller is gone, so a new controller is elected: %s", error)
             self._depose_at = time.monotonic() + AGAIN_SECONDS
             self._store.depose(self._elected)
             self.close()

@@ -14,17 +14,17 @@ FLUSH_BEFORE_ACK, FLUSH_MESSAGES = "flush.before.ack", "flush.messages"
 
 
 def default_min_isr(replica_count: int) -> int:
-    """Give the min.insync.replicas of a topic without the setting: a majority of its replicas."""
+    """Return the min.insync.replicas of a topic without this setting: a majority."""
     return replica_count // 2 + 1
 
 
 def factor_of(state: State) -> int:
-    """Give the replication factor; during a reassignment there are more replicas for a while."""
+    """Return the replication factor; during a reassignment, there may be more replicas."""
     return len(state.original or state.target or state.replicas)
 
 
 def rules_of(settings: Mapping[str, str], replica_count: int, version: int = 0) -> TopicConfig:
-    """Read the settings; one that cannot be read is logged, and has its default.
+    """Read the settings; log a setting that cannot be read, and use its default.
 
     Args:
         version: the zxid at which the settings were written last.
@@ -45,5 +45,5 @@ def _number(settings: Mapping[str, str], key: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        LOG.warning("%s=%r is no number; %d is used", key, text, default)
+        LOG.warning("%s=%r is not a number; %d is used", key, text, default)
         return default

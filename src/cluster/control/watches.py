@@ -16,7 +16,7 @@ class Changed(enum.Enum):
     BROKERS = "a registration, or the controller"
     TOPICS = "the list of topics"
     LOG_DIRS = "a log dir failed or returned"
-    SESSION = "this broker's session has ended, and with it a reign"
+    SESSION = "this broker's session has ended, and its reign with it"
 
 
 class TopicChanged(NamedTuple):
@@ -26,7 +26,7 @@ class TopicChanged(NamedTuple):
 
 
 class Watches:
-    """The watches of one controller. A znode that is watched already is not watched twice.
+    """The watches of one controller. Each znode is watched only once at a time.
 
     Threads: any thread may call any method.
     """
@@ -39,7 +39,7 @@ class Watches:
     def arm(self, path: str, event: Any, *, children: bool = False) -> None:
         """Post an event once, after the next change of a znode, or of the list of its children.
 
-        What is read after this call is not older than the event.
+        A read after this call is not older than the event.
         """
         name = f"{path}/*" if children else path
         with self._lock:
@@ -58,6 +58,6 @@ class Watches:
             self._session.watch(path, fire)
 
     def clear(self) -> None:
-        """Forget what is watched, so that it is watched again."""
+        """Forget all watches, so that they are set again."""
         with self._lock:
             self._armed.clear()

@@ -1,4 +1,4 @@
-"""Let one thread do what another thread asks for, and wait for its result."""
+"""Let one thread call a function for another thread, which waits for the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 class Work(Generic[Result]):
     """A function that another thread calls, once.
 
-    Threads: one thread waits; another one performs the work or drops it.
+    Threads: one thread waits; another thread performs or drops the work.
     """
 
     def __init__(self, do: Callable[[], Result]) -> None:
@@ -23,7 +23,7 @@ class Work(Generic[Result]):
         """Wait for the result; None if the work was dropped.
 
         Raises:
-            TimeoutError: the function has not returned; if it was not called, it never will be.
+            TimeoutError: the function was too slow. If its call has not begun, it is never called.
             Exception: whatever the function raised.
         """
         try:
@@ -32,7 +32,7 @@ class Work(Generic[Result]):
             self._result.cancel()
 
     def perform(self) -> None:
-        """Call the function, unless nobody waits any more; raises what it raises."""
+        """Call the function, unless the other thread no longer waits; raises its error."""
         if self._result.set_running_or_notify_cancel():
             try:
                 self._result.set_result(self._do())

@@ -1,1 +1,1 @@
-"""Size the fetches of followers, and take large answers in parts; no I/O."""
+"""Choose the sizes of followers' fetches, and read large answers in parts; no I/O."""

@@ -1,15 +1,15 @@
-"""Read a large answer to a follower's fetch from a connection, and give its records in parts.
+"""Read a large answer to a follower's fetch, and hand over its records in parts.
 
     header, errors ... | head of a partition | records            | tags | next partition ...
                                                part, part, ... part
 
-While a part is appended, the leader sends the next one into the buffer of the socket. So leader and
-follower work at the same time, and a fetcher needs memory for one part only. A part is a run of
+While a part is appended, the leader sends the next part into the buffer of the socket. So leader
+and follower work at the same time, and a fetcher needs memory for one part only. A part is a run of
 whole batches. The answer without these records is small, and is decoded like any other.
 
-A part is what the leader would have answered to a fetch from its first offset: the leader had the
-records before it, which are the parts before it. So the rules of the replica see an answer of its
-own for each part, and check it against the log as they check any answer (P9).
+Each part equals the leader's answer to a fetch from the part's first offset, because the earlier
+parts have the leader's records before this offset. So for the rules of the replica, each part is a
+separate answer, which they check against the log like any answer (P9).
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from cluster.wire.topic_ids import text_of
 from logstore.format import layouts
 from logstore.format.prefix import BATCH_BYTES_MIN, LENGTH_OVERHEAD_BYTES
 
-Read = Callable[[int], bytes]  # gives exactly this many bytes of the answer
+Read = Callable[[int], bytes]  # reads exactly this many bytes of the answer
 PART_BYTES = 2 << 20
-WINDOW_BYTES = 1 << 16  # what is read at once outside of large records
-JOINED_BYTES = 1 << 18  # a batch that lacks more than this is read to its end, and no further
+WINDOW_BYTES = 1 << 16  # how many bytes are read at once, except in large records
+# if a batch lacks more bytes than this, the read ends at the end of the batch
+JOINED_BYTES = 1 << 18
 # Key, error, high watermark, last stable offset, and log start of a partition.
 HEAD = struct.Struct(">ihqqq")
 ANSWER = struct.Struct(">ihi")  # throttle time, error, and fetch session
 NUMBER = struct.Struct(">i")
 TOPIC_ID_BYTES, ABORTED_BYTES = 16, 16
-NO_RECORDS = b"\x01"  # the length of empty records
+NO_RECORDS = b"\x01"  # the encoded length of empty records
 BATCH_LENGTH = struct.Struct(">8xi")
 
 
@@ -44,7 +45,7 @@ class LargeAnswer:
     """One answer while it is read.
 
     Attributes:
-        sizes: how many bytes of records came in parts, by partition.
+        sizes: the number of bytes of records that came in parts, by partition.
     """
 
     def __init__(
@@ -68,15 +69,15 @@ class LargeAnswer:
         self.sizes: dict[PartitionId, int] = {}
 
     def run(self) -> Any:
-        """Read the answer to its end; return the message without the records that were taken.
+        """Read the answer to its end; return the message without the records of the parts.
 
         Raises:
-            BadRequestError: the answer contradicts itself. The parts before that are taken.
-            WireError: what is left of the answer is no message.
+            BadRequestError: the answer contradicts itself. Earlier parts were already handed over.
+                WireError: the rest of the answer is not a message.
         """
         (found,) = NUMBER.unpack(self._keep(NUMBER.size))
         if found != self._number:
-            raise BadRequestError(reason=f"it answered request {found}, not {self._number}")
+            raise BadRequestError(reason=f"the leader answered request {found}, not {self._number}")
         self._keep_tags()
         _, error, _ = ANSWER.unpack(self._keep(ANSWER.size))
         if error:
@@ -101,7 +102,7 @@ class LargeAnswer:
         key = topic_id, number
         size = max(self._varint() - 1, 0)
         if size > self._left + len(self._window):
-            raise BadRequestError(reason=f"{size} bytes of records are declared, and fewer came")
+            raise BadRequestError(reason=f"{size} bytes of records are declared, but fewer came")
         request = self._asked.get(key)
         if size < PART_BYTES or request is None or error != ErrorCode.NONE:
             self._small += _varint_of(size + 1)
@@ -115,7 +116,7 @@ class LargeAnswer:
         self._keep_tags()
 
     def _take_records(self, answer: FetchAnswer, left: int) -> None:
-        """Give records in parts, each a run of whole batches."""
+        """Hand over records in parts; each part has only whole batches."""
         data = self._some(min(left, len(self._window)))
         left -= len(data)
         while True:
@@ -137,7 +138,7 @@ class LargeAnswer:
     # --- bytes ------------------------------------------------------------------------------------
 
     def _some(self, size: int) -> bytes:
-        """Give exactly this many bytes, from the window if it has any."""
+        """Return exactly this many bytes; take buffered bytes first."""
         if self._window:
             taken, self._window = bytes(self._window[:size]), self._window[size:]
             return taken if len(taken) == size else taken + self._some(size - len(taken))
@@ -145,7 +146,7 @@ class LargeAnswer:
         return self._read(size) if size else b""
 
     def _keep(self, size: int) -> memoryview:
-        """Read bytes that belong to the small answer."""
+        """Read bytes that stay in the small answer."""
         lacking = size - len(self._window)
         if lacking > 0:
             if lacking > self._left:
@@ -158,7 +159,7 @@ class LargeAnswer:
         return taken
 
     def _varint(self) -> int:
-        """Read an unsigned varint, which is not kept."""
+        """Read an unsigned varint that does not stay in the small answer."""
         value, kept = 0, len(self._small)
         for shift in range(0, 35, 7):
             (byte,) = self._keep(1)
@@ -169,7 +170,7 @@ class LargeAnswer:
         raise BadRequestError(reason="a number has more than five bytes")
 
     def _count(self) -> int:
-        """Read the length of an array, and keep it; null is 0."""
+        """Read the length of an array, and keep it in the small answer; null is 0."""
         value = self._varint()
         self._small += _varint_of(value)
         return max(value - 1, 0)
@@ -195,7 +196,7 @@ def _varint_of(value: int) -> bytes:
 
 
 def _last_batch(data: bytes) -> tuple[int, int, int]:
-    """Step through batches: where the last whole one begins and ends, and what the next lacks.
+    """Return where the last whole batch begins and ends, and how much the next batch lacks.
 
     The lengths are not checked here: an append checks each batch.
     """
@@ -211,7 +212,7 @@ def _last_batch(data: bytes) -> tuple[int, int, int]:
 
 
 def _next(part: FetchAnswer, last: int) -> FollowerFetch:
-    """Name the fetch that the records after a part answer."""
+    """Return the fetch to which the records after a part are the answer."""
     header = layouts.framed_header(part.records, last, len(part.records), 0)
     if header is None:
         raise BadRequestError(reason="a leader sent a batch without a whole header")

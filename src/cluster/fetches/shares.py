@@ -1,10 +1,11 @@
 """Divide the bytes of a follower's fetch among its partitions.
 
-A partition is far behind if its last answer had at least half of what was asked for: then the
-leader has more. Such partitions share the whole answer, because many small answers are slow: each
-one costs a way to the leader and back. They come last in the request, and take turns. So they
-cannot keep records from the other partitions, whose producers may be waiting. If there are such
-others, those that are far behind share only a part of the answer, so that the next fetch is soon.
+A partition is far behind if its last answer had at least half of the requested bytes, because then
+the leader has more. Partitions that are far behind share the whole answer, because many small
+answers are slow: each answer costs a round trip to the leader. These partitions come last in the
+request, and take turns. So they cannot delay the records of the other partitions, whose producers
+may be waiting. If there are other partitions, the partitions that are far behind share only a part
+of the answer, so that the next fetch comes soon.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PART_BESIDE_OTHERS = 4
 
 
 class FetchShares:
-    """Decide in which order partitions are asked for, and how much each may get.
+    """Decide the order of the partitions in a request, and how much each partition may get.
 
     Threads: one thread calls all methods.
     """
@@ -25,10 +26,11 @@ class FetchShares:
     def __init__(self, limits: FetchLimits) -> None:
         """Start with no partition that is far behind."""
         self._limits = limits
-        self._far: dict[PartitionId, None] = {}  # those that got records last are at the end
+        # the partitions that got records last are at the end
+        self._far: dict[PartitionId, None] = {}
 
     def divide(self, asked: Collection[PartitionId]) -> dict[PartitionId, int]:
-        """Give the size that each partition may get, in the order of the request."""
+        """Return the size that each partition may get, in the order of the request."""
         self._far = {key: None for key in self._far if key in asked}
         near = sorted(key for key in asked if key not in self._far)
         shares = dict.fromkeys(near, self._limits.partition_bytes_max)
@@ -41,15 +43,15 @@ class FetchShares:
         """Learn from an answer which partitions are far behind.
 
         Args:
-            shares: what `divide` gave.
-            sizes: how many bytes of records came; a partition that was refused is left out.
+            shares: the result of `divide`.
+            sizes: how many bytes of records came; without refused partitions.
         """
         room = min(self._limits.bytes_max, sum(shares[key] for key in self._far if key in shares))
         is_full = sum(sizes.values()) * 2 >= room
         for key, share in shares.items():
             size = sizes.get(key, 0)
             if is_full and not size and key in self._far:
-                continue  # there was no room for it: it comes first in its next turn
+                continue  # there was no room for this partition, so it comes first in the next turn
             self._far.pop(key, None)
             if size * 2 >= share:
                 self._far[key] = None

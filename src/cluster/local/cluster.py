@@ -5,7 +5,7 @@
         ...
         cluster.kill(1)
 
-Each broker has log dirs, sockets and threads of its own. The coordination store is embedded.
+Each broker has its own log dirs, sockets and threads. The coordination store is embedded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LOOK_SECONDS = 0.01
 
 
 class Cluster:
-    """Brokers of one cluster; their ids begin with 1. Use it in a `with` block.
+    """The brokers of one cluster, with ids from 1 on. Use the cluster in a `with` block.
 
     Threads: one thread at a time changes the cluster. Any thread may read.
 
     Attributes:
-        directory: where the log dirs are. It is removed at the end, unless the user gave it.
+        directory: the directory of all log dirs. It is removed at the end, unless the user gave it.
     """
 
     def __init__(self, root: str, nodes: dict[int, Node], coordination: EmbeddedStore) -> None:
@@ -62,8 +62,8 @@ class Cluster:
             log_dirs: how many log dirs each broker has.
             directory: an existing directory for all log dirs; by default, a temporary one.
             config: settings of `BrokerConfig` for each broker.
-            session_seconds: the coordination store ends the session of a broker that is cut off
-                after this time.
+            session_seconds: after this time, the coordination store ends the session of a broker
+                that is cut off.
             racks: the rack of each broker, in the order of their ids.
 
         Raises:
@@ -112,21 +112,21 @@ class Cluster:
 
     @property
     def broker_ids(self) -> Sequence[int]:
-        """The ids of all brokers, also of those that are down."""
+        """The ids of all brokers, including brokers that are down."""
         return tuple(self._nodes)
 
     def log_dirs(self, broker: int) -> Sequence[str]:
-        """Give the log dirs of a broker."""
+        """Return the log dirs of a broker."""
         return tuple(self._node(broker).paths)
 
     # --- faults -----------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:
-        """End a broker as a SIGKILL does; what it wrote stays. A broker that is down stays down."""
+        """End a broker like a SIGKILL; its written data stays. A broker that is down stays down."""
         self._node(broker).kill()
 
     def stop(self, broker: int, timeout: float = 10.0) -> None:
-        """Stop a broker in order: its leaderships move first."""
+        """Stop a broker cleanly: its leaderships move to other brokers first."""
         self._node(broker).stop(timeout)
 
     def restart(self, broker: int) -> None:
@@ -136,20 +136,20 @@ class Cluster:
         node.start(self._may_reach)
 
     def fail_dir(self, broker: int, number: int) -> None:
-        """Take a log dir of a broker away, as a failed disk (KIP-112)."""
+        """Let a log dir of a broker fail, as a disk fails (KIP-112)."""
         node = self._node(broker)
         node.store.take_offline(node.paths[number])
 
     def return_dir(self, broker: int, number: int) -> None:
-        """Let a log dir that failed work again, with what it had."""
+        """Let a failed log dir work again, with its old data."""
         node = self._node(broker)
         node.store.reopen_dir(node.paths[number])
 
     def cut(self, broker: int) -> None:
         """Cut a broker off from all other brokers and the coordination store.
 
-        Clients still reach it, and it believes that it leads, but it acknowledges nothing with
-        acks=all. After `session_seconds`, the others replace it where it leads.
+        Clients still reach the broker. It still believes that it leads, but acknowledges nothing
+        with acks=all. After `session_seconds`, other brokers replace it as leader.
         """
         self._node(broker).cut()
         for node in self._nodes.values():
@@ -164,10 +164,10 @@ class Cluster:
     # --- what the brokers know --------------------------------------------------------------------
 
     def partition(self, topic: str, partition: int = 0) -> PartitionView | None:
-        """Give leader, replicas and ISR as the brokers that run and are not cut off know them.
+        """Return leader, replicas and ISR, as the running connected brokers know them.
 
         Returns:
-            None if they do not agree yet, or do not know the partition.
+            None if these brokers do not agree yet, or do not know the partition.
         """
         found = []
         for node in self._nodes.values():
@@ -184,10 +184,10 @@ class Cluster:
         other_than: int | None = None,
         timeout: float = WAIT_SECONDS,
     ) -> int:
-        """Wait until a partition has a leader, and give its broker id.
+        """Wait until a partition has a leader, and return its broker id.
 
         Raises:
-            ClusterTimeoutError: there is no such leader in time.
+            ClusterTimeoutError: the partition has no leader in time.
         """
 
         def is_led() -> bool:
@@ -204,7 +204,7 @@ class Cluster:
         """Wait until all replicas of a partition are in sync.
 
         Raises:
-            ClusterTimeoutError: one of them is not in sync in time.
+            ClusterTimeoutError: a replica is not in sync in time.
         """
 
         def is_whole() -> bool:

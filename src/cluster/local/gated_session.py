@@ -1,8 +1,8 @@
-"""A session of the embedded store whose connection can be cut, as a session of ZooKeeper's can.
+"""Simulate a loss of the connection for a session of the embedded store.
 
-While it is cut, each verb raises NotConnectedError, and callbacks wait. If the cut is longer than
-the session timeout, the session ends: its ephemeral znodes are deleted, and its listeners hear
-EXPIRED.
+While the connection is cut, each verb raises NotConnectedError, and callbacks wait. If the cut is
+longer than the session timeout, the session ends: its ephemeral znodes are deleted, and its
+listeners are called with EXPIRED.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker.coordination.verbs import (
 
 
 class GatedSession(Session):
-    """A session that is cut and healed by its user.
+    """A session whose user can cut and heal its connection.
 
     Threads: any thread may call any method.
     """
 
     def __init__(self, session: Session, timeout_seconds: float) -> None:
-        """Take a session of the embedded store over; `close` closes it."""
+        """Take over a session of the embedded store; `close` closes that session."""
         self._session, self._timeout = session, timeout_seconds
         self._lock = threading.Lock()  # guards the next five
         self._is_cut = self._is_expired = False
@@ -50,7 +50,7 @@ class GatedSession(Session):
         self._tell(SessionState.SUSPENDED)
 
     def heal(self) -> None:
-        """Connect again; the callbacks that waited are called, in their order."""
+        """Connect again, and call the callbacks that waited, in their order."""
         with self._lock:
             if not self._is_cut or self._is_expired:
                 return
@@ -100,7 +100,7 @@ class GatedSession(Session):
         return self._connected().watch(path, self._gated(callback))
 
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List children, and call back once when one comes or goes."""
+        """List children, and call back once when a child is created or deleted."""
         return self._connected().watch_children(path, self._gated(callback))
 
     def on_session(self, callback: StateCallback) -> None:
@@ -133,7 +133,7 @@ class GatedSession(Session):
         return self._session
 
     def _gated(self, callback: Callable[[Any], object]) -> Callable[[Any], object]:
-        """Let a callback wait while the connection is cut, and be forgotten at the end."""
+        """Make a callback wait while the connection is cut, and drop it at the end."""
 
         def call(event: Any) -> None:
             with self._lock:

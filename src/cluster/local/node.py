@@ -1,4 +1,4 @@
-"""One broker of a cluster in this process: its log dirs, its session, and what cuts it off."""
+"""Run one broker of a cluster in this process; it can be killed, cut off and restarted."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ RETRY_SECONDS = 0.05
 
 
 class NodeSettings(NamedTuple):
-    """What all brokers of a local cluster share.
+    """The settings that all brokers of a local cluster share.
 
     Attributes:
         connect: begins a session of the embedded store.
-        session_seconds: a session that is cut off ends after this time.
-        racks: the rack of each broker, by its id; a broker without one is in no rack.
+        session_seconds: after this time, a session that is cut off ends.
+        racks: the racks by broker id; a broker that is missing here has no rack.
     """
 
     root: str
@@ -50,7 +50,7 @@ class Node:
     """
 
     def __init__(self, settings: NodeSettings, broker: int) -> None:
-        """Prepare; `start` starts."""
+        """Prepare the broker; `start` starts it."""
         self.id = broker
         self.paths = [
             os.path.join(settings.root, f"broker-{broker}-disk-{number}")
@@ -59,7 +59,7 @@ class Node:
         self.serving: ClusterBroker | None = None
         self.is_cut = False
         self._settings = settings
-        self._ports: dict[str, int] = {}  # by the name of the listener
+        self._ports: dict[str, int] = {}  # the ports of the listeners, by name
         self._store: LogStore | None = None
         self._session: LastingSession | None = None
         self._gated: GatedSession | None = None
@@ -69,7 +69,7 @@ class Node:
         """Start the broker, at the port that it had before.
 
         Args:
-            may_reach: whether a broker reaches another one now.
+            may_reach: returns whether a broker can reach another broker now.
         """
         shared = self._settings
         config = BrokerConfig.of(shared.config)
@@ -99,16 +99,16 @@ class Node:
         self._ports = {one.name: one.port for one in self.serving.broker.endpoints}
 
     def stop(self, timeout: float) -> None:
-        """Stop in order; a broker that is down stays down."""
+        """Stop the broker cleanly; a broker that is down stays down."""
         serving, self.serving = self.serving, None
         if serving is not None:
             serving.close(timeout)
             self._release()
 
     def kill(self) -> None:
-        """End the broker as a SIGKILL does: it takes leave of nobody, and marks nothing.
+        """End the broker like a SIGKILL: it neither leaves the cluster nor marks its log dirs.
 
-        What was written is in the page cache, so it is there when the broker starts again.
+        Written data is in the page cache, so it is present when the broker starts again.
         """
         serving, self.serving = self.serving, None
         if serving is not None:
@@ -133,7 +133,7 @@ class Node:
             gated.heal()
 
     def break_connections(self) -> None:
-        """Break the connections to other brokers; those that may be made are made again."""
+        """Break the connections to other brokers; allowed connections are made again."""
         if self.serving is not None:
             self.serving.member.break_connections()
 

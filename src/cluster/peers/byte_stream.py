@@ -1,6 +1,7 @@
 """Send and receive bytes of a connection to another broker, before a deadline; TLS or not.
 
-Without TLS, the system has the deadlines (SO_RCVTIMEO), so that one call reads a whole answer.
+Without TLS, the operating system enforces the deadlines (SO_RCVTIMEO), so that one call reads a
+whole answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 import time
 from contextlib import suppress
 
-# A call reads at most this much. Memory for it is used only as far as bytes arrive.
+# A call reads at most this many bytes. Memory is used only for bytes that arrive.
 RECEIVE_BYTES_MAX = 16 << 20
 EXCESS_BYTES = 1 << 16
 TIMEVAL = struct.Struct("ll")  # seconds and microseconds; both 0 would mean no limit
@@ -39,7 +40,7 @@ class ByteStream:
         self._socket.sendall(data)
 
     def receive(self, size_bytes: int, deadline: float) -> bytes:
-        """Read at most this many bytes, as many as possible; b"" means the end.
+        """Read as many bytes as possible, up to this many; b"" means the end.
 
         Raises:
             OSError: the connection is broken, or the deadline is over.
@@ -48,7 +49,7 @@ class ByteStream:
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX), socket.MSG_WAITALL)
 
     def read(self, size_bytes: int, deadline: float) -> bytes:
-        """Read exactly this many bytes; a large answer is copied only by the system.
+        """Read exactly this many bytes; only the operating system copies a large answer.
 
         Raises:
             OSError: the connection is broken or closed, or the deadline is over.
@@ -57,19 +58,19 @@ class ByteStream:
         while size_bytes:
             data = self.receive(size_bytes, deadline)
             if not data:
-                raise ConnectionError("it closed the connection")
+                raise ConnectionError("the other broker closed the connection")
             pieces.append(data)
             size_bytes -= len(data)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def has_excess(self) -> bool:
-        """Tell whether bytes have come that nobody asked for."""
+        """Report whether unrequested bytes have arrived."""
         with suppress(OSError):
             return bool(self._socket.recv(EXCESS_BYTES, socket.MSG_DONTWAIT))
         return False
 
     def is_idle(self) -> bool:
-        """Tell whether the connection is open, and has nothing to read."""
+        """Report whether the connection is open, and has nothing to read."""
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -88,13 +89,13 @@ class ByteStream:
         self._socket.close()
 
     def _limit(self, option: int, deadline: float) -> None:
-        """Let the system end the next calls, with BlockingIOError, at the deadline."""
+        """Make the next calls end at the deadline, with BlockingIOError."""
         seconds, micros = divmod(max(int(_left(deadline) * 1e6), 1), 1_000_000)
         self._socket.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(seconds, micros))
 
 
 class TlsStream(ByteStream):
-    """A connection with TLS. The `ssl` module has the deadlines, and takes no flags."""
+    """A connection with TLS. The `ssl` module enforces the deadlines, and accepts no flags."""
 
     def send(self, data: bytes | bytearray, deadline: float) -> None:
         """Send all bytes; raises OSError, also at the deadline."""
@@ -107,13 +108,13 @@ class TlsStream(ByteStream):
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX))
 
     def has_excess(self) -> bool:
-        """Tell whether bytes have come that nobody asked for."""
+        """Report whether unrequested bytes have arrived."""
         with suppress(OSError):
             return bool(self._now())
         return False
 
     def is_idle(self) -> bool:
-        """Tell whether the connection is open, and has nothing to read."""
+        """Report whether the connection is open, and has nothing to read."""
         try:
             self._now()
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -125,7 +126,7 @@ class TlsStream(ByteStream):
     def shut_down(self) -> None:
         """Wake the thread that reads or writes; it gets an error.
 
-        The socket must not forget TLS, because that thread uses it.
+        The TLS state of the socket must stay, because that thread uses it.
         """
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -141,7 +142,7 @@ def stream_of(connected: socket.socket) -> ByteStream:
 
 
 def _left(deadline: float) -> float:
-    """Give the seconds until a deadline; raise TimeoutError if none is left."""
+    """Return the seconds until a deadline; raise TimeoutError if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -1,7 +1,7 @@
-"""Make a connection to another broker: TLS, and a login, as the listener between brokers wants.
+"""Make a connection to another broker, with TLS and a login if its listener needs them.
 
-The password of this broker is sent only after the other broker has proved by its certificate who it
-is, or, with SCRAM, not at all.
+With PLAIN, the password of this broker is sent only after the certificate of the other broker was
+verified. With SCRAM, the password is never sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOG = logging.getLogger("cluster")
 HANDSHAKE, HANDSHAKE_VERSION = 17, 1
 AUTHENTICATE, AUTHENTICATE_VERSION = 36, 2
 ANSWER_BYTES_MAX = 64 << 10
-SESSION_PART = 0.8  # after this part of a session's life, a connection is made anew
+SESSION_PART = 0.8  # after this part of a session's life, a new connection is made
 FOREVER = float("inf")
 
 
@@ -56,11 +56,12 @@ class PeerSecurity:
         mechanism: str = "",
         own: Password | None = None,
     ) -> None:
-        """Connect without TLS and without a login, unless they are given.
+        """Prepare connections; without the arguments, there is no TLS and no login.
 
         Args:
             make_context: loads the certificates. It is called for each connection, so new
-                certificates count at once. If they cannot be used, the last good ones are used.
+                certificates are used at once. If they cannot be loaded, the last good certificates
+                are used.
         """
         self.listener, self._make_context = listener, make_context
         self._context = None if make_context is None else make_context()
@@ -84,7 +85,7 @@ class PeerSecurity:
         )
 
     def rule(self, config: BrokerConfig) -> PeerRule:
-        """Say which principals are brokers; anybody, if the listener proves nobody's name."""
+        """Return which principals are brokers: any, if the listener authenticates no one."""
         if not config.knows_clients(self.listener or config.inter_broker_name):
             return ANYBODY
         principals = names_in(config.super_users, ";")
@@ -96,7 +97,7 @@ class PeerSecurity:
         """Connect and log in.
 
         Args:
-            seconds: how long the connection, TLS and the login may take, each.
+            seconds: the time limit for each of these: the connection, TLS, and the login.
 
         Raises:
             OSError: the broker cannot be reached, or its certificate is refused.
@@ -133,7 +134,9 @@ class PeerSecurity:
         )
         if answer.error_code:
             known = ", ".join(answer.mechanisms)
-            raise LoginFailedError(f"error {answer.error_code}; its mechanisms are {known}")
+            raise LoginFailedError(
+                f"error {answer.error_code}; the mechanisms of the broker are {known}"
+            )
         login = ClientLogin(self._mechanism, own)
         token: bytes | None = login.first()
         while token is not None:

@@ -1,1 +1,1 @@
-"""Runs one broker of a cluster as a process of its own, over ZooKeeper."""
+"""Run one broker of a cluster as a separate process, over ZooKeeper."""

@@ -1,4 +1,4 @@
-"""Open the coordination store of a cluster by the settings of a broker."""
+"""Open the coordination store of a cluster, as the settings of a broker name it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def zookeeper_of(config: BrokerConfig) -> ZooKeeperStore:
     return ZooKeeperStore(
         config.zookeeper_connect,
         session_timeout_ms=wished_ms,
-        request_timeout_ms=min(ANSWER_MS, wished_ms),  # without an answer, the session ends, too
+        # after this time without an answer, the session ends anyway
+        request_timeout_ms=min(ANSWER_MS, wished_ms),
         credentials=read_credentials(file) if file else None,
         is_private=config.zookeeper_set_acl,
     )
@@ -48,7 +49,7 @@ def zookeeper_of(config: BrokerConfig) -> ZooKeeperStore:
 
 @contextmanager
 def opened_users(config: BrokerConfig) -> Iterator[ClusterUsers]:
-    """Give the users of a cluster, also before its first broker has started."""
+    """Return the users of a cluster, even before its first broker has started."""
     where = config.zookeeper_connect
     try:
         session = zookeeper_of(config).connect()

@@ -15,7 +15,8 @@ def read_credentials(path: str) -> Credentials:
     """Read a file with one line in UTF-8, `user:password`.
 
     Raises:
-        ClusterStartError: the file cannot be read, can be read by others, or has another content.
+        ClusterStartError: the file cannot be read, other users can read it, or its content has
+            another form.
     """
     try:
         data = _read(path)
@@ -24,14 +25,14 @@ def read_credentials(path: str) -> Credentials:
         raise ClusterStartError(reason=reason) from error
     found = _parse(data)
     if found is None:
-        raise ClusterStartError(reason=f"{path} is no file of credentials; {ADVICE}")
+        raise ClusterStartError(reason=f"{path} is not a file of credentials; {ADVICE}")
     return found
 
 
 def _parse(data: bytes) -> Credentials | None:
     """Read `user:password` in UTF-8; None if the bytes are something else.
 
-    The error about other bytes is not kept, because its text has a part of the password.
+    A decoding error is dropped, because its text has a part of the password.
     """
     try:
         text = data.decode()
@@ -47,7 +48,7 @@ def _read(path: str) -> bytes:
     fd = files.open_regular(path, files.READ)
     try:
         if files.fstat(fd).st_mode & OTHERS:
-            raise PermissionError(1, "others than its owner may read or change it", path)
+            raise PermissionError(1, "users other than its owner may read or change it", path)
         return files.read_up_to(fd, FILE_BYTES_MAX + 1, 0)
     finally:
         files.close(fd)

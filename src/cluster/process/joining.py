@@ -6,8 +6,8 @@
     the caller opens the store with the id                    v
     (meta.properties)                          /brokers/hosts, then `ClusterBroker`
 
-`broker.cli` finds this module by its name. It raises what the command shows to its user:
-LogStoreError, OSError and ImportError, and CoordinationError.
+`broker.cli` finds this module by its name. This module raises errors that the command shows to its
+user: LogStoreError, OSError, ImportError and CoordinationError.
 """
 
 from __future__ import annotations
@@ -53,17 +53,20 @@ def join(
 
     Raises:
         ClusterStartError: ZooKeeper does not answer, or the credentials cannot be used.
-        BrokerIdError: there is no id for this broker.
+        BrokerIdError: this broker can get no id.
         CoordinationError: ZooKeeper refuses a request.
     """
     zookeeper = zookeeper_of(config)
-    from cluster.zookeeper_timeout import granted_timeout_ms  # it needs kazoo
+    # this module needs kazoo, so it is imported late
+    from cluster.zookeeper_timeout import granted_timeout_ms
 
     where, wished_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
     try:
         granted_ms = granted_timeout_ms(zookeeper.servers, wished_ms, ANSWER_MS / 1000)
         if granted_ms != wished_ms:
-            LOG.warning("ZooKeeper grants sessions %d ms, not %d ms", granted_ms, wished_ms)
+            LOG.warning(
+                "ZooKeeper grants a session timeout of %d ms, not %d ms", granted_ms, wished_ms
+            )
         session = LastingSession(zookeeper.connect)
     except (OSError, NotConnectedError) as error:
         raise ClusterStartError(reason=f"ZooKeeper at {where} does not answer: {error}") from error
@@ -80,7 +83,7 @@ def join(
 
 @contextmanager
 def _closing(session: LastingSession) -> Iterator[None]:
-    """End the session at the end; if ZooKeeper is away, it ends the session by its timeout."""
+    """End the session; if ZooKeeper does not answer, the session ends by its timeout."""
     try:
         yield
     finally:
@@ -91,8 +94,8 @@ def _closing(session: LastingSession) -> Iterator[None]:
 def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
     """Read the broker id in the meta.properties of each log dir; None for a new log dir.
 
-    If every meta.properties is lost, the store would be opened again with the id 0. So then no log
-    dir has an id, and the coordination store knows the id of this host.
+    If every meta.properties is lost, the store would be opened again with the id 0. So in this case
+    no log dir counts as having an id, and the coordination store gives the id of this host.
     """
     facts, roll = foresee(resolve(log_dirs), broker_id=None)
     is_known = any(one.meta is not None for one in facts)
@@ -134,10 +137,10 @@ class Joined:
         pause: Pause,
         connect: Callable[[SessionKey], Session],
     ) -> None:
-        """Use `join`.
+        """Use `join` instead.
 
         Args:
-            connect: takes the session of another process.
+            connect: takes over the session of another process.
         """
         self.broker = broker
         self._session, self._host, self._config = session, host, config
@@ -167,7 +170,7 @@ class Joined:
         memory.keep_session(session.key)
 
         def renewed(made: Session) -> None:
-            """Go on in a new session only if the store is still the same."""
+            """Continue in a new session only if the store is still the same store."""
             memory.check(made)
             memory.keep_session(made.key)
 
@@ -214,7 +217,7 @@ class Joined:
         return Grown(self.broker, made, sum(len(one.record.ids) for one in topics), count)
 
     def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:
-        """Stop in order; without ZooKeeper, the broker stops, too, and its log dirs say so."""
+        """Stop cleanly; the broker also stops cleanly if ZooKeeper does not answer."""
         try:
             serving.close()
             memory.remember(self._session)
@@ -222,7 +225,7 @@ class Joined:
             LOG.warning("ZooKeeper ends the session of this broker later: %s", error)
 
     def _claim(self, memory: StoreMemory) -> None:
-        """Wait until this broker's id is free, or end the session of a process that is gone."""
+        """Wait until this broker's id is free, or end the session of a dead process."""
         broker_ids.claim(
             self._session, self.broker, memory.kept_sessions(), self._end,
             self._session_seconds, self._pause,
@@ -230,6 +233,6 @@ class Joined:
 
     def _end(self, key: SessionKey) -> None:
         """End the session of a process that is gone."""
-        LOG.warning("the session of this broker's last process is ended")
+        LOG.warning("the session of this broker's last process was ended")
         with suppress(SessionExpiredError):
             self._connect(key).close()

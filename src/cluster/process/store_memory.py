@@ -3,10 +3,10 @@
     cluster.store      [cluster id, czxid of /cluster/id, mzxid of the witness, highest zxid]
     cluster.session    [boot id, session id, password in hex]
 
-With the first, a broker refuses a coordination store that was wiped, or restored from a copy. With
-the second, a broker that was killed ends its old session at once, and need not wait until ZooKeeper
-does. The boot id is there because a copy of the disks may run on another machine: there, the
-process with the old session may live.
+With `cluster.store`, a broker refuses a coordination store that was wiped, or restored from a copy.
+With `cluster.session`, a broker that was killed ends its old session at once, and need not wait
+until ZooKeeper ends the session. The boot id is stored because the disks may be copied to another
+machine: then the process with the old session may still live on the first machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ REMEMBER_SECONDS = 60.0
 
 
 class StoreMemory:
-    """What the log dirs of one broker remember of the coordination store.
+    """The facts about the coordination store in the log dirs of one broker.
 
-    Threads: any thread may call any method. One thread remembers from time to time.
+    Threads: any thread may call any method. One thread calls `remember` from time to time.
     """
 
     def __init__(self, store: LogStore, broker: int, seconds: float = REMEMBER_SECONDS) -> None:
@@ -39,21 +39,23 @@ class StoreMemory:
             seconds: the time between two calls of `remember`.
         """
         self._store, self._name, self._seconds = store, str(broker), seconds
-        self._writing = threading.Lock()  # an older memory never replaces a newer one
+        self._writing = threading.Lock()  # an older state never replaces a newer state
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def check(self, session: Session) -> None:
-        """Check that a coordination store continues what each log dir remembers.
+        """Check that a coordination store is the store that each log dir remembers.
 
         Raises:
-            ContinuityError: the store was wiped, is another one, or was restored.
+            ContinuityError: the store was wiped or restored, or is another store.
         """
         for fact in self._facts(STORE):
             try:
                 known = Remembered.of(fact)
             except ValueError as error:
-                LOG.warning("what a log dir remembers of the store cannot be read: %s", error)
+                LOG.warning(
+                    "the state of the coordination store in a log dir cannot be read: %s", error
+                )
                 continue
             continuity.check(session, self._name, known)
 
@@ -67,7 +69,7 @@ class StoreMemory:
         self._write(SESSION, [boots.boot_id(), key.session_id, key.password.hex()])
 
     def kept_sessions(self) -> list[SessionKey]:
-        """Give the sessions of earlier processes, on this boot of the machine."""
+        """Return the sessions of earlier processes since this boot of the machine."""
         found = []
         for fact in self._facts(SESSION):
             match fact:
@@ -79,7 +81,7 @@ class StoreMemory:
         return found
 
     def start(self, session: Session) -> None:
-        """Remember from time to time, in a thread."""
+        """Start a thread that calls `remember` from time to time."""
         self._thread = threading.Thread(
             target=self._run, args=(session,), name="store-memory", daemon=True
         )
@@ -96,9 +98,13 @@ class StoreMemory:
             try:
                 self.remember(session)
             except CoordinationError as error:
-                LOG.info("the state of the coordination store is not remembered: %s", error)
+                LOG.info(
+                    "the state of the coordination store was not stored in the log dirs: %s", error
+                )
             except Exception:
-                LOG.exception("the state of the coordination store is remembered later")
+                LOG.exception(
+                    "the state of the coordination store will be stored in the log dirs later"
+                )
 
     def _facts(self, key: str) -> list[object]:
         """Read a fact of each log dir that works and has it."""

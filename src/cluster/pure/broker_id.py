@@ -1,4 +1,4 @@
-"""Choose the id of a broker, and decide what happens if the id is registered already.
+"""Choose the id of a broker, and decide what happens if the id is already registered.
 
 | configured | meta.properties | `/brokers/hosts/H` | the id is |
 |---|---|---|---|
@@ -9,16 +9,16 @@
 | none | none | an id that is not registered | that id |
 | none | none | an id that is registered, or none | the next of `/brokers/seqid` + reserved |
 
-Kafka's proposal also takes the one id that is missing among the registered brokers. That step is
-left out: it takes the id of a broker that is just restarting.
+Kafka's proposal also takes the one id that is missing among the registered brokers. This step is
+left out, because it would take the id of a broker that is just restarting.
 
 If the id is registered already:
 
 | the new broker | it |
 |---|---|
-| holds the locks of that broker's log dirs | closes the old session: its process is gone |
-| does not, and has not waited yet | waits for one session time-out |
-| does not, and the id is still registered | refuses to start, and names the other host |
+| holds the locks of that broker's log dirs | closes the old session, whose process is gone | | does
+not, and has not waited yet | waits for one session time-out | | does not, and the id is still
+registered | refuses to start, and names the other host |
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from typing import NamedTuple
 from cluster.errors import BrokerIdError
 from cluster.znode_document import ID_MAX
 
-RESERVED_ID_MAX = 1000  # reserved.broker.max.id: larger ids come from the sequence
+RESERVED_ID_MAX = 1000  # reserved.broker.max.id: ids from the sequence are larger than this
 
 
 class Source(enum.Enum):
-    """Where a broker id comes from."""
+    """The source of a broker id."""
 
     CONFIG = "the configuration"
     META_PROPERTIES = "meta.properties"
@@ -43,11 +43,11 @@ class Source(enum.Enum):
 
 
 class Found(NamedTuple):
-    """What a start found.
+    """The facts that a start found.
 
     Attributes:
         configured: the configured id, or None.
-        dir_ids: the id in the meta.properties of each log dir, by path; None for a dir without.
+        dir_ids: the id in the meta.properties of each log dir, by path; None without an id.
         host_id: the id that `/brokers/hosts/H` has for this host, or None.
         registered: the ids in `/brokers/ids`.
     """
@@ -60,14 +60,14 @@ class Found(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The id and its source; for SEQUENCE, the id is None until the sequence gave a number."""
+    """The id and its source; for SEQUENCE, the id is None until the sequence gives a number."""
 
     source: Source
     broker_id: int | None
 
 
 class Conflict(enum.Enum):
-    """What a broker does if its id is registered already."""
+    """The next step of a broker whose id is already registered."""
 
     TAKE_OVER = "close the old session"
     WAIT = "wait for one session time-out"
@@ -104,7 +104,7 @@ def _check_configured(found: Found, in_dirs: Mapping[str, int]) -> None:
     _check_range(found.configured, "the configured broker id")
     for path, one in sorted(in_dirs.items()):
         if one != found.configured:
-            reason = f"the configured broker id is {found.configured}, and {path} belongs to "
+            reason = f"the configured broker id is {found.configured}, but {path} belongs to "
             raise BrokerIdError(reason=reason + f"broker {one}")
     if not in_dirs and found.configured > found.reserved_id_max:
         reason = f"the configured broker id {found.configured} is larger than "
@@ -118,20 +118,20 @@ def _check_range(broker_id: int, what: str) -> None:
 
 
 def id_of_sequence(number: int, reserved_id_max: int = RESERVED_ID_MAX) -> int:
-    """Give the id for a number of the sequence, which counts from 1."""
+    """Return the id for a number of the sequence, which counts from 1."""
     if not 1 <= number <= ID_MAX - reserved_id_max:
         raise BrokerIdError(reason=f"/brokers/seqid is {number}: no broker id is left")
     return reserved_id_max + number
 
 
 def on_conflict(*, has_its_locks: bool, has_waited: bool) -> Conflict:
-    """Decide what a broker does whose id is registered by a session that is not its own."""
+    """Decide the next step of a broker whose id another session has registered."""
     if has_its_locks:
         return Conflict.TAKE_OVER
     return Conflict.REFUSE if has_waited else Conflict.WAIT
 
 
 def refusal(broker_id: int, other_host: str) -> BrokerIdError:
-    """Make the error of a broker whose id another host holds."""
+    """Make the error for a broker whose id another host has registered."""
     reason = f"broker id {broker_id} is registered by {other_host}; stop that broker, or "
     return BrokerIdError(reason=reason + "give this one another id")

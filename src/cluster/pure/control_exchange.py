@@ -16,8 +16,8 @@ class TopicConfig(NamedTuple):
     """The settings of a topic that elections and roles depend on.
 
     Attributes:
-        version: the zxid at which the settings were written last; 0 if they never were. A read
-            with a smaller one is late.
+        version: the zxid of the last write of the settings; 0 without a write. A read with a
+            smaller zxid is late.
     """
 
     min_isr: int
@@ -27,10 +27,10 @@ class TopicConfig(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """The replicas of a partition that was deleted, and must be deleted on their brokers.
+    """The replicas of a deleted partition, which their brokers must delete.
 
     Attributes:
-        version: a later version than any that a replica of this topic has obeyed.
+        version: a later version than all versions that a replica of this topic has obeyed.
         brokers: the brokers that have not answered yet.
     """
 
@@ -60,7 +60,7 @@ class StateRead(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Event: the answer to a WriteState: the store has written the state, as this version."""
+    """Event: the answer to a WriteState: the store has written the state with this version."""
 
     key: PartitionKey
     number: int
@@ -68,7 +68,7 @@ class Written(NamedTuple):
 
 
 class WriteFailed(NamedTuple):
-    """Event: a write was refused because the version changed, or its answer is lost."""
+    """Event: a write was refused because the version changed, or the answer was lost."""
 
     key: PartitionKey
     number: int
@@ -85,7 +85,7 @@ class Look(NamedTuple):
 
 
 class AskAll(NamedTuple):
-    """Event: ask all replicas of a partition, for example because a log dir of one failed."""
+    """Event: ask all replicas of a partition, for example because a log dir failed."""
 
     key: PartitionKey
 
@@ -103,23 +103,23 @@ class ConnectionAccepted(NamedTuple):
 
 
 class Reassign(NamedTuple):
-    """Event: an operator wants other replicas."""
+    """Event: an operator asks for other replicas."""
 
     key: PartitionKey
     target: tuple[int, ...]
 
 
 class CancelReassignment(NamedTuple):
-    """Event: an operator wants the replicas back that there were before a reassignment."""
+    """Event: an operator asks for the replicas from before a reassignment."""
 
     key: PartitionKey
 
 
 class ElectLeader(NamedTuple):
-    """Event: an operator wants a member of the ISR to lead.
+    """Event: an operator asks for a member of the ISR as leader.
 
     Attributes:
-        broker: the broker that shall lead; None for the first of the replicas.
+        broker: the wanted leader; None for the first replica.
     """
 
     key: PartitionKey
@@ -130,8 +130,9 @@ class ElectUncleanly(NamedTuple):
     """Event: an operator, or the topic's settings, accept the loss of records.
 
     Attributes:
-        is_forced: an operator says that no broker leads whose registration is gone. Otherwise the
-            topic's settings must allow the election, and its last leader must know that.
+        is_forced: whether an operator asserts that brokers without a registration do not lead.
+            Otherwise the topic's settings must allow the election, and the last leader must know
+            that.
     """
 
     key: PartitionKey
@@ -154,7 +155,7 @@ class DeletionsRead(NamedTuple):
 
 
 class StopsDue(NamedTuple):
-    """Event: ask the brokers again that have not answered a StopReplica for a deleted topic."""
+    """Event: repeat the unanswered StopReplica requests for deleted topics."""
 
 
 class CreateTopic(NamedTuple):
@@ -175,7 +176,7 @@ class WriteState(NamedTuple):
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
         number: the number of this write of this controller; the answer names it.
-        is_assignment: whether the replicas change: then the topic is written with the state (P1).
+        is_assignment: whether the replicas change. Then the topic is written with the state (P1).
     """
 
     key: PartitionKey
@@ -194,11 +195,7 @@ class ReadState(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """Effect: tell an operator that the controller refuses what the event asks for, and why.
-
-    For a StateRead it means that the settings have a bad min: the state's own min is used. For a
-    Look it means that the next state would need a leader epoch that is too large.
-    """
+    """Effect: report that the controller refuses an event, and why."""
 
     event: Wish | CreateTopic | DeleteTopic | StateRead | Look
     reason: str
@@ -212,13 +209,13 @@ class SendRequest(NamedTuple):
 
 
 class KeepDeletion(NamedTuple):
-    """Effect: write a deletion into the store durably, so that the next controller reads it."""
+    """Effect: write a deletion durably into the store, so that the next controller can read it."""
 
     deletion: Deletion
 
 
 class ForgetDeletion(NamedTuple):
-    """Effect: remove a deletion from the store, because no broker has a replica any more."""
+    """Effect: remove a deletion from the store, because no broker has a replica left."""
 
     topic: TopicIdentity
     partition: int

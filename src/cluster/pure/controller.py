@@ -1,11 +1,11 @@
-"""Control partitions: keep what is known, decide, write the state, and give roles.
+"""Control partitions: collect facts, decide, write the state, and give roles.
 
-The controller keeps nothing that it cannot ask for again (P23). After a failover, the new
+The controller keeps only facts that it can ask for again (P23). After a failover, the new
 controller reads the states, sends LeaderAndIsr to all replicas, and learns from the answers.
 
 Each write of a state names the version that it replaces and the controller's own epoch. If the
-store refuses, or its answer is lost, the controller reads the state again before it decides again
-(P2). While a write is under way, nothing else is decided about its partition.
+store refuses the write, or its answer is lost, the controller reads the state again before it
+decides again (P2). While a write is running, nothing else is decided about its partition.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Controller:
     """The controller of one controller epoch.
 
     Attributes:
-        registrations: the registrations as they were read last.
-        gone: brokers whose port refused a connection, and the broker epoch that refused it.
-        departures: brokers that said that they will stop, and the broker epoch that said so.
-        is_deposed: whether another controller was elected: then this one does nothing.
+        registrations: the registrations that were read last.
+        gone: brokers whose port refused a connection, with the broker epoch that refused it.
+        departures: brokers that have announced that they will stop, with their broker epochs.
+        is_deposed: whether another controller was elected. Then this controller does nothing.
     """
 
     def __init__(self, controller_epoch: int) -> None:
@@ -60,13 +60,14 @@ class Controller:
         self.deletions = deletions.Deletions()
         self.is_deposed = False
         self._keys: dict[tuple[str, int], ce.PartitionKey] = {}  # by topic id and partition
-        self._created: dict[ce.PartitionKey, int] = {}  # of the last topic, also if it is deleted
+        # the creation of the last topic of a name, even if deleted
+        self._created: dict[ce.PartitionKey, int] = {}
         self._writes = 0  # the number of the last write
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
 
     def handle(self, event: Any, now: float) -> list[Any]:
-        """Take an event, a request or an answer, and give what has to be done, in this order."""
+        """Handle an event, a request or an answer; return the effects, in their order."""
         if not self.is_deposed:
             self._handle(event)
         effects, self.effects = self.effects, []
@@ -121,7 +122,7 @@ class Controller:
 
     @property
     def seen(self) -> dict[int, Registration]:
-        """The registrations without the incarnations whose port refused a connection (P14)."""
+        """The registrations, except brokers whose port has refused a connection (P14)."""
         if self._seen is None:
             self._seen = {
                 broker: registration
@@ -131,24 +132,24 @@ class Controller:
         return self._seen
 
     def known(self, entry: Entry) -> Known:
-        """Give what an election may use."""
+        """Return the facts that an election may use."""
         stopped = [m for m, version in entry.stopped.items() if version == entry.version]
         return Known(self.seen, entry.answers, entry.version, frozenset(stopped), self.leaving)
 
     @property
     def leaving(self) -> frozenset[int]:
-        """The brokers that will stop; one that was registered with a new session stays (P21)."""
+        """The brokers that will stop; a broker with a newer session does not count (P21)."""
         return frozenset(m for m, epoch in self.departures.items() if self.is_session(m, epoch))
 
     def is_session(self, broker: int, epoch: int) -> bool:
-        """Check that a broker epoch is the one with which a broker is registered now."""
+        """Check that a broker is registered now with this broker epoch."""
         registration = self.registrations.get(broker)
         return registration is not None and registration.broker_epoch == epoch
 
     def _on_departure(self, asked: ControlledShutdown) -> None:
         """Let a broker leave, and decide about all partitions where it is in sync (P21).
 
-        Those that it leads come first: their producers wait meanwhile.
+        Partitions that the broker leads come first, because their producers wait.
         """
         if not self.is_session(asked.broker, asked.broker_epoch):
             return
@@ -167,7 +168,7 @@ class Controller:
             self.gone[broker], self._seen = self.registrations[broker].broker_epoch, None
 
     def accept(self, broker: int) -> None:
-        """End a suspicion: the broker lives."""
+        """End the suspicion that a broker is gone."""
         self.gone.pop(broker, None)
         self._seen = None
 
@@ -189,11 +190,11 @@ class Controller:
             entry.version, entry.state = read.version, read.state
 
     def _is_later_topic(self, key: ce.PartitionKey, topic: TopicIdentity) -> bool:
-        """Check that a topic was created after the last one of its name; a late read is not."""
+        """Check that a topic was created after the last known topic of its name."""
         return topic.created > self._created.get(key, NO_TOPIC.created)
 
     def _add(self, read: ce.StateRead) -> Entry:
-        """Begin with a topic, and forget what is known of an older topic of its name."""
+        """Begin with a topic, and forget an older topic of its name."""
         self._remove(read.key)
         entry = self.entries[read.key] = Entry(read)
         self._keys[read.topic.topic_id, read.key[1]] = read.key
@@ -207,12 +208,12 @@ class Controller:
         return entry
 
     def entry_of(self, key: ce.PartitionKey) -> Entry | None:
-        """Give a partition that can be decided about now."""
+        """Return a partition about which the controller can decide now."""
         entry = self.entries.get(key)
         return None if entry is None or entry.pending is not None else entry
 
     def find(self, topic: TopicIdentity, partition: int) -> tuple[ce.PartitionKey, Entry] | None:
-        """Find the partition that a request or an answer is about, by its topic's id (P6)."""
+        """Find the partition of a request or an answer, by its topic's id (P6)."""
         key = self._keys.get((topic.topic_id, partition))
         return None if key is None else (key, self.entries[key])
 
@@ -234,7 +235,7 @@ class Controller:
         return elect.next_state(entry.state, self.known(entry), entry.config)
 
     def _unanswered(self, entry: Entry) -> list[int]:
-        """Name the replicas that have not answered for this version and registration."""
+        """Return the replicas that have not answered for this version and registration."""
         known = self.known(entry)
         waiting = []
         for broker in entry.state.replicas:
@@ -246,7 +247,7 @@ class Controller:
     def _write(self, key: ce.PartitionKey, write: PendingWrite) -> None:
         entry = self.entries[key]
         state = write.state._replace(controller_epoch=self.controller_epoch)
-        if state.leader_epoch > LEADER_EPOCH_MAX:  # nobody could read it back
+        if state.leader_epoch > LEADER_EPOCH_MAX:  # no reader could read it
             self.effects.append(ce.Reject(ce.Look(key), operators.NO_LEADER_EPOCH))
             return
         fault = fault_of(state)
@@ -267,13 +268,13 @@ class Controller:
         )
 
     def expected_version(self, entry: Entry) -> int | None:
-        """Give the version that a write replaces: the one that the decision was made from (P2)."""
+        """Return the version that a write replaces: the decision was made from it (P2)."""
         return entry.version
 
     def expected_controller_epoch(self) -> int | None:
-        """Give the controller epoch that a write needs.
+        """Return the controller epoch that a write needs.
 
-        The version alone is not enough: a topic that is created again counts from the start.
+        The version alone is not enough: the versions of a recreated topic begin at 0.
         """
         return self.controller_epoch
 
@@ -284,7 +285,7 @@ class Controller:
             self.effects.append(ce.ReadState(answer.key))
 
     def _on_written(self, answer: ce.Written) -> None:
-        """Give roles; the answer to an earlier write, or about an older topic, comes too late."""
+        """Give roles; ignore an answer to an earlier write, or about an older topic."""
         key, entry = answer.key, self.entries.get(answer.key)
         if entry is None or entry.pending is None or not entry.awaits(answer):
             return
@@ -298,11 +299,11 @@ class Controller:
             self.effects.append(ce.ReportLoss(key, write.loss))
 
     def _ask(self, key: ce.PartitionKey, brokers: Iterable[int], *, is_new: bool = False) -> None:
-        """Send LeaderAndIsr: it gives a role, and asks for the facts of the replica.
+        """Send LeaderAndIsr, which gives a role and asks for the facts of the replica.
 
         A broker that was registered after the topic's creation may have a replica that it does not
-        find, because the replica's log dir failed and the broker was restarted. So to that broker
-        the topic is not new.
+        find, because the log dir failed and the broker was restarted. So for it, the topic is not
+        new.
         """
         entry, seen = self.entries[key], self.seen
         for broker in brokers:
@@ -363,7 +364,7 @@ class Controller:
             self._write(key, PendingWrite(state, (asked.leader,), ""))
 
     def _fulfil(self, wish: ce.Wish) -> None:
-        """Write what an operator asks for, or reject it; settings are no operator."""
+        """Write the change that an operator asks for, or reject the request."""
         entry = self.entry_of(wish.key)
         if entry is None:
             result: PendingWrite | str = operators.NOT_KNOWN

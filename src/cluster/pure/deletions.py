@@ -1,7 +1,7 @@
 """Delete the replicas of deleted topics: ask each broker until it has answered.
 
-The state of a deleted partition is gone. So what is left to do is kept in the store as a `Deletion`
-before the first request is sent, and the next controller reads it from there (P19, P23).
+The state of a deleted partition is gone. So a `Deletion` with the remaining brokers is written to
+the store before the first request is sent. The next controller reads it there (P19, P23).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cluster.requests import StopAnswer, StopReplica
 
 
 def requests_of(deletion: Deletion, seen: Mapping[int, Registration]) -> list[SendRequest]:
-    """Ask the brokers that live and have not answered."""
+    """Ask the live brokers that have not answered."""
     topic, partition, version, brokers = deletion
     return [
         SendRequest(m, StopReplica(topic, partition, seen[m].broker_epoch, version))
@@ -40,16 +40,16 @@ class Deletions:
         return [KeepDeletion(deletion)]
 
     def read(self, deletions: tuple[Deletion, ...]) -> None:
-        """Take over what an earlier controller left."""
+        """Take over the deletions of an earlier controller."""
         for one in deletions:
             self.left.setdefault((one.topic.topic_id, one.partition), one)
 
     def requests(self, seen: Mapping[int, Registration]) -> list[SendRequest]:
-        """Ask the brokers that live and have not answered."""
+        """Ask the live brokers that have not answered."""
         return [request for one in self.left.values() for request in requests_of(one, seen)]
 
     def on_answer(self, answer: StopAnswer) -> list[Any]:
-        """Count a broker that has nothing left; forget the deletion after the last one."""
+        """Record that a broker has no replica left; after the last broker, forget the deletion."""
         key = answer.topic.topic_id, answer.partition
         deletion = self.left.get(key)
         if deletion is None or answer.version < deletion.version:

@@ -1,6 +1,6 @@
-"""Decide the next state of a partition: one pure function from what is known about its replicas.
+"""Decide the next state of a partition from the known facts about its replicas.
 
-First each member of the ISR and the ELR gets a standing (P5):
+First, each member of the ISR and the ELR gets a standing (P5):
 
 | the member's registration, and its answer | standing |
 |---|---|
@@ -51,14 +51,14 @@ NO_CANDIDATE = "no member of the ISR or ELR is known to be whole"
 
 
 class Known(NamedTuple):
-    """What a controller knows about the brokers when it decides about one partition.
+    """The facts about the brokers for a decision about one partition.
 
     Attributes:
         registrations: the registrations of the brokers that are not DOWN.
         answers: the last answer of each replica of the partition.
-        version: the version of the state that the decision is made from.
-        stopped: brokers that answered for this version that they have no replica.
-        leaving: brokers that will stop in order, and said so in their present session.
+        version: the version of the state from which the controller decides.
+        stopped: brokers that have answered for this version that they have no replica.
+        leaving: brokers that have announced in their present session that they will stop.
     """
 
     registrations: Mapping[int, Registration]
@@ -68,11 +68,11 @@ class Known(NamedTuple):
     leaving: frozenset[int] = frozenset()
 
     def registration_epoch(self, broker: int) -> int:
-        """Give the registration epoch of a broker that is registered."""
+        """Return the registration epoch of a registered broker."""
         return self.registrations[broker].registration_epoch
 
     def fresh_answer(self, broker: int) -> RoleAnswer | None:
-        """Give a replica's answer if its broker has not been registered again since."""
+        """Return a replica's answer if its broker has not been registered again since."""
         answer, registration = self.answers.get(broker), self.registrations.get(broker)
         if answer is None or registration is None:
             return None
@@ -81,7 +81,7 @@ class Known(NamedTuple):
 
 
 class Standing(enum.Enum):
-    """What is known about a member of the ISR or ELR."""
+    """The standing of a member of the ISR or ELR."""
 
     WHOLE = "whole"
     UNKNOWN = "unknown"
@@ -91,7 +91,7 @@ class Standing(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """The next state, why it has the leader that it has, and what follows from it.
+    """The next state, and the reason for its leader.
 
     Attributes:
         is_recovery: whether the new leader may lack records that were acknowledged.
@@ -133,7 +133,7 @@ def leads_still(known: Known, state: State, standing: Standing) -> bool:
 
 
 def settle(state: State, removed: Mapping[int, int]) -> State:
-    """Keep members that leave an ISR below min as ELR; empty ELR and suspects otherwise (P12)."""
+    """If the ISR is below min, put removed members into the ELR; else empty the ELR (P12)."""
     if len(state.isr) >= state.min_isr:
         return state._replace(elr={}, suspects=frozenset())
     elr = {m: a for m, a in {**state.elr, **removed}.items() if m not in state.isr}
@@ -141,7 +141,7 @@ def settle(state: State, removed: Mapping[int, int]) -> State:
 
 
 def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
-    """Decide the next state of a partition; the same state if nothing is to be done."""
+    """Decide the next state of a partition; the same state if nothing changes."""
     members = {**state.elr, **state.isr}
     standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
     is_lease_kept = state.is_unclean_allowed and keeps_lease(state, known)
@@ -184,18 +184,18 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
 
 
 def staying(brokers: Iterable[int], known: Known) -> list[int]:
-    """Give the brokers that do not leave."""
+    """Return the brokers that do not leave."""
     return [m for m in brokers if m not in known.leaving]
 
 
 def candidates(state: State, known: Known) -> list[int]:
-    """Give the members of the ISR that are WHOLE and do not leave."""
+    """Return the members of the ISR that are WHOLE and do not leave."""
     isr = {m: a for m, a in state.isr.items() if standing_of(known, m, a) is Standing.WHOLE}
     return staying(isr, known)
 
 
 def let_leave(state: State, known: Known, removed: dict[int, int]) -> State:
-    """Move the lead away from a leaving broker, and remove leaving followers from the ISR (P21).
+    """Move the leadership away from a leaving broker; remove leaving followers from the ISR (P21).
 
     If no other member of the ISR can lead, the leaving broker leads until it is gone.
     """
@@ -213,10 +213,10 @@ def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) 
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
-    """Write the changed setting; flushed records alone count in a new leader epoch (P24).
+    """Change the setting in the state; counting only flushed records needs a new epoch (P24).
 
-    A follower that knows a leader epoch knows the settings in its state. So in the new epoch the
-    leader counts no position that was not flushed.
+    A follower that knows a leader epoch also knows the settings of its state. So in the new epoch,
+    the leader counts no unflushed position.
     """
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
@@ -224,15 +224,15 @@ def change_flushes(state: State, *, flushes: bool) -> State:
 
 
 def still_removed(state: State, known: Known) -> frozenset[int]:
-    """Name the brokers that may still have a removed replica: they are asked again (P19)."""
+    """Return the brokers that may still have a removed replica, and are asked again (P19)."""
     return state.removed - known.stopped
 
 
 def keeps_lease(state: State, known: Known) -> bool:
     """Check that the last leader knows that it must stop when its lease ends (P16).
 
-    A leader that was replaced before it heard of the setting harms nobody: its maximal ISR has the
-    next leader, which does not fetch from it any more once it has answered for its own election.
+    A leader that was replaced before it learned of the setting does no harm. Its maximal ISR has
+    the next leader, which no longer fetches from it after the answer for its own election.
     """
     answer = known.fresh_answer(state.leader)
     return state.is_lease_kept or (answer is not None and answer.version == known.version)
@@ -241,7 +241,7 @@ def keeps_lease(state: State, known: Known) -> bool:
 def _judge(
     state: State, known: Known, standings: Mapping[int, Standing]
 ) -> tuple[State, dict[int, int]]:
-    """Make LOSSY members suspects, remove others that are away, and admit whole members anew."""
+    """Make LOSSY members suspects, remove absent members, and admit WHOLE members again."""
     lossy = frozenset(m for m, standing in standings.items() if standing is Standing.LOSSY)
     isr, removed = {}, {}
     for m, admitted in state.isr.items():
@@ -257,7 +257,7 @@ def _judge(
 
 
 def _first(order: Sequence[int], brokers: Iterable[int]) -> int:
-    """Give the broker that comes first in the order of the replicas: Kafka's preferred leader."""
+    """Return the first of these brokers in the order of the replicas."""
     return min(brokers, key=order.index)
 
 
@@ -268,7 +268,7 @@ def _lead(
     standings: Mapping[int, Standing],
     removed: dict[int, int],
 ) -> State:
-    """Let a replica lead; members of the ISR that have not answered leave it."""
+    """Let a replica lead; remove UNKNOWN members from the ISR."""
     epoch = known.registration_epoch(leader)
     unknown = {m: a for m, a in state.isr.items() if standings.get(m) is Standing.UNKNOWN}
     removed.update(unknown)
@@ -292,31 +292,31 @@ def _without_leader(state: State) -> State:
 
 
 def recoverable(state: State, known: Known) -> tuple[list[int], str]:
-    """Choose the suspect with the latest log, once all answered for the leaderless version (P15).
+    """Choose the suspect with the latest log, if all answered for the leaderless version (P15).
 
     An answer for an earlier version may be older than the suspect's last records.
     """
     if state.leader != NO_BROKER:
-        return [], "first the state must say that nobody leads"
+        return [], "the state must first say that no broker leads"
     if not state.suspects:
         return [], "there is no replica to recover from"
     logs = []
     for m in state.suspects:
         answer = known.fresh_answer(m)
         if not may_recover_by(answer, known.version):
-            return [], f"suspect {m} has not answered since nobody leads"
+            return [], f"suspect {m} has not answered since the partition has no leader"
         assert answer is not None
         logs.append((answer.last_epoch, answer.log_end_offset, m))
-    return [longest(logs)], "all candidates lost records, and the latest log leads"
+    return [longest(logs)], "all candidates lost records, so the replica with the latest log leads"
 
 
 def has_led(state: State) -> bool:
-    """Check that somebody has led: otherwise no record was acknowledged, so none can be lost."""
+    """Check that there was a leader: otherwise no record was acknowledged, so none can be lost."""
     return state.leader_epoch > 0
 
 
 def may_recover_by(answer: RoleAnswer | None, version: int) -> bool:
-    """Check that a suspect's answer is for the version in which nobody leads."""
+    """Check that a suspect's answer is for the version without a leader."""
     return answer is not None and not answer.is_offline and answer.version == version
 
 
@@ -347,7 +347,7 @@ def complete(state: State, known: Known) -> State | None:
 
 
 def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
-    """Give the ISR that remains after a reassignment; None if it cannot end yet."""
+    """Return the ISR that remains after a reassignment; None if it cannot end yet."""
     target = state.target or ()
     isr = {m: a for m, a in state.isr.items() if m in target}
     if state.original is None:
@@ -356,15 +356,15 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
 
 
 def enough_to_go_back(state: State) -> int:
-    """Give how many original replicas must be in the ISR at the end of a cancelled reassignment.
+    """Return how many original replicas must be in the ISR to end a cancelled reassignment.
 
-    Perhaps one of them is away, or min is larger than their number.
+    This is less than all, because a replica may be away, and min may be larger than their number.
     """
     return min(state.min_isr, len(state.target or ()))
 
 
 def change_isr(state: State, known: Known, asked: AlterPartition) -> State | None:
-    """Give the state with the ISR that the leader proposes; None if it is refused (P10)."""
+    """Return the state with the ISR that the leader proposes; None if it is refused (P10)."""
     if not is_current(state, known, asked):
         return None
     for m, admitted in asked.isr.items():
@@ -383,7 +383,7 @@ def change_isr(state: State, known: Known, asked: AlterPartition) -> State | Non
 
 
 def is_current(state: State, known: Known, asked: AlterPartition) -> bool:
-    """Check that a proposal is from the leader of this state, and from this version."""
+    """Check that a proposal is from the leader of this state, and for this version."""
     return (
         asked.version == known.version
         and asked.leader_epoch == state.leader_epoch

@@ -1,4 +1,4 @@
-"""Hold what a controller knows about one partition, and the write that is under way."""
+"""Hold a controller's facts about one partition, and its running write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cluster.state import State
 
 
 class PendingWrite(NamedTuple):
-    """A write whose answer is missing, and what follows if it succeeds.
+    """A write without an answer yet, and the steps that follow if it succeeds.
 
     Attributes:
         number: the number of the write, which its answer names.
@@ -23,13 +23,13 @@ class PendingWrite(NamedTuple):
 
 
 class Entry:
-    """Hold what the controller knows about one partition.
+    """Hold the controller's facts about one partition.
 
     Attributes:
         answers: the last answer of each replica, for this topic.
         stopped: the last version for which a broker answered that it has no replica.
-        is_new: whether this controller created the topic, and nobody has led it yet (P17).
-        pending: the write that is under way.
+        is_new: whether this controller created the topic, and it had no leader yet (P17).
+        pending: the running write.
     """
 
     __slots__ = ("answers", "config", "is_new", "pending", "state", "stopped", "topic", "version")
@@ -43,10 +43,10 @@ class Entry:
         self.pending: PendingWrite | None = None
 
     def use(self, config: TopicConfig) -> None:
-        """Take over settings, unless newer ones are known: a read may come late."""
+        """Take over settings, unless newer settings are known, because a read may come late."""
         if config.version >= self.config.version:
             self.config = config
 
     def awaits(self, answer: Written | WriteFailed) -> bool:
-        """Check that an answer is for the write that is under way, not for an earlier one."""
+        """Check that an answer is for the running write, not for an earlier write."""
         return self.pending is not None and self.pending.number == answer.number

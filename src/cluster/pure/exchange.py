@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 from cluster.registration import TopicIdentity
 from cluster.requests import FollowerFetch
 
-Waiter = Any  # what the caller gave with a produce; the room only hands it back
+Waiter = Any  # an object that the caller passes with a produce; the rules only return it
 
 
 class LogLife(NamedTuple):
-    """One incarnation of a replica's log: an effect on the disk names it, and its result too.
+    """One incarnation of a replica's log, named by effects on the disk and by their results.
 
     A result may come late, after the log was deleted and created again. The results of appends
     come in the order of their effects. A flush or a read may end at any time.
 
     Attributes:
-        life: how often the log was created, removed, lost or opened. An append that ends in
-            another life is not in this log.
-        copy: this number also rises with each cut and move. A flush that ends with another number
+        life: how often the log was created, removed, lost or opened. If an append ends in another
+            life, its records are not in this log.
+        copy: this number also rises with each cut and move. If a flush ends with another number, it
             says nothing about this log.
     """
 
@@ -29,12 +29,12 @@ class LogLife(NamedTuple):
     copy: int
 
     def is_same_life(self, other: LogLife) -> bool:
-        """Check that an append to the other log is in this one."""
+        """Check that the records of an append to the other log are in this log."""
         return self.topic.is_same(other.topic) and self.life == other.life
 
 
 class ProduceError(enum.Enum):
-    """Why a produce is not acknowledged; the names are Kafka's."""
+    """The reason why a produce is not acknowledged; the names are Kafka's."""
 
     NOT_LEADER = "NOT_LEADER_OR_FOLLOWER"
     NOT_ENOUGH_REPLICAS = "NOT_ENOUGH_REPLICAS"
@@ -45,17 +45,17 @@ class ProduceError(enum.Enum):
 
 
 class Opened(NamedTuple):
-    """Event: the log dir was read, at a start or after its return; no role survives this.
+    """Event: the log dir was read, at a start or after its return; this ends any role.
 
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
-        start: where the first batch of the log begins, as in StartRose.
-        log_start_offset: the first offset that is not deleted, if it is inside that batch.
-        own_since: since when the replica itself is whole, from its metadata.
-        placed_since: since when its log dir was whole when the replica moved there.
+        start: the offset at which the first batch begins, as in StartRose.
+        log_start_offset: the first offset that is not deleted, if it is inside the first batch.
+            own_since: since when the replica itself is whole, from its metadata.
+        placed_since: since when the log dir was whole, at the time when the replica moved there.
         counts_flushed: whether its metadata says that it counted only flushed records (P24).
-        is_incomplete: whether another copy may have more records.
+        is_incomplete: whether another copy of the replica may have more records.
     """
 
     dir_id: str
@@ -73,11 +73,12 @@ class Opened(NamedTuple):
 
 
 class StartRose(NamedTuple):
-    """Event: records below an offset were deleted on purpose, all of them below the high watermark.
+    """Event: records below an offset were deleted; all of them were below the high watermark.
 
     Attributes:
-        start: where the log begins now. If the first offset that is not deleted is inside a batch,
-            this is the offset at which the batch begins: a follower can only copy whole batches.
+        start: the offset at which the log begins now. If the first offset that is not deleted is
+            inside a batch, this is the start of that batch, because a follower can only copy whole
+            batches.
         log_start_offset: the first offset that is not deleted, if it is inside that batch.
     """
 
@@ -90,7 +91,7 @@ class RoleEnded(NamedTuple):
 
 
 class LeaseEnded(NamedTuple):
-    """Event: the broker's session may have ended, because no heartbeat was answered in time."""
+    """Event: no heartbeat was answered in time, so the broker's session may have ended."""
 
 
 class LeaseRenewed(NamedTuple):
@@ -108,7 +109,7 @@ class Moved(NamedTuple):
 
     Attributes:
         flushed: the copy's records below this offset are flushed. If the replica counts only
-            flushed records, these are at least the ones that the old one had flushed.
+            flushed records, the offset is at least as large as that of the replaced copy.
     """
 
     dir_id: str
@@ -125,7 +126,7 @@ class Produced(NamedTuple):
 class Appended(NamedTuple):
     """Event: an append as leader has ended: its records are in the log, or it failed.
 
-    Each AppendAsLeader has one such result. A replica does not follow before all have come.
+    Each AppendAsLeader has one such result. A replica does not follow before all results have come.
 
     Attributes:
         log: the log that the effect named.
@@ -144,7 +145,7 @@ class Appended(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """Event: a client that waits for all replicas has waited for as long as it wants."""
+    """Event: the timeout of a client that waits for all replicas is over."""
 
     waiter: Waiter
 
@@ -152,7 +153,7 @@ class GaveUp(NamedTuple):
 class Deleted(NamedTuple):
     """Event: a client has deleted records, and waits until all in-sync replicas have deleted them.
 
-    The log's start has risen already.
+    The log's start has already risen.
     """
 
     waiter: Waiter
@@ -208,14 +209,14 @@ class SendToBroker(NamedTuple):
 
 
 class AnswerFetch(NamedTuple):
-    """Effect: read records from the fetch's offset on, and send them with the high watermark."""
+    """Effect: send the records from the fetch's offset on, with the high watermark."""
 
     request: FollowerFetch
     high_watermark: int
 
 
 class CreateReplica(NamedTuple):
-    """Effect: create an empty replica, and write into its metadata since when it exists."""
+    """Effect: create an empty replica, and write its registration epoch into its metadata."""
 
     topic: TopicIdentity
     dir_id: str
@@ -223,9 +224,10 @@ class CreateReplica(NamedTuple):
 
 
 class WriteTopic(NamedTuple):
-    """Effect: write into the replica's metadata, durably, which topic it belongs to.
+    """Effect: write the topic of the replica durably into its metadata.
 
-    The replica had no topic id. Later, its log must not be taken for the log of a newer topic.
+    The replica had no topic id. With the id, its log cannot be mistaken for the log of a newer
+    topic.
     """
 
     topic: TopicIdentity
@@ -236,12 +238,12 @@ class RemoveReplica(NamedTuple):
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: write into the replica's metadata since when it is whole, durably.
+    """Effect: write since when the replica is whole durably into its metadata.
 
     Attributes:
-        counts_flushed: whether since then only flushed records count, so that a loss of power
-            takes nothing that counts (P24).
-        placed_since: what the log dir lost before this is no loss of the replica.
+        counts_flushed: whether only flushed records have counted since then, so that a loss of
+            power takes no counted record (P24). placed_since: losses of the log dir before this
+            epoch are no losses of the replica.
     """
 
     own_since: int
@@ -263,7 +265,7 @@ class AppendAsFollower(NamedTuple):
 
     Attributes:
         leader_epoch: batches of a later epoch are refused. The leader was replaced before it read
-            them, so what it had before them may be different now.
+            them, so its earlier records may be different now.
     """
 
     log: LogLife
@@ -283,7 +285,7 @@ class TruncateTo(NamedTuple):
 
 
 class BeginAt(NamedTuple):
-    """Effect: remove all records, and let the log begin at an offset that is not below its end.
+    """Effect: remove all records, and begin the log at an offset that is not below its end.
 
     Attributes:
         keeps_lost: whether the records are kept in a `.lost` file.
@@ -320,13 +322,13 @@ class Acknowledge(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Effect: report to a client that its records are not known to be replicated."""
+    """Effect: report to a client that its records may not be replicated."""
 
     waiter: Waiter
     error: ProduceError
 
 
 class Alarm(NamedTuple):
-    """Effect: report that the replica has stopped, and why; an operator has to look at it."""
+    """Effect: report that the replica has stopped, and why; an operator has to check it."""
 
     reason: str

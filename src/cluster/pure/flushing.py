@@ -1,9 +1,9 @@
-"""Count only flushed records where the topic asks for it, and know since when that is so (P24).
+"""If a topic asks for it, count only flushed records, and record since when (P24).
 
-A replica that counts only flushed records loses nothing that counts when the power fails. That is
-true only from the moment at which all that it had counted before was flushed. So the replica first
-flushes, then writes a mark into its metadata, and only with the mark do losses of power not count.
-Before a record counts that is not flushed, the mark is removed.
+A replica that counts only flushed records loses no counted record when the power fails. This holds
+only after all earlier records were flushed, too. So the replica first flushes, and then writes a
+mark into its metadata. A loss of power is no loss for the replica only if the mark is present.
+The mark is removed before an unflushed record counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cluster.pure.replica import Replica
 
 
 def obey(replica: Replica) -> None:
-    """Begin or end to count only flushed records, as the state says that was just obeyed."""
+    """Begin or stop counting only flushed records, as the newly obeyed state demands."""
     if replica.flushes:
         replica.unflushed_end = replica.log.end
         mark(replica)
@@ -22,9 +22,9 @@ def obey(replica: Replica) -> None:
 
 
 def mark(replica: Replica) -> None:
-    """Write the mark, once all is flushed that the replica had when the setting began.
+    """Write the mark, if all records from before the start of the setting are flushed.
 
-    Losses of power from before the mark still count, so they become the replica's own.
+    Losses of power from before the mark still count, so the replica's own metadata takes them over.
     """
     is_due = replica.flushes and not replica.counts_flushed and not replica.is_incomplete
     if is_due and replica.log.flushed >= min(replica.unflushed_end, replica.log.end):
@@ -34,7 +34,7 @@ def mark(replica: Replica) -> None:
 
 
 def unmark(replica: Replica) -> None:
-    """Remove the mark, because from now on records count that are not flushed."""
+    """Remove the mark, because from now on unflushed records count, too."""
     replica.counts_flushed = False
     replica.write_own_since()
 

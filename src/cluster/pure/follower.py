@@ -1,9 +1,10 @@
-"""Follow a leader: fetch from the log end, append what comes, truncate by leader epoch (P9).
+"""Follow a leader: fetch from the log end, append, and truncate by leader epoch (P9).
 
-A leader's log may begin after the end of a follower's log, because records were deleted while the
-follower was away, or is new. Then the follower begins anew where the leader's log begins (P26).
-This is no loss: the leader deletes only records that were replicated, and it deletes them on
-purpose. So the follower raises no alarm, although it removes records below its high watermark.
+A leader's log may begin after the end of a follower's log, because the follower is new, or records
+were deleted while it was away. Then the follower removes its records, and begins where the leader's
+log begins (P26). This is no loss, because the leader deletes only replicated records, and deletes
+them on purpose. So the follower raises no alarm, although it removes records below its high
+watermark.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from cluster.requests import FetchAnswer, FollowerFetch
 
 
 def begin(replica: Replica) -> None:
-    """Begin to follow. The log stays as it is until the leader says where it differs."""
+    """Begin to follow. The log does not change until the leader reports where it differs."""
     replica.role = Role.FOLLOWER
 
 
 def fetch(replica: Replica) -> None:
     """Ask the leader for records; the request confirms all records before its offset.
 
-    While an append has not ended, the end of the log is not known.
+    While an append is running, the end of the log is not known.
     """
     if replica.role is not Role.FOLLOWER or not replica.is_dir_good or is_appending(replica):
         return
@@ -55,17 +56,17 @@ def fetch(replica: Replica) -> None:
 
 
 def is_appending(replica: Replica) -> bool:
-    """Check whether an append has not ended: also one from when the replica led."""
+    """Check whether an append is still running, even one from when the replica led."""
     return replica.appending > 0
 
 
 def epoch_bound(replica: Replica) -> int:
-    """Give the largest leader epoch that a batch from the leader may have."""
+    """Return the largest leader epoch that a batch from the leader may have."""
     return replica.leader_epoch
 
 
 def on_answer(replica: Replica, answer: FetchAnswer) -> None:
-    """Append or truncate, if the answer fits the log as it is now."""
+    """Append or truncate, if the answer fits the present log."""
     request = answer.request
     if replica.role is not Role.FOLLOWER or not replica.is_dir_good or is_appending(replica):
         return
@@ -81,7 +82,8 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         epoch, end = answer.diverging
         truncate(replica, min(replica.log.end_of(epoch)[1], end))
     else:
-        # The log must know its high watermark before the end of the append deletes records below.
+        # The log must have the new high watermark before the end of the append deletes records
+        # below it.
         replica.leader_high_watermark = answer.high_watermark
         replica.leader_start = answer.log_start
         follow_high_watermark(replica)
@@ -100,13 +102,13 @@ def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
 
 
 def follow_high_watermark(replica: Replica) -> None:
-    """Take over the leader's high watermark as far as the log reaches."""
+    """Take over the leader's high watermark, up to the end of this log."""
     end = min(replica.leader_high_watermark, replica.log.end)
     replica.set_high_watermark(max(replica.high_watermark, end))
 
 
 def follow_start(replica: Replica) -> None:
-    """Delete what the leader has deleted (P26), but nothing that may still be cut.
+    """Delete the records that the leader has deleted (P26), up to the high watermark.
 
     Otherwise deleted records would come back when this replica leads.
     """
@@ -118,8 +120,8 @@ def follow_start(replica: Replica) -> None:
 def begin_anew(replica: Replica, start: int) -> None:
     """Remove all records, and begin where the leader's log begins.
 
-    If this log ends later, the two logs differ from there on: then the records after that offset
-    are cut first, which is refused below the high watermark.
+    If this log ends after the start of the leader's log, the logs differ from there on. Then the
+    records after that offset are cut first. This cut is refused below the high watermark.
     """
     is_loss = may_lose(replica)
     if start < replica.log.end:
@@ -137,7 +139,7 @@ def begin_anew(replica: Replica, start: int) -> None:
 def create_again(replica: Replica) -> None:
     """Begin at offset 0 again, because the new leader's log ends before this log begins.
 
-    This follows only an election that may have lost records.
+    This happens only after an election that may have lost records.
     """
     start, end = replica.log.log_start_offset, replica.log.end
     if end > start:
@@ -151,9 +153,9 @@ def create_again(replica: Replica) -> None:
 def truncate(replica: Replica, offset: int) -> None:
     """Remove the records from an offset on, but none that may have been acknowledged.
 
-    Below the high watermark, records go only after an election that may have lost records. Then all
-    that is cut is kept in a file: after a death, the replica's high watermark may be too low to
-    tell what was acknowledged.
+    Below the high watermark, records are removed only after an election that may have lost records.
+    Then all removed records are kept in a file. After a crash, the replica's high watermark may be
+    too low to show which records were acknowledged.
     """
     if offset < replica.high_watermark and not may_lose(replica):
         replica.role = Role.NONE

@@ -38,20 +38,20 @@ def begin(replica: Replica, state: State, now: float) -> None:
 
 
 def maximal_isr(replica: Replica) -> set[int]:
-    """Give the members of the ISR and of every ISR that was proposed on this version (P7).
+    """Return the members of the ISR and of every ISR that was proposed for this version (P7).
 
     A proposal may be accepted although its answer was lost, or a refusal came first. So a record is
-    replicated only if all of these members have it.
+    replicated only if all of these members have the record.
     """
     assert replica.state is not None
     return replica.proposed.union(replica.state.isr)
 
 
 def is_followed(replica: Replica, since: float) -> bool:
-    """Check that no other broker led before a time: all members have fetched since then (P7).
+    """Check that all members have fetched since a time, so that no other broker led then (P7).
 
     Each broker that can be elected is a member, and it stops fetching when it leads. So this proves
-    more than a session, and also while the coordination store does not answer.
+    more than a session does, even while the coordination store does not answer.
     """
     if replica.role is not Role.LEADER or replica.state is None:
         return False
@@ -69,7 +69,7 @@ def is_isr_large_enough(replica: Replica) -> bool:
 
 
 def own_position(replica: Replica) -> int:
-    """Give the offset up to which the leader itself counts records (P24)."""
+    """Return the offset up to which the leader itself counts records (P24)."""
     return replica.log.flushed if replica.flushes else replica.log.end
 
 
@@ -101,9 +101,10 @@ def acknowledge_waiting(replica: Replica) -> None:
 
 
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
-    """Count a follower's position, and answer it with records or with a divergence (P9, P26).
+    """Count a follower's position, and answer with records or with a divergence (P9, P26).
 
-    A position whose log is not a part of this one does not count, so it admits nobody to the ISR.
+    If the follower's log is not a part of this log, its position does not count, and the follower
+    does not join the ISR.
     """
     state = replica.state
     if replica.role is not Role.LEADER or state is None or fetch.follower not in state.replicas:
@@ -127,28 +128,29 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 
 
 def may_be_proposed(fetch: FollowerFetch) -> bool:
-    """Check that the follower's broker stays: the controller admits no leaving member (P10, P21).
+    """Check that the follower's broker does not leave, so that it may join the ISR (P10, P21).
 
-    A member that is proposed counts for the high watermark, also if it is refused (P7).
+    A proposed member counts for the high watermark, even if the controller refuses it (P7).
     """
     return not fetch.is_leaving
 
 
 def is_end_known(replica: Replica, epoch: int) -> bool:
-    """Check that no append is under way which may extend an epoch (P25).
+    """Check that no running append can extend an epoch (P25).
 
-    A follower may have read records of that append already. Its log does not diverge.
+    A follower may already have read records of that append. Then its log does not diverge.
     """
     return not replica.appending or epoch < replica.log.last_epoch
 
 
 def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
-    """Give the epoch and its end to which a follower truncates; None if its log is a part of this.
+    """Return the epoch and its end to which a follower truncates; None if its log is a part.
 
-    NO_EPOCH and the log's start say that no record of the follower is known here, so it begins anew
-    at this start. That holds for a fetch from before the start, because there is nothing to send.
-    It also holds for the start itself if the follower has records whose epoch is not known here:
-    they may differ from the ones that were deleted. A log without records differs from no log.
+    NO_EPOCH and the log's start mean that this log has none of the follower's records, so the
+    follower removes its log and begins at this start. This is the answer to a fetch from before the
+    start, because those records are deleted here. It is also the answer to a fetch from the start,
+    if this log does not know the epoch of the follower's records: they may differ from the deleted
+    records. A log without records is a part of every log.
     """
     log = replica.log
     if fetch.offset < log.start:
@@ -175,9 +177,10 @@ def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 
 
 def may_join(replica: Replica, follower: Follower) -> bool:
-    """Check that a follower has all that is replicated, and all from before this epoch (P10).
+    """Check that a follower has all replicated records, and all from before this epoch (P10).
 
-    The high watermark of a new leader may be too low: it has not seen all positions yet.
+    The high watermark alone is not enough: a new leader has not seen all positions yet, so its high
+    watermark may be too low.
     """
     return follower.offset >= replica.high_watermark and is_past_epoch_start(replica, follower)
 
@@ -206,7 +209,7 @@ def shrink(replica: Replica, members: frozenset[int], now: float) -> None:
 
 
 def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
-    """Send a proposal; from now on its members count for the high watermark (P7)."""
+    """Send a proposal; from now on, its members count for the high watermark (P7)."""
     replica.proposed |= isr.keys()
     replica.proposed_at = now
     proposal = AlterPartition(
@@ -222,18 +225,18 @@ def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
 
 
 def on_refusal(replica: Replica, version: int) -> None:
-    """Keep the proposal: an earlier copy of it may still be accepted (P7)."""
+    """Keep the refused proposal, because an earlier copy of it may still be accepted (P7)."""
 
 
 def withdraw(replica: Replica, now: float) -> None:
-    """Propose the present ISR, because its acceptance gives a new version without proposals."""
+    """Propose the present ISR again: its acceptance gives a new version without proposals."""
     assert replica.state is not None
     if replica.proposed:
         propose(replica, dict(replica.state.isr), now)
 
 
 def lagging(replica: Replica, now: float) -> frozenset[int]:
-    """Name the members of the ISR that did not have all records for too long."""
+    """Return the members of the ISR that have lacked records for too long."""
     state = replica.state
     assert state is not None
     late = set()
@@ -246,7 +249,7 @@ def lagging(replica: Replica, now: float) -> frozenset[int]:
 
 
 def on_tick(replica: Replica, now: float) -> None:
-    """Repeat a proposal without an answer; else look for members that lag."""
+    """Repeat an unanswered proposal; without one, look for members that lag."""
     if replica.role is not Role.LEADER:
         return
     if is_cut_off(replica, now):
@@ -260,10 +263,10 @@ def on_tick(replica: Replica, now: float) -> None:
 
 
 def is_cut_off(replica: Replica, now: float) -> bool:
-    """Check that neither the store nor a member of the ISR was heard of for a while.
+    """Check that the lease has ended, and that a member of the ISR was silent for too long.
 
     Such a leader is most likely replaced, and can acknowledge nothing. Its clients should ask other
-    brokers who leads. While only the store is away, the members of the ISR go on fetching.
+    brokers for the leader. If only the store is away, the members of the ISR continue to fetch.
     """
     if replica.has_lease or replica.state is None:
         return False
@@ -291,14 +294,15 @@ def on_produce(replica: Replica, produce: Produced, now: float) -> None:
 def may_wait(replica: Replica) -> bool:
     """Check that a produce with acks=all may wait: the ISR has min members, and few others wait.
 
-    Without a controller a slow member stays in the ISR, and the high watermark stands still.
+    The number is limited because without a controller, a slow member stays in the ISR, and the high
+    watermark does not move.
     """
     is_crowded = len(replica.waiting) + replica.appending >= replica.waiting_max
     return is_isr_large_enough(replica) and not is_crowded
 
 
 def on_give_up(replica: Replica, waiter: Waiter) -> None:
-    """Let a client wait no more; what it asked for may still be replicated."""
+    """End the wait of a client; its change may still be replicated later."""
     is_waiting = waiter in replica.waiting or waiter in replica.deletions
     replica.waiting.pop(waiter, None)
     replica.deletions.pop(waiter, None)
@@ -307,7 +311,7 @@ def on_give_up(replica: Replica, waiter: Waiter) -> None:
 
 
 def on_append(replica: Replica, appended: Appended) -> None:
-    """Wait for the other replicas, also with records that are duplicates (P20)."""
+    """Wait for the other replicas, even if the records are duplicates (P20)."""
     is_leader = replica.role is Role.LEADER and appended.leader_epoch == replica.leader_epoch
     is_leader = is_leader and replica.is_of_this_life(appended.log)
     if appended.waiter is not None:
@@ -321,9 +325,9 @@ def on_append(replica: Replica, appended: Appended) -> None:
 
 
 def on_deletion(replica: Replica, waiter: Waiter) -> None:
-    """Let a client wait until what it deleted is deleted on all in-sync replicas, too.
+    """Let a client wait until all in-sync replicas have deleted the same records.
 
-    Otherwise the records would come back if this leader died now.
+    Otherwise the records would come back if this leader failed now.
     """
     if replica.role is not Role.LEADER:
         replica.emit(Refuse(waiter, ProduceError.NOT_LEADER))
@@ -337,8 +341,8 @@ def on_deletion(replica: Replica, waiter: Waiter) -> None:
 def end_deletions(replica: Replica) -> None:
     """Acknowledge the deletions that all members of the maximal ISR have carried out.
 
-    This compares log start offsets: where the first batch begins differs between replicas of which
-    only some are compacted.
+    This compares log start offsets, not the starts of the first batches: these differ if only some
+    replicas are compacted.
     """
     if not replica.deletions:
         return
@@ -353,7 +357,7 @@ def end_deletions(replica: Replica) -> None:
 
 
 def catch_up(replica: Replica) -> None:
-    """Let records count that were appended; some may be of an append that began as follower."""
+    """Count appended records, even those from an append that began before this leadership."""
     if replica.role is Role.LEADER:
         flush(replica)
         advance(replica)

@@ -1,4 +1,4 @@
-"""Know where a log starts, and where each leader epoch of it ends, without its records."""
+"""Track the start of a log and the end of each leader epoch, without the records."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class LogEnds:
         self.start, self.flushed = start, max(flushed, start)
         self.log_start_offset = max(start, log_start_offset)
         self.append_all(spans)
-        assert self.flushed <= self.end, "more is flushed than there is"
-        assert self.log_start_offset <= self.end, "more is deleted than there is"
+        assert self.flushed <= self.end, "the flushed offset is after the log end"
+        assert self.log_start_offset <= self.end, "the log start offset is after the log end"
 
     @property
     def end(self) -> int:
@@ -53,7 +53,7 @@ class LogEnds:
         self._spans.append((epoch, end))
 
     def append_all(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Extend the log by spans: a leader epoch each, and the offset at which it ends."""
+        """Extend the log by spans; a span is a leader epoch, and the offset at which it ends."""
         for epoch, end in spans:
             self.append(epoch, end)
 
@@ -71,7 +71,8 @@ class LogEnds:
         """Forget the batches before an offset; their records were deleted on purpose.
 
         Args:
-            log_start_offset: the first offset that is not deleted; it may be after the other one.
+            log_start_offset: the first offset that is not deleted; it may be inside the first
+                batch.
         """
         if start > self.start:
             self._spans = [span for span in self._spans if span[1] > start]
@@ -84,9 +85,9 @@ class LogEnds:
         self.start = self.flushed = self.log_start_offset = start
 
     def end_of(self, epoch: int) -> tuple[int, int]:
-        """Give the largest epoch that is not after this one, and its end (KIP-101, KIP-279).
+        """Return the largest epoch up to this epoch, and its end (KIP-101, KIP-279).
 
-        NO_EPOCH and the log's start if there is none.
+        Without such an epoch, return NO_EPOCH and the log's start.
         """
         for known, end in reversed(self._spans):
             if known <= epoch:
@@ -95,10 +96,10 @@ class LogEnds:
 
 
 def longest(logs: Sequence[tuple[int, int, int]]) -> int:
-    """Name the broker with the longest log; of equal ones, the lowest number.
+    """Return the broker with the longest log; of equal logs, the lowest broker id.
 
-    A log without records has no epoch. All before its end was replicated and then deleted. So it is
-    longer than each log that ends earlier, whatever epoch the records of that log have.
+    A log without records has no epoch. All records before its end were replicated and then deleted.
+    So it is longer than each log that ends earlier, whatever epochs that log has.
 
     Args:
         logs: the last epoch, the log end and the broker of each log.

@@ -1,6 +1,6 @@
-"""Check what operators ask of the controller, and give the state that follows.
+"""Check the requests of operators to the controller, and make the next state.
 
-Each check gives the reason why the controller refuses; "" if it does not.
+Each check returns the reason why the controller refuses the request, or "".
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from cluster.registration import NO_BROKER, Registration
 from cluster.state import State
 from cluster.znode_document import ID_MAX
 
-NOT_KNOWN = "the partition is not known, or a write of its state is under way"
-UNDER_WAY = "another reassignment is under way"
+NOT_KNOWN = "the partition is not known, or its state is just being written"
+UNDER_WAY = "another reassignment is running"
 NOT_UNDER_WAY = "no reassignment is under way"
-CANCELLED = "the reassignment is cancelled already"
-LEADS_ALREADY = "this broker leads already"
+CANCELLED = "the reassignment is already cancelled"
+LEADS_ALREADY = "this broker already leads"
 HAS_LEADER = "the partition has a leader"
-NO_CANDIDATE = "the broker is not in the ISR, or leaves, or is not known to have all records"
+NO_CANDIDATE = "the broker is not in the ISR, is leaving, or is not known to have all records"
 NO_LEADER_EPOCH = "no larger leader epoch is left: repair the znode of the partition's state"
 NOT_YET = "no replica has answered, or a former leader may not have stopped"
 
@@ -37,7 +37,7 @@ NOT_YET = "no replica has answered, or a former leader may not have stopped"
 def fulfilled(
     wish: Wish, entry: Entry, known: Known, registered: Mapping[int, Registration]
 ) -> PendingWrite | str:
-    """Give the write that an operator's wish needs, or the reason why it is rejected."""
+    """Return the write that an operator's request needs, or the reason for its rejection."""
     match wish:
         case Reassign(_, target):
             fault = fault_of_target(entry.state, entry.config, registered, target)
@@ -66,14 +66,14 @@ def _unclean(
 
 
 def fault_of_leader(state: State, known: Known, broker: int) -> str:
-    """Check that a broker may lead: no operator makes a replica lead that may lack records."""
+    """Check that a broker may lead; a replica that may lack records is refused."""
     if broker == state.leader:
         return LEADS_ALREADY
     return "" if broker in elect.candidates(state, known) else NO_CANDIDATE
 
 
 def elected(state: State, known: Known, broker: int) -> State:
-    """Give the state in which a candidate leads, in a new leader epoch."""
+    """Return the state in which a candidate leads, in a new leader epoch."""
     removed: dict[int, int] = {}
     return elect.settle(elect.hand_over(state, known, broker, removed), removed)
 
@@ -81,8 +81,8 @@ def elected(state: State, known: Known, broker: int) -> State:
 def is_held(entry: Entry, known: Known, broker: int) -> bool:
     """Check that a leaving broker has to wait for a partition (P21).
 
-    It leads, and another replica lives that may lead soon; or the leader in the state has not
-    answered, so that perhaps nobody leads yet.
+    This is so in two cases. The broker leads, and another live replica may lead soon. Or the leader
+    in the state has not answered yet, so perhaps no broker leads.
     """
     state = entry.state
     if state.leader == broker:
@@ -111,14 +111,14 @@ def fault_of_replicas(replicas: Sequence[int]) -> str:
     """Check a list of brokers."""
     for broker in replicas:
         if type(broker) is not int or not 0 <= broker <= ID_MAX:
-            return f"{broker} is no broker id"
+            return f"{broker} is not a broker id"
     if not replicas:
         return "there are no replicas"
     return "" if len(set(replicas)) == len(replicas) else "a replica is named twice"
 
 
 def fault_of_creation(event: CreateTopic, registered: Collection[int]) -> str:
-    """Check a new topic: one of its replicas must live, because a first ISR has a member (P2)."""
+    """Check a new topic: a replica must be registered, as the first ISR needs a member (P2)."""
     if fault := fault_of_replicas(event.replicas) or fault_of_min(event.config.min_isr):
         return fault
     is_any_live = any(broker in registered for broker in event.replicas)
@@ -150,7 +150,7 @@ def fault_of_cancellation(state: State) -> str:
 def first_state(
     event: CreateTopic, registered: Mapping[int, Registration], controller_epoch: int
 ) -> State:
-    """Give the first state: its ISR are the replicas that are registered, and nobody leads yet."""
+    """Return the first state: its ISR is the registered replicas, and no broker leads yet."""
     return State(
         leader=NO_BROKER,
         leader_epoch=0,
@@ -168,12 +168,12 @@ def first_state(
         min_isr=event.config.min_isr,
         flushes=event.config.flushes,
         is_unclean_allowed=event.config.is_unclean_allowed,
-        is_lease_kept=event.config.is_unclean_allowed,  # nobody has led
+        is_lease_kept=event.config.is_unclean_allowed,  # there was no leader yet
     )
 
 
 def reassigned(state: State, target: tuple[int, ...]) -> State:
-    """Give the state in which a reassignment begins: old and new replicas together (P18)."""
+    """Return the state in which a reassignment begins, with old and new replicas (P18)."""
     replicas = tuple(dict.fromkeys((*state.replicas, *target)))
     return state._replace(
         replicas=replicas,
@@ -184,5 +184,5 @@ def reassigned(state: State, target: tuple[int, ...]) -> State:
 
 
 def cancelled(state: State) -> State:
-    """Give the state in which a reassignment goes back to the original replicas (P18)."""
+    """Return the state in which a reassignment goes back to the original replicas (P18)."""
     return state._replace(target=state.original, original=None)

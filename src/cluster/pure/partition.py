@@ -1,4 +1,4 @@
-"""Handle the events of one replica: roles that the controller gives, and what follows from them.
+"""Handle the events of one replica, such as its roles from the controller.
 
 | event | effect |
 |---|---|
@@ -59,7 +59,7 @@ from cluster.state import State
 
 
 def handle(replica: Replica, event: Any, now: float) -> list[Any]:
-    """Take an event or a request, and give what has to be done, in this order."""
+    """Handle an event or a request; return the effects, in their order."""
     match event:
         case FollowerFetch() if is_known_topic(replica, event.topic):
             leader.on_fetch(replica, event, now)
@@ -116,7 +116,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
         case Moved(dir_id, flushed):
             _move(replica, dir_id, flushed)
         case FollowerFetch() | FetchAnswer() | AlterRefused():
-            pass  # about another topic
+            pass  # the request is about another topic
         case _:
             raise TypeError(f"a replica does not know the event {event!r}")
 
@@ -150,7 +150,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if not replica.exists:
         replica.create()
     if request.version > replica.version:
-        if has_ended(replica, request.state):  # so that another epoch begins
+        if has_ended(replica, request.state):  # so that the next role begins an epoch
             replica.answer(is_offline=True)
             return
         take_role(replica, request, now)
@@ -158,9 +158,9 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
 
 
 def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
-    """Put an older topic's replica away; refuse a request for an older topic (P6).
+    """Remove an older topic's replica; refuse a request for an older topic (P6).
 
-    A replica whose topic id is not known belongs to the topic of the request.
+    A replica without a known topic id belongs to the topic of the request.
     """
     if replica.topic.is_same(NO_TOPIC):
         return True
@@ -173,7 +173,7 @@ def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
 
 
 def belong(replica: Replica, topic: TopicIdentity) -> None:
-    """Take over a topic's identity; a replica that had none remembers it over restarts (P6)."""
+    """Take over a topic's identity; if the replica had none, store it durably (P6)."""
     if replica.exists and replica.topic.is_same(NO_TOPIC):
         adopt(replica, topic)
     if not (replica.exists or topic.is_same(replica.topic)):  # an older topic was deleted
@@ -182,7 +182,7 @@ def belong(replica: Replica, topic: TopicIdentity) -> None:
 
 
 def adopt(replica: Replica, topic: TopicIdentity) -> None:
-    """Write down which topic a replica without a topic id belongs to."""
+    """Record the topic of a replica that has no topic id."""
     replica.emit(WriteTopic(topic))
 
 
@@ -195,27 +195,27 @@ def choose_dir(replica: Replica, request: LeaderAndIsr) -> None:
 
 
 def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
-    """Check that the replica is on a bad log dir, or may be on a bad one (P17)."""
+    """Check that the replica is, or may be, on a bad log dir (P17)."""
     if not replica.is_dir_good:
         return True
     return not replica.exists and not request.is_new and not replica.host.are_all_good
 
 
 def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
-    """Check that a later StopReplica has removed the replica that a late request is about (P19)."""
+    """Check that a later StopReplica has already removed the replica of a late request (P19)."""
     return not replica.exists and request.version <= replica.version
 
 
 def has_ended(replica: Replica, state: State) -> bool:
-    """Check that a state lets this replica lead an epoch that it has led until its log failed.
+    """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    It would lead without what it proposed in this epoch, which may be accepted still (P7).
+    The replica has forgotten its proposals of this epoch, which may still be accepted (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
 
 def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
-    """Obey a later version: lead, follow, or have no role."""
+    """Obey a later version of the state: lead, follow, or have no role."""
     state = request.state
     resume(replica)
     is_new_epoch = begins_epoch(replica, state)
@@ -238,7 +238,7 @@ def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
 
 
 def begins_epoch(replica: Replica, state: State) -> bool:
-    """Check that a state has a later leader epoch than the replica knows."""
+    """Check that a state has a later leader epoch than the replica."""
     return state.leader_epoch > replica.leader_epoch
 
 
@@ -257,11 +257,11 @@ def may_lead(replica: Replica, state: State) -> bool:
 def on_stop(replica: Replica, request: StopReplica) -> None:
     """Delete the replica, unless a later version has assigned it again (P19).
 
-    The answer says that nothing is left, also to a request that is repeated.
+    A repeated request gets the same answer: no replica is left.
     """
     is_here = is_addressed(replica, request.broker_epoch)
     if is_here and not replica.exists and request.topic.created > replica.topic.created:
-        # So that requests which this one overtook create nothing.
+        # So requests that this request has overtaken create no replica.
         replica.topic, replica.version, replica.leader_epoch = request.topic, NO_VERSION, 0
     is_known = is_known_topic(replica, request.topic)
     if is_known and replica.is_dir_good and may_stop(replica, request):
@@ -274,9 +274,10 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 
 
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
-    """Check that this broker has no replica of a topic, and will not create one any more.
+    """Check that this broker has no replica of a topic, and will never create one.
 
-    A log dir that does not work may have one. A replica without a topic id may be the one.
+    A bad log dir may have such a replica. A replica without a topic id may belong to the topic,
+    too.
     """
     if is_known_topic(replica, request.topic):
         is_gone = not replica.exists and request.version <= replica.version
@@ -291,7 +292,7 @@ def may_stop(replica: Replica, request: StopReplica) -> bool:
 
 
 def remove(replica: Replica) -> None:
-    """Remove the replica and its role; the version that it obeyed is kept."""
+    """Remove the replica and its role, but keep the version that it obeyed."""
     version, leader_epoch = replica.version, replica.leader_epoch
     replica.end_role()
     replica.version, replica.leader_epoch = version, leader_epoch
@@ -303,7 +304,8 @@ def remove(replica: Replica) -> None:
 def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
     replica.begin_life()
-    if replica.exists or opened.exists:  # else a late request must not create it again (P19)
+    if replica.exists or opened.exists:
+        # without a log, keep the topic: a late request must not create the replica again (P19)
         replica.topic = opened.topic
     replica.dir_id, replica.exists = opened.dir_id, opened.exists
     replica.log = LogEnds(opened.spans, opened.flushed, opened.start, opened.log_start_offset)
@@ -314,19 +316,19 @@ def _open(replica: Replica, opened: Opened) -> None:
 
 
 def on_start(replica: Replica, rose: StartRose) -> None:
-    """Take over where the log begins; what was deleted was replicated, so it cannot be cut."""
+    """Take over the new log start; deleted records were replicated, so they cannot be cut."""
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
 
 
 def on_lease_end(replica: Replica) -> None:
-    """Stop to lead a topic that may elect another leader uncleanly (P16)."""
+    """Stop leading, if the topic may elect another leader uncleanly (P16)."""
     replica.has_lease = False
     suspend(replica)
 
 
 def suspend(replica: Replica) -> None:
-    """Give up the lead without a lease; the proposals may still be accepted (P7, P16)."""
+    """Stop leading without a lease; keep the proposals, which may still be accepted (P7, P16)."""
     is_bound = replica.state is not None and replica.state.is_unclean_allowed
     if replica.role is Role.LEADER and is_bound and not replica.has_lease:
         replica.fail_waiting()
@@ -334,7 +336,7 @@ def suspend(replica: Replica) -> None:
 
 
 def on_lease_renewal(replica: Replica) -> None:
-    """Lead again where the end of the lease stopped it."""
+    """Lead again, if only the end of the lease had stopped this leader."""
     replica.has_lease = True
     resume(replica)
     if replica.role is Role.LEADER:
@@ -342,7 +344,7 @@ def on_lease_renewal(replica: Replica) -> None:
 
 
 def resume(replica: Replica) -> None:
-    """Take the lead back, unless the session in which the leader was elected has ended (P11)."""
+    """Lead again, unless the session in which this leader was elected has ended (P11)."""
     if replica.is_suspended:
         replica.is_suspended = False
         if replica.host.broker_epoch <= replica.elected_at:
@@ -368,9 +370,9 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Give since when a replica is whole that moves: it carries the losses of its old dir (P4).
+    """Return since when a moving replica is whole: losses of its old log dir count (P4).
 
-    What the new dir lost before is not the replica's loss: its copy was made later.
+    Earlier losses of the new log dir do not count, because the copy was made after them.
     """
     return replica.whole_since_if(flushes=replica.counts_flushed)
 

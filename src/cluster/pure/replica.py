@@ -1,8 +1,8 @@
-"""Keep the state of one replica: its place, its log's ends, its role, and what it leads.
+"""Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 Invariants, checked after each event: the high watermark is neither before the log start nor after
-the log end; only a leader has waiting produces; only a leader, or one whose lease has ended, has
-proposals; a replica without a state has no role.
+the log end; only a leader has waiting produces; only a leader, or a leader whose lease has ended,
+has proposals; a replica without a state has no role.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from cluster.state import State
 
 LAG_SECONDS_MAX = 30.0  # replica.lag.time.max.ms
 RETRY_SECONDS = 1.0
-WAITING_MAX = 1000  # produces of one partition that wait, or whose append has not ended
+WAITING_MAX = 1000  # waiting or unfinished produces of one partition
 
 
 class Role(enum.Enum):
-    """What a replica does in its present leader epoch."""
+    """The role of a replica in its present leader epoch."""
 
     NONE = "none"
     LEADER = "leader"
@@ -40,10 +40,10 @@ class Role(enum.Enum):
 
 
 class Follower(NamedTuple):
-    """What a leader knows about a follower in this leader epoch.
+    """The leader's facts about a follower in this leader epoch.
 
     Attributes:
-        offset: the follower has all records before it, because it fetched from there.
+        offset: the follower fetched from this offset, so it has all records before.
         caught_up_at: when the follower last had all records.
         leader_end: the leader's log end at the time of the last fetch.
         log_start: the log start offset of the follower.
@@ -63,24 +63,24 @@ class Replica:
     Attributes:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir that holds the replica, or is preferred for it.
-        own_since: the replica is not whole since an earlier registration epoch than this.
-        placed_since: since when its log dir was whole when the replica moved there.
+        own_since: the replica may lack records from before this registration epoch.
+        placed_since: since when the log dir was whole, at the time when the replica moved there.
         counts_flushed: whether the replica's metadata says that only flushed records count (P24).
         unflushed_end: the log end when only flushed records began to count.
-        life: counts the incarnations of the log, and `copy` its cuts and moves too (LogLife).
-        appending: how many appends of this life have not ended.
+        life: counts the incarnations of the log; `copy` also counts cuts and moves (LogLife).
+        appending: the number of running appends of this life.
         version: the version of the state that the replica obeyed last; -1 for none.
         state: that state; None while the replica has no role.
         elected_at: the registration epoch at which this leader was elected.
-        ended_epoch: the last leader epoch that this replica led until its log failed. It does not
-            lead it again, because it has forgotten what it proposed (P7).
+        ended_epoch: the last leader epoch that this replica led until its log failed. The replica
+            does not lead this epoch again, because it has forgotten its proposals (P7).
         epoch_start: the log end at the start of this leader epoch.
-        leader_high_watermark: what the leader said last in this role; 0 before it said anything.
-        leader_start: where the leader's log begins; 0 before it said anything.
-        has_lease: whether the broker's session lives for certain.
-        is_suspended: whether this leader has no role only because its lease has ended.
-        proposed: the members of all ISRs that this leader proposed on this version.
-        waiting_max: with so large a number of waiting produces, further ones are refused.
+        leader_high_watermark: the leader's last known high watermark in this role, or 0.
+            leader_start: the start of the leader's log, or 0 if it is not known yet.
+        has_lease: whether the broker's session is sure to live.
+        is_suspended: whether this leader has lost its role only because its lease has ended.
+        proposed: the members of all ISRs that this leader proposed for this version.
+        waiting_max: the largest number of waiting produces; further produces are refused.
         waiting: the produces that wait for the high watermark: end offset and leader epoch.
         deletions: the deletions that wait until all in-sync replicas begin at an offset or later.
     """
@@ -138,23 +138,23 @@ class Replica:
 
     @property
     def member_epoch(self) -> int:
-        """The epoch at which this replica is admitted to an ISR: its broker's registration."""
+        """The registration epoch at which this replica is admitted to an ISR."""
         return self.host.registration_epoch
 
     @property
     def held_since(self) -> int:
-        """The larger of the epochs of the log dir and of the replica: earlier roles are void."""
+        """The larger epoch of the log dir and the replica; a role from an earlier epoch is void."""
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property
     def whole_since(self) -> int:
-        """Since when the replica lost nothing that it had; NEVER if it is incomplete."""
+        """The registration epoch since which the replica lost no record; NEVER if incomplete."""
         if self.is_incomplete:
             return NEVER
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Give since when the replica is whole if only flushed records count, or if all do."""
+        """Return since when the replica is whole; `flushes`: whether only flushed records count."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 
@@ -164,7 +164,7 @@ class Replica:
         return self.host.registration_epoch
 
     def create(self) -> None:
-        """Create an empty replica: it is whole only since now, whatever its dir is (P4, P17)."""
+        """Create an empty replica, which is whole only from now on (P4, P17)."""
         self.remove_facts()
         self.exists = True
         self.own_since = self.created_since
@@ -182,7 +182,7 @@ class Replica:
         self.leader_high_watermark = self.leader_start = 0
 
     def begin_life(self) -> None:
-        """Let results of appends and flushes that have not ended be about another log."""
+        """Begin another life of the log, which voids the results of running appends and flushes."""
         self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
 
     def write_own_since(self) -> None:
@@ -194,11 +194,11 @@ class Replica:
         self.appending = max(self.appending - 1, 0)
 
     def is_of_this_life(self, log: LogLife) -> bool:
-        """Check that an append, or a read, was of this log and not of an earlier one."""
+        """Check that an append or a read was of this log, not of an earlier log."""
         return log.is_same_life(self.log_life)
 
     def is_of_this_copy(self, log: LogLife) -> bool:
-        """Check that since the beginning of a flush the log was neither cut nor moved."""
+        """Check that the log was neither cut nor moved since the beginning of a flush."""
         return self.is_of_this_life(log) and log.copy == self.copy
 
     def emit(self, effect: Any) -> None:
@@ -232,16 +232,16 @@ class Replica:
         self.emit(SendToController(answer))
 
     def fail_waiting(self) -> None:
-        """Fail all that waits with an error that does not claim that nothing was changed."""
+        """Fail all waiting requests with an error that leaves open whether the log has changed."""
         for waiter in (*self.waiting, *self.deletions):
             self.emit(Refuse(waiter, ProduceError.TIMED_OUT))
         self.waiting, self.deletions = {}, {}
 
     def end_role(self) -> None:
-        """Forget the role, but neither topic nor log, nor the version of a deletion."""
+        """Forget the role, but keep the topic, the log, and the version of a deletion."""
         self.fail_waiting()
         is_leader = self.role is Role.LEADER or self.is_suspended
-        if is_leader and self.is_dir_good:  # a log dir that failed returns with a new epoch (P11)
+        if is_leader and self.is_dir_good:  # a failed log dir returns with a new epoch (P11)
             self.ended_epoch = self.leader_epoch
         self.role, self.is_suspended = Role.NONE, False
         self.state = None
@@ -252,7 +252,7 @@ class Replica:
         self.followers = {}
 
     def obey(self, request: LeaderAndIsr) -> None:
-        """Take over what a request says, but for the role itself."""
+        """Take over the facts of a request, except the role itself."""
         self.state, self.version = request.state, request.version
         self.proposed = set()
         self.forget_leaders_log()

@@ -1,8 +1,9 @@
-"""Elect a leader that may lack acknowledged records, where the settings or an operator accept it.
+"""Elect a leader that may lack acknowledged records, if settings or an operator allow it.
 
-A former leader must not acknowledge records after such an election (P16). If its registration is
-gone, its lease has ended, but only a leader that knows the topic's setting stops then. So the state
-remembers that the leader has heard of the setting: `is_lease_kept`.
+A former leader must not acknowledge records after such an election (P16). If the former leader's
+registration is gone, its lease has ended. But a leader stops at the end of its lease only if it
+knows the topic's setting. So the state records in `is_lease_kept` that the leader knows the
+setting.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from cluster.state import State
 def elect_uncleanly(
     state: State, known: Known, registered: Mapping[int, Registration], *, is_forced: bool = False
 ) -> Decision | None:
-    """Let the longest log of the living replicas lead, also if it lacks records (P16).
+    """Let the live replica with the longest log lead, even if it lacks records (P16).
 
-    It waits until no former leader can serve: each replica's registration is gone from the store,
-    or the replica has answered since nobody leads.
+    The election waits until no former leader can serve: for each replica, its registration is gone
+    from the store, or it has answered since the partition has no leader.
 
     Args:
-        registered: the registrations in the store, also of brokers whose port refused a connection.
-        is_forced: whether an operator says that brokers without a registration do not run.
+        registered: the registrations in the store, including brokers whose port refused a
+            connection.
+        is_forced: whether an operator asserts that brokers without a registration do not run.
     """
     if state.leader != NO_BROKER or not (state.is_unclean_allowed or is_forced):
         return None

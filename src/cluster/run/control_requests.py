@@ -28,12 +28,12 @@ def answer_roles(message: Any, host: Host, replicas: HostedReplicas) -> Any:
         return LeaderAndIsrResponse(ErrorCode.INVALID_REQUEST)
     epoch = host.registration_epoch
     answers = replicas.obey(roles)
-    # An answer from after a new registration is left out: the message names only one epoch.
+    # Answers from after a new registration are left out, because the message names only one epoch.
     return encode_role_answers(epoch, [one for one in answers if one.registration_epoch == epoch])
 
 
 def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
-    """Delete replicas; a row without an error says that nothing is left of a replica."""
+    """Delete replicas; a row without an error means that no replica is left."""
     if message.broker_epoch != host.broker_epoch:
         return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH)
     try:
@@ -44,7 +44,7 @@ def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
 
 
 def answer_update(message: Any, host: Host, metadata: MetadataCache) -> Any:
-    """Take what the controller says about the cluster."""
+    """Take over the controller's metadata of the cluster."""
     if message.broker_epoch != host.broker_epoch:
         return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
     return UpdateMetadataResponse(metadata.update(message))

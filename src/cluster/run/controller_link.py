@@ -1,6 +1,6 @@
-"""Send a broker's proposals to the controller, and bring back what it refuses.
+"""Send a broker's proposals to the controller, and return the refusals.
 
-A proposal that cannot be sent is dropped: its leader repeats it (P7).
+A proposal that cannot be sent is dropped, because its leader repeats it (P7).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class FindController(Protocol):
     """Find the controller now."""
 
     def __call__(self) -> int | None:
-        """Give its broker id; None if there is none."""
+        """Return the controller's broker id; None if there is no controller."""
 
 
 class ControllerLink:
-    """A thread that sends proposals to whichever broker is the controller.
+    """A thread that sends proposals to the broker that is the controller.
 
     Threads: any thread may call any method.
     """
@@ -53,7 +53,7 @@ class ControllerLink:
         self._thread.start()
 
     def send(self, change: AlterPartition) -> None:
-        """Send a proposal soon, in place of an earlier one about the same partition."""
+        """Queue a proposal; replace a queued proposal for the same partition."""
         with self._changed:
             self._waiting[change.topic.topic_id, change.partition] = change
             self._changed.notify_all()
@@ -81,7 +81,7 @@ class ControllerLink:
                 self._pause()
 
     def _take(self) -> list[AlterPartition]:
-        """Take proposals of the newest registration; none at the end."""
+        """Take the proposals of the newest registration; return none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_ended)
             if self._is_ended:
@@ -102,7 +102,7 @@ class ControllerLink:
             return
         message = isr_changes.encode_changes(changes)
         answer = connection.ask(isr_changes.API, isr_changes.VERSION, message, ANSWER_SECONDS)
-        if answer.error_code != ErrorCode.NONE:  # it is not the controller any more
+        if answer.error_code != ErrorCode.NONE:  # the broker is no longer the controller
             self._forget()
             self._pause()
             return

@@ -1,10 +1,10 @@
 """Choose the log dir of a new replica, as Kafka does.
 
-1. The log dir that was asked for before the replica existed (AlterReplicaLogDirs, KIP-113).
-2. Else the log dir with the fewest replicas.
+1. The log dir that a request named before the replica existed (AlterReplicaLogDirs, KIP-113). 2.
+Otherwise the log dir with the fewest replicas.
 
-A log dir that is offline, full or cordoned takes no new replica, so it is not chosen. If no log dir
-takes new replicas, one that works is chosen, and the error of the creation gives the reason.
+A log dir that is OFFLINE, full or cordoned takes no new replica, so it is not chosen. If no log dir
+takes new replicas, a working log dir is chosen, and the error of the creation gives the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fewest_replicas(host: Host) -> DirChoice:
 
 
 def dir_choice(host: Host, store: LogStore) -> DirChoice:
-    """Choose by what was asked for, then by the number of replicas."""
+    """Choose the requested log dir, or else by the number of replicas."""
     by_number = fewest_replicas(host)
 
     def choose(name: str, number: int, counts: Mapping[str, int]) -> str:

@@ -1,7 +1,7 @@
 """Give each log dir a thread that does the work on its replicas, one piece after another.
 
-A disk that hangs holds its own thread, and no other. The threads end with the process: nobody can
-wait for a thread whose disk hangs.
+A hanging disk blocks only the thread of its own log dir. The threads end with the process, because
+it cannot wait for a thread whose disk hangs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Work = Callable[[], object]
 
 
 class Piece:
-    """A piece of work; `is_over` is set when it has ended, also with an error."""
+    """A piece of work; `is_over` is set when the work has ended, even with an error."""
 
     __slots__ = ("_work", "is_over")
 
@@ -27,7 +27,7 @@ class Piece:
         self.is_over = threading.Event()
 
     def do(self) -> None:
-        """Do the work, and log its error: its caller may not wait for it any more."""
+        """Do the work, and log its error, because the caller may no longer wait."""
         try:
             self._work()
         except Exception:
@@ -48,7 +48,7 @@ class DirWorkers:
         self._is_closed = False
 
     def submit(self, log_dir: str, work: Work) -> Piece:
-        """Do work in the thread of a log dir; after `close`, it is not done."""
+        """Do work in the thread of a log dir; drop the work after `close`."""
         piece = Piece(work)
         with self._lock:
             if self._is_closed:
@@ -64,7 +64,7 @@ class DirWorkers:
         return piece
 
     def close(self) -> None:
-        """Let the threads end when they have done what they were given."""
+        """Let the threads end after their queued work."""
         with self._lock:
             self._is_closed = True
             for pieces in self._queues.values():

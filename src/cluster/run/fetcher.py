@@ -1,13 +1,13 @@
 """Fetch from one leader broker, for the followers in one log dir.
 
-One thread and one connection serve all partitions of a pair of leader and log dir. So a leader that
-is silent, or a log dir that hangs, delays no other pair. One fetch is under way at a time. The next
-one is sent when the records of the last one are in the logs: a follower's fetch tells the leader
-that it has all records before the offset of the fetch.
+One thread and one connection serve all partitions of a pair of leader and log dir. So a silent
+leader, or a hanging log dir, delays no other pair. Only one fetch runs at a time. The next fetch is
+sent when the records of the last fetch are in the logs, because a fetch tells the leader that the
+follower has all records before its offset.
 
-A new role does not wait for the fetch that is under way: the connection is cut. The next fetch
-begins a moment later, because roles often come in a series. A leader that has not heard of its own
-role is asked again soon, twice.
+A new role does not wait for the running fetch: the connection is cut. The next fetch begins a
+moment later, because roles often come in a series. If a leader does not know its own role yet, it
+is asked again soon, twice.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId
 
 LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
-ANSWER_SECONDS = 30.0  # how long a leader may take beside the wait for records
-CUT_SECONDS = 0.005  # between a fetch that was cut and the next one
-TELL_AGAIN_SECONDS = 5.0  # an answer without news reaches the rules only after this time
+ANSWER_SECONDS = 30.0  # how long a leader may take, in addition to the wait for records
+CUT_SECONDS = 0.005  # the time between a fetch that was cut and the next fetch
+TELL_AGAIN_SECONDS = 5.0  # the rules get an unchanged answer again only after this time
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
-# A leader that lost its role, or does not have it yet: this is part of every election.
+# Errors of a broker that has lost the leadership, or does not have it yet; each election causes
+# them.
 ORDINARY = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
@@ -44,7 +45,7 @@ ORDINARY = {
 
 
 class Fetcher:
-    """A thread that fetches for replicas whose leader is one broker, and that are in one log dir.
+    """A thread that fetches from one leader for the replicas in one log dir.
 
     Threads: any thread may call any method.
     """
@@ -63,7 +64,7 @@ class Fetcher:
 
         Args:
             connection: a connection to the leader, which only this fetcher uses.
-            on_error: hears that the leader did not answer.
+            on_error: called if the leader does not answer.
         """
         self._leader = leader
         self._connection = connection
@@ -73,20 +74,24 @@ class Fetcher:
         self._throttle = throttle
         self._on_error = on_error
         self._changed = threading.Condition()  # guards the fields that follow
-        self._replicas: dict[HostedReplica, float] = {}  # with the time of the next fetch
-        self._refusals: dict[HostedReplica, int] = {}  # since the replica's last new role
-        self._told: dict[HostedReplica, tuple[FetchAnswer, float]] = {}  # without records, and when
-        self._is_fetching = self._is_cut = False  # a fetch is under way; it was cut
+        # the replicas, each with the time of its next fetch
+        self._replicas: dict[HostedReplica, float] = {}
+        # the number of refusals since the replica's last new role
+        self._refusals: dict[HostedReplica, int] = {}
+        # the last answer, without records, and its time
+        self._told: dict[HostedReplica, tuple[FetchAnswer, float]] = {}
+        # whether a fetch is running, and whether it was cut
+        self._is_fetching = self._is_cut = False
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=f"fetch-{name}", daemon=True)
         self._thread.start()
 
     def add(self, replica: HostedReplica, *, is_new_role: bool = False) -> None:
-        """Fetch for a replica, at once; also if it waits for the end of a backoff.
+        """Fetch for a replica at once, even if it waits for the end of a backoff.
 
         Args:
-            is_new_role: whether a fetch that is under way names another leader epoch, or does not
-                name the replica.
+            is_new_role: whether the running fetch names another leader epoch, or does not name the
+                replica.
         """
         with self._changed:
             self._replicas[replica] = self._clock()
@@ -99,7 +104,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def remove(self, replica: HostedReplica) -> None:
-        """Fetch no more for a replica; a fetch that is under way may still be answered."""
+        """Stop fetching for a replica; a running fetch may still be answered."""
         with self._changed:
             self._replicas.pop(replica, None)
             self._refusals.pop(replica, None)
@@ -111,7 +116,7 @@ class Fetcher:
         return len(self._replicas)
 
     def end(self) -> None:
-        """Let the thread end soon; a fetch that is under way is given up."""
+        """Ask the thread to end; a running fetch is given up."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -125,11 +130,11 @@ class Fetcher:
         while (due := self._take_due()) is not None:
             try:
                 self._fetch_for(due)
-            except Exception:  # the replicas were put off, which is the pause
+            except Exception:  # `_take_due` has already set the time of the next try
                 LOG.exception("a fetch for %d replicas failed, and is tried again", len(due))
 
     def _fetch_for(self, due: list[HostedReplica]) -> None:
-        """Fetch once, if the replicas want it; report a leader that does not answer."""
+        """Fetch once, if a replica wants it; report a leader that does not answer."""
         asked = self._ask_rules(due)
         if not asked:
             return
@@ -145,12 +150,12 @@ class Fetcher:
             LOG.info("no fetch for %d replicas: %s", len(due), error)
             self._on_error(error)
         except (WireError, BadRequestError) as error:
-            LOG.warning("%s answered a fetch badly: %s", self._connection, error)
+            LOG.warning("%s gave a bad answer to a fetch: %s", self._connection, error)
 
     def _take_due(self) -> list[HostedReplica] | None:
-        """Wait until replicas may fetch, and put them off; None if the fetcher is closed.
+        """Return the replicas that may fetch now, and set their backoff; None after `end`.
 
-        Only progress makes a replica due again before the end of its backoff.
+        Only progress, a new role or a retry makes a replica due again before its backoff ends.
         """
         with self._changed:
             self._is_fetching = False
@@ -171,7 +176,7 @@ class Fetcher:
                 self._replicas[replica] = self._clock() + seconds
 
     def _make_due_soon(self, replica: HostedReplica) -> None:
-        """Ask a leader again that has not heard of its role; only the first times."""
+        """Ask a leader again soon that does not know its role yet, but only the first times."""
         with self._changed:
             count = self._refusals.get(replica, 0)
             self._refusals[replica] = count + 1
@@ -187,7 +192,7 @@ class Fetcher:
         return is_cut
 
     def _ask_rules(self, due: list[HostedReplica]) -> dict[PartitionId, _Asked]:
-        """Let the rules of each replica word its fetch; a replica may not want one now."""
+        """Let the rules of each replica make its fetch; some replicas may not want to fetch now."""
         asked = {}
         for replica in due:
             if self._put_off(replica):
@@ -198,7 +203,7 @@ class Fetcher:
         epochs = {one.fetch.registration_epoch for one in asked.values()}
         if len(epochs) <= 1:
             return asked
-        newest = max(epochs)  # the broker was just registered again
+        newest = max(epochs)  # the broker has just been registered again
         return {key: one for key, one in asked.items() if one.fetch.registration_epoch == newest}
 
     def _is_throttled(self, replica: HostedReplica) -> bool:
@@ -241,7 +246,7 @@ class Fetcher:
         self._shares.note(shares, sizes)
 
     def _take(self, asked: _Asked, result: FetchAnswer | FetchRefused) -> None:
-        """Give a replica what the leader answered, and let it fetch again."""
+        """Give a replica the leader's answer, and let it fetch again."""
         replica = asked.replica
         if isinstance(result, FetchRefused):
             level = logging.DEBUG if result.error in ORDINARY else logging.WARNING
@@ -257,9 +262,10 @@ class Fetcher:
             self._make_due(replica)
 
     def _is_news(self, replica: HostedReplica, answer: FetchAnswer) -> bool:
-        """Tell whether the rules have to see an answer; most answers say that nothing changed.
+        """Report whether the rules must see an answer.
 
-        The rules have seen an equal answer to an equal fetch, in the same role.
+        They need not see an answer again that equals the last answer to an equal fetch, in the same
+        role.
         """
         with self._changed:
             known = self._told.pop(replica, None)
@@ -275,7 +281,7 @@ class Fetcher:
 
 
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
-    """Tell whether the log changed as the answer asked, so that the next fetch differs."""
+    """Report whether the log changed as the answer demands, so that the next fetch differs."""
     log = replica.log
     if log is None:
         return False
@@ -285,7 +291,7 @@ def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
 
 
 class _Asked:
-    """A fetch that was sent, and the replica that it is for."""
+    """A sent fetch, and its replica."""
 
     __slots__ = ("fetch", "replica")
 

@@ -17,7 +17,7 @@ Pair = tuple[int, str]  # a leader broker, and a log dir of this broker
 class Fetchers:
     """The fetchers of a broker; each exists as long as a replica needs it.
 
-    Threads: any thread may call any method. No method waits for a fetcher, but `close`.
+    Threads: any thread may call any method. Only `close` waits for a fetcher.
     """
 
     def __init__(
@@ -27,10 +27,10 @@ class Fetchers:
         clock: Callable[[], float],
         throttle: ReplicationThrottle,
     ) -> None:
-        """Start with no fetcher.
+        """Begin without fetchers.
 
         Args:
-            connect: gives a new connection to a broker, which need not be connected yet.
+            connect: makes a new connection to a broker, which connects at its first use.
         """
         self._connect = connect
         self._limits = limits
@@ -49,7 +49,7 @@ class Fetchers:
     def follow(
         self, replica: HostedReplica, leader: int, log_dir: str, *, is_new_role: bool = True
     ) -> None:
-        """Fetch for a replica from a leader; a replica that does so already fetches at once."""
+        """Fetch for a replica from a leader; if it already does so, fetch at once."""
         pair = leader, log_dir
         with self._lock:
             if self._is_closed:
@@ -67,7 +67,7 @@ class Fetchers:
             fetcher.add(replica, is_new_role=is_new_role)
 
     def leave(self, replica: HostedReplica) -> None:
-        """Fetch no more for a replica."""
+        """Stop fetching for a replica."""
         with self._lock:
             self._leave(replica)
 

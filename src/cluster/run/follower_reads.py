@@ -1,11 +1,11 @@
-"""Answer the Fetch of a follower: count its position, then send records, or where logs differ.
+"""Answer the Fetch of a follower: count its position, then send records or a divergence.
 
     count positions -> read each partition -> enough? -> answer
                              ^                   |
                              +-- a log changes <-+
 
 A follower's position counts once, when its request comes. While the request waits for records, the
-logs are only read again: the follower has not fetched again.
+logs are only read again, because the follower has not fetched again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError, Subscription
 
 Find = Callable[[PartitionId], HostedReplica | None]
 Data = FetchResponse.PartitionData
-# A follower finds it in its own log. To read it here takes the lock that the next append needs.
+# A follower finds the last stable offset in its own log. Reading it here would take the lock that
+# the next append needs.
 NO_STABLE_OFFSET = -1
 
 
 class Asked(NamedTuple):
-    """A Fetch request of a follower: the message, and what its answer has to name."""
+    """A Fetch request of a follower: the message, and the facts that its answer has to name."""
 
     message: Any
     version: int
@@ -50,7 +51,7 @@ def answer(
     """Answer a follower's Fetch, or let it wait for records.
 
     Args:
-        find: finds the replica that this broker has of a partition.
+        find: finds this broker's replica of a partition.
         bytes_max: an answer has at most this size, or one batch.
 
     Raises:
@@ -64,7 +65,7 @@ def answer(
 
 
 class _Place(NamedTuple):
-    """A partition of a request, and what the rules say of it; None if they refuse it."""
+    """A partition of a request, and the answer of the rules; None if they refuse the fetch."""
 
     fetch: FollowerFetch
     replica: HostedReplica | None
@@ -78,8 +79,8 @@ def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
     The log may begin inside the first of these batches. The follower gets the whole batch.
 
     Raises:
-        OffsetOutOfRangeError: records after the offset were deleted just now. The follower fetches
-            again later, and then the rules know the new log start.
+        OffsetOutOfRangeError: records after the offset were deleted just now. When the follower
+            fetches again, the rules know the new log start.
     """
     start = log.log_start_offset
     found = log.read_range(max(offset, start), bytes_max)
@@ -95,7 +96,7 @@ class _FollowerRead:
     """One Fetch request of a follower, and the results of its last reading.
 
     Attributes:
-        throttled_seconds: after which time a throttled partition may have records; 0.0 if no
+        throttled_seconds: the time after which a throttled partition may get records; 0.0 if no
             partition of the last reading is throttled.
     """
 
@@ -197,7 +198,7 @@ class _FollowerRead:
             if place.served is not None:
                 try:
                     subscriptions.append(place.served.log.subscribe(lambda _: wake()))
-                except LogStoreError:  # its log dir failed just now: the next reading says so
+                except LogStoreError:  # the log dir failed just now: the next reading reports this
                     wake()
         return subscriptions
 
@@ -205,7 +206,7 @@ class _FollowerRead:
 def fault_of(
     fetch: FollowerFetch, replica: HostedReplica | None, served: Served | None
 ) -> ErrorCode:
-    """Name the error of a fetch that this broker cannot answer; NONE if it can."""
+    """Return the error of a fetch that this broker cannot answer, or NONE."""
     if replica is None or not replica.topic.is_same(fetch.topic):
         return ErrorCode.UNKNOWN_TOPIC_ID
     if served is not None and replica.leads(fetch.leader_epoch):
@@ -231,14 +232,14 @@ class _WaitingRead(Pending):
         self._subscriptions = self._read.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Read again; answer if there are records, a fault, or no time left."""
+        """Read again; answer if there are records, if there is a fault, or if the time is over."""
         if self._read.read() or is_last:
             return self._read.encode()
         self._read.forget()
         return None
 
     def close(self) -> None:
-        """Stop watching, and release what was read last."""
+        """Stop watching, and release the files of the last reading."""
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions.clear()

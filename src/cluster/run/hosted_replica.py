@@ -1,11 +1,11 @@
-"""Carry out on a log what the rules of one replica decide.
+"""Carry out the decisions of one replica's rules on its log.
 
 The rules see each change of the log in its order: one lock is held while an event is decided and
 its effects are carried out. A flush is the exception. It runs without the lock, and its result
 comes back as an event.
 
-A log can fail at any effect. Then the rules may believe what is not in the log, so the replica is
-read again from the log, without a role, and the controller hears that it cannot be used now.
+A log can fail at any effect. Then the rules may have facts that are not in the log. So the replica
+is read again from the log, without a role, and the controller learns that it cannot be used now.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACKS_ALL = -1
 
 
 class Outbox(Protocol):
-    """Where the effects go that leave the replica. No method waits, or calls the replica."""
+    """Take the effects that leave the replica. No method waits, or calls the replica."""
 
     def to_controller(self, name: str, request: Any) -> None:
         """Send an answer or a proposal to the controller."""
@@ -48,13 +48,13 @@ class Outbox(Protocol):
         """Call `replica.flush` in another thread."""
 
     def changed_role(self, replica: HostedReplica) -> None:
-        """Look at the replica's role, leader and log dir: one of them may have changed."""
+        """Take note that the replica's role, leader or log dir may have changed."""
 
     def may_fetch(self, replica: HostedReplica) -> None:
-        """Let a follower fetch at once: it has flushed what it waited for."""
+        """Let a follower fetch at once, because its flush has ended."""
 
     def alarm(self, name: str, number: int, reason: str) -> None:
-        """Report that a replica stopped, and an operator has to look at it."""
+        """Report that a replica has stopped, and an operator has to check it."""
 
 
 class HostedReplica:
@@ -63,7 +63,7 @@ class HostedReplica:
     Threads: any thread may call any method.
 
     Attributes:
-        on_topic: is called when the replica belongs to another topic than before. It must not wait.
+        on_topic: called when the replica belongs to another topic than before. It must not wait.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class HostedReplica:
         lag_seconds_max: float = LAG_SECONDS_MAX,
         is_leased: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make a replica without a role; `open` reads what is on the disk.
+        """Make a replica without a role; `open` reads its log dir.
 
         Args:
             host: the broker's registration and log dirs; their ids are their paths.
             config_of: the configuration for the log of a new replica of a topic.
-            is_leased: whether the broker's session lives for certain (P16).
+            is_leased: returns whether the broker's session is sure to live (P16).
         """
         self.name, self.number = name, number
         self._store, self._outbox, self._clock = store, outbox, clock
@@ -94,8 +94,8 @@ class HostedReplica:
         self._log: Log | None = None
         self._told_start = 0  # the log start that the rules know
         self.on_topic: Callable[[HostedReplica, TopicIdentity], None] = lambda *_: None
-        self._told_topic = self._rules.topic  # what `on_topic` was called with last
-        # What the event that is being handled gave to the caller.
+        self._told_topic = self._rules.topic  # the last topic that `on_topic` was called with
+        # The results of the present event for the caller.
         self._is_asked = False
         self._answer: RoleAnswer | StopAnswer | None = None
         self._served: Served | None = None
@@ -106,12 +106,12 @@ class HostedReplica:
 
     @property
     def role(self) -> Role:
-        """What the replica does now."""
+        """The replica's present role."""
         return self._rules.role
 
     @property
     def needs_ticks(self) -> bool:
-        """Whether the replica has to notice that time passes, or that the lease is renewed."""
+        """Whether the replica needs events about the passing time, or about the lease."""
         return self._rules.role is Role.LEADER or self._rules.is_suspended
 
     @property
@@ -147,7 +147,7 @@ class HostedReplica:
 
     @property
     def isr_sizes(self) -> IsrSizes:
-        """How large the ISR is that this replica knows, should be, and could be."""
+        """The size of the ISR that this replica knows, its minimum, and its maximum."""
         return IsrSizes.of(self._rules.state)
 
     @property
@@ -157,15 +157,15 @@ class HostedReplica:
 
     @property
     def is_end_replicated(self) -> bool:
-        """Whether all that the log had when this leader began is replicated."""
+        """Whether all records from before this leader epoch are replicated."""
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Tell whether no other broker can have led until this many seconds ago."""
+        """Report whether no other broker can have led until this many seconds ago."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
-        """Read the replica from its log dir; no role survives this."""
+        """Read the replica from its log dir; this ends its role."""
         with self._lock:
             self._reopen()
 
@@ -178,12 +178,12 @@ class HostedReplica:
                 self._lock.release()
 
     def tell(self, event: Any) -> None:
-        """Let the rules decide about an event or a request, and carry out what they say."""
+        """Let the rules decide about an event or a request, and carry out the effects."""
         with self._lock:
             self._handle(event)
 
     def serve(self, fetch: FollowerFetch) -> Served | None:
-        """Count a follower's position, and give what it gets; None if this is not its leader."""
+        """Count a follower's position, and return its answer; None if this is not its leader."""
         with self._lock:
             self._served = None
             self._handle(fetch)
@@ -191,7 +191,7 @@ class HostedReplica:
             return served
 
     def next_fetch(self) -> tuple[int, FollowerFetch] | None:
-        """Give a follower's next fetch, and its leader; None if there is nothing to fetch now."""
+        """Return the leader and the next fetch; None if there is nothing to fetch now."""
         with self._lock:
             self._fetch = None
             self._handle(x.FetchDue())
@@ -200,7 +200,7 @@ class HostedReplica:
     def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
         """Take a role from the controller; None if the request is not for this incarnation.
 
-        A log that could not be read is read again before; if it is `is_unread` still, None, too.
+        If the log could not be read before, it is first read again; None, too, if this fails.
         """
         with self._lock:
             if self.is_unread:
@@ -211,7 +211,7 @@ class HostedReplica:
         return answer if isinstance(answer, RoleAnswer) else None
 
     def stop(self, request: StopReplica) -> StopAnswer | None:
-        """Delete the replica; None if something of the topic may be left."""
+        """Delete the replica; None if a replica of the topic may be left."""
         answer = self._ask(request)
         return answer if isinstance(answer, StopAnswer) else None
 
@@ -225,14 +225,14 @@ class HostedReplica:
             return self._answer
 
     def leads(self, leader_epoch: int) -> bool:
-        """Tell whether the replica leads this leader epoch."""
+        """Report whether the replica leads this leader epoch."""
         return self._rules.role is Role.LEADER and self._rules.leader_epoch == leader_epoch
 
     def flush(self) -> None:
-        """Flush the log, without the lock, and report what is flushed."""
+        """Flush the log without the lock, and report the flushed offset."""
         if (log := self._log) is None:
             return
-        life = self._rules.log_life  # an event that changes it later makes the result void
+        life = self._rules.log_life  # if an event changes it, the result is void
         try:
             flushed = log.flush()
         except LogStoreError as error:
@@ -248,7 +248,7 @@ class HostedReplica:
 
     def _handle(self, event: Any) -> None:
         before = self.role, self.leader, self.leader_epoch
-        if self._is_leased() is not self._has_lease:  # the rules must know this before the event
+        if self._is_leased() is not self._has_lease:  # the rules must learn this first
             self._has_lease = not self._has_lease
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
         if (log := self._log) is not None and log.log_start_offset > self._told_start:
@@ -267,7 +267,7 @@ class HostedReplica:
             try:
                 self._carry_out(effect)
             except LogStoreError as error:
-                # The other effects are about a log that is read again, but clients wait for some.
+                # Drop the other effects, because the log is read again; but answer waiting clients.
                 for left in effects[number:]:
                     if isinstance(left, x.Acknowledge | x.Refuse):
                         left.waiter.refuse(x.ProduceError.TIMED_OUT)
@@ -337,7 +337,7 @@ class HostedReplica:
     # --- records ----------------------------------------------------------------------------------
 
     def _append(self, effect: x.AppendAsLeader) -> None:
-        """Append a client's records; a refusal of the log concerns only this client.
+        """Append a client's records; if the log refuses them, only this client gets an error.
 
         Records may be in the log although their append raised an error.
         """
@@ -366,7 +366,7 @@ class HostedReplica:
         self._handle(x.AppendedAsFollower(effect.log, spans))
 
     def _report_lost(self, path: str | None) -> None:
-        """Report records that were dropped, although they may have been acknowledged."""
+        """Report removed records that may have been acknowledged."""
         if path is not None:
             LOG.error("%s-%d lost records; they are kept in %s", self.name, self.number, path)
 
@@ -377,10 +377,10 @@ class HostedReplica:
         try:
             self._store.delete(self.name, self.number)
         except UnknownPartitionError:
-            LOG.info("%s-%d was deleted already", self.name, self.number)
+            LOG.info("%s-%d was already deleted", self.name, self.number)
 
     def _fail(self, error: LogStoreError) -> None:
-        """End the role after an error of the log, and read again what is there."""
+        """End the role after an error of the log, and read the log again."""
         LOG.warning("%s-%d cannot be used now: %s", self.name, self.number, error)
         self._handle(x.RoleEnded())
         self._reopen()
@@ -393,7 +393,7 @@ class HostedReplica:
         except UnknownPartitionError:
             self._handle(x.Opened(self._rules.dir_id, NO_TOPIC, exists=False))
         except LogStoreError as error:
-            LOG.info("%s-%d is not there: %s", self.name, self.number, error)
+            LOG.info("%s-%d is not present: %s", self.name, self.number, error)
             self._handle(x.RoleEnded())
         else:
             self._log, self._told_start = log, told_start

@@ -1,9 +1,9 @@
 """Hold all replicas of a broker, and obey the controller's requests about them.
 
-A request names many partitions, on several log dirs. Each log dir has a thread of its own, which
-gives its replicas their roles. So a log dir that hangs delays only the answers about its own
-replicas: after `OBEY_SECONDS` the answer says that they are offline. The thread goes on, and the
-next answer has the result.
+A request names many partitions, on several log dirs. Each log dir has its own thread, which gives
+its replicas their roles. So a hanging log dir delays only the answers about its own replicas. After
+`OBEY_SECONDS`, the answer says that these replicas are offline. The thread continues, and the next
+answer has the result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Place = tuple[str, int]  # topic name and partition
 class HostedReplicas:
     """The replicas of a broker.
 
-    Threads: any thread may call any method. One thread for each log dir tells its replicas.
+    Threads: any thread may call any method. One thread for each log dir passes events to its
+    replicas.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class HostedReplicas:
         make: Callable[[str, int], HostedReplica],
         choose_dir: DirChoice | None = None,
     ) -> None:
-        """Start without a replica.
+        """Begin without replicas.
 
         Args:
             host: the broker's registration and log dirs; their ids are their paths.
             make: makes a replica of a topic name and partition, without reading the disk.
-            choose_dir: chooses the log dir of a new replica; by default, the one with the fewest.
+            choose_dir: chooses the log dir of a new replica; by default, the log dir with the
+                fewest replicas.
         """
         self._host = host
         self._make = make
@@ -60,7 +62,7 @@ class HostedReplicas:
         self._by_topic = _ByTopic()
 
     def __iter__(self) -> Iterator[HostedReplica]:
-        """Give the replicas as they are now."""
+        """Return the present replicas."""
         with self._lock:
             return iter(tuple(self._replicas.values()))
 
@@ -91,8 +93,7 @@ class HostedReplicas:
     def obey(self, roles: Iterable[NamedRole], seconds: float = OBEY_SECONDS) -> list[RoleAnswer]:
         """Give replicas their roles, and return their answers.
 
-        A replica that has no answer is left out: the request was not for this incarnation of the
-        broker, or of the topic.
+        If a request is not for this incarnation of the broker or of the topic, there is no answer.
         """
         groups: dict[str, list[_Told]] = defaultdict(list)
         for one in roles:
@@ -109,7 +110,7 @@ class HostedReplicas:
         return [one.answer for one in told if one.answer is not None]
 
     def stop(self, stops: Iterable[NamedStop], seconds: float = OBEY_SECONDS) -> list[StopAnswer]:
-        """Delete replicas; return the answers about those of which nothing is left."""
+        """Delete replicas; return an answer for each topic's replica that no longer exists."""
         answers: list[StopAnswer] = []
 
         def stop(replica: HostedReplica, one: NamedStop) -> None:
@@ -124,7 +125,7 @@ class HostedReplicas:
         return list(answers)
 
     def tell_all(self, event: Any, of: Callable[[HostedReplica], bool] = lambda _: True) -> None:
-        """Tell an event to replicas, in the threads of their log dirs."""
+        """Pass an event to replicas, in the threads of their log dirs."""
         for replica in self:
             if of(replica):
                 self._workers.submit(replica.dir_id, partial(replica.tell, event))
@@ -143,11 +144,11 @@ class HostedReplicas:
                 replica.place(self._dir_for((replica.name, replica.number)))
 
     def close(self) -> None:
-        """Let the threads end when they have done what they were given; a hung one is left."""
+        """Let the threads end after their queued work; do not wait for hanging threads."""
         self._workers.close()
 
     def _replica(self, place: Place, *, is_placed: bool = False) -> HostedReplica:
-        """Give the replica of a place; with `is_placed`, choose its log dir if it has no log."""
+        """Return the replica of a partition; with `is_placed`, choose a log dir for a new log."""
         with self._lock:
             replica = self._replicas.get(place)
             if replica is None:
@@ -159,7 +160,7 @@ class HostedReplicas:
             return replica
 
     def _obey_all(self, group: list[_Told]) -> None:
-        """Give roles; a log dir that was slow may answer now, and else its replicas are offline."""
+        """Give roles; if a log dir does not answer in time, its replicas are offline."""
         for told in group:
             try:
                 answer = self._obey(told.replica, told.one)
@@ -202,7 +203,7 @@ class _ByTopic:
         return self._replicas.get(partition)
 
     def put(self, replica: HostedReplica, topic: TopicIdentity) -> None:
-        """Note which topic a replica belongs to now; it is found by its old topic no longer."""
+        """Record the new topic of a replica, which then is no longer found by its old topic."""
         with self._lock:
             before = self._keys.pop(replica, None)
             if before is not None and self._replicas.get(before) is replica:
@@ -213,7 +214,7 @@ class _ByTopic:
 
 
 class _Told:
-    """A replica and its role; the answer is "offline" until the replica has given its own."""
+    """A replica and its role; the answer is "offline" until the replica answers."""
 
     __slots__ = ("answer", "one", "replica")
 

@@ -1,4 +1,4 @@
-"""Read where a log begins, and its leader epochs, as the rules use them."""
+"""Read the start of a log and its leader epochs, in the form that the rules use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 def spans_of(log: Log, after: int = 0) -> Spans:
-    """Give each leader epoch of a log with the offset at which it ends.
+    """Return each leader epoch of a log with the offset at which it ends.
 
     Records without an epoch are in a span of NO_EPOCH. An epoch without records is left out.
 
@@ -31,10 +31,10 @@ def spans_of(log: Log, after: int = 0) -> Spans:
 
 
 def start_of(log: Log) -> int:
-    """Give the offset at which the first batch begins that has a record of the log.
+    """Return the offset at which the first batch begins that has a record of the log.
 
     This is before the log start if records were deleted up to an offset inside the batch. Followers
-    copy whole batches, so a follower that begins anew begins here.
+    copy whole batches, so a follower without records begins here.
     """
     start = log.log_start_offset
     if start == log.log_end_offset:

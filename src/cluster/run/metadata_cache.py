@@ -1,6 +1,6 @@
-"""Keep what this broker knows of the cluster, as the controller says it by UpdateMetadata (6).
+"""Keep the metadata of the cluster, which the controller sends by UpdateMetadata (6).
 
-A controller numbers its changes, and a message says which of them it has. The cache takes:
+A controller numbers its changes, and each message says which changes it has. The cache takes:
 
 | the controller epoch, compared with the last one | the message | answer |
 |---|---|---|
@@ -40,7 +40,7 @@ ViewCallback = Callable[[ClusterView], object]
 
 
 class MetadataCache:
-    """What a broker knows of the cluster.
+    """The metadata of the cluster on one broker.
 
     Threads: any thread may call any method, and read `view`.
 
@@ -49,7 +49,7 @@ class MetadataCache:
     """
 
     def __init__(self) -> None:
-        """Begin without a topic and a broker."""
+        """Begin without topics and brokers."""
         self.view: ClusterView = EMPTY
         self._updating = threading.Lock()  # guards the next two, and the writes of the view
         self._epoch = self._last_change = NOTHING_KNOWN
@@ -57,7 +57,7 @@ class MetadataCache:
         self._callbacks: tuple[ViewCallback, ...] = ()
 
     def is_in_sync(self, name: str, partition: int, broker: int) -> bool:
-        """Tell whether a broker is in the ISR of a partition, as the controller said last."""
+        """Report whether a broker is in the ISR of a partition, by the newest metadata."""
         topic = self.view.topics.get(name)
         found = None if topic is None else topic.partitions.get(partition)
         return found is not None and broker in found.isr
@@ -65,10 +65,11 @@ class MetadataCache:
     def on_change(self, callback: ViewCallback) -> Callable[[], None]:
         """Call back with each new view, in the order of the views.
 
-        The callback must return soon: the next update waits for it. It must not call `update`.
+        The callback must return soon, because the next update waits for it. It must not call
+        `update`.
 
         Returns:
-            a function that ends this.
+            a function that ends these calls.
         """
         with self._listening:
             self._callbacks = (*self._callbacks, callback)
@@ -102,7 +103,7 @@ class MetadataCache:
         return ErrorCode.NONE if is_next else ErrorCode.INVALID_UPDATE_VERSION
 
     def _is_late(self, update: Update) -> bool:
-        """Check whether all changes of an update are known already."""
+        """Report whether all changes of an update are already known."""
         is_same = update.sender.epoch == self._epoch
         return is_same and update.last_change <= self._last_change
 

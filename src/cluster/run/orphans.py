@@ -1,9 +1,9 @@
 """Find replicas of topics that the cluster does not know, keep them, and raise an alarm.
 
-A deletion leaves in the coordination store which replicas must be deleted (P19). So a replica whose
-topic is not there, and whose deletion is not there either, was not deleted by a request: its znodes
-were removed by hand, or the store is an older copy, or another one. Then its records may be wanted,
-so nothing is deleted. An operator restores the store, or deletes the replica.
+A deletion of a topic records in the coordination store which replicas must be deleted (P19). If the
+store has neither the topic of a replica nor such a record, no request has deleted the topic. Then
+its znodes were removed by hand, or the store is an older copy, or another store. The records may
+still be needed, so nothing is deleted. An operator restores the store, or deletes the replica.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cluster.wire.topic_ids import bytes_of
 
 LOG = logging.getLogger("cluster")
 LOOK_SECONDS = 5.0
-# So long a topic must be unknown: the view of a broker may be older than the role of a replica.
+# How long a topic must be unknown, because a broker's metadata may be older than a replica's role.
 UNKNOWN_SECONDS = 30.0
 SHOWN_MAX = 10
 
@@ -31,7 +31,7 @@ class Orphans:
     Threads: one thread at a time calls `look`; any thread may read `found`.
 
     Attributes:
-        found: the replicas that were reported, and are still there.
+        found: the reported replicas that still exist.
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Orphans:
         unknown_seconds: float = UNKNOWN_SECONDS,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """Begin without one.
+        """Begin without orphans.
 
         Args:
-            alarm: hears once of each replica: topic name, partition, and the reason.
+            alarm: called once for each replica, with its topic name, its partition, and the reason.
         """
         self._alarm = alarm
         self._unknown_seconds, self._look_seconds = unknown_seconds, look_seconds
@@ -52,7 +52,7 @@ class Orphans:
         self.found: frozenset[Place] = frozenset()
 
     def look(self, replicas: Iterable[HostedReplica], view: ClusterView, now: float) -> None:
-        """Compare the replicas with what the broker knows; most calls do nothing."""
+        """Compare the replicas with the broker's metadata; most calls do nothing."""
         if now < self._look_at or view.controller_id == NO_BROKER:
             return
         self._look_at = now + self._look_seconds
@@ -75,7 +75,7 @@ class Orphans:
 
 
 def _is_unknown(replica: HostedReplica, view: ClusterView) -> bool:
-    """Check whether a replica is there, and its topic is not; a topic without an id has a name."""
+    """Report whether a replica exists whose topic is unknown; without an id, the name decides."""
     topic_id = replica.topic.topic_id
     if replica.log is None:
         return False

@@ -1,11 +1,11 @@
 """Send requests to another broker over one connection, one request at a time.
 
-The connection is made by the first request. After any error it is closed, and the next request
-makes a new one, so an answer is never taken for the answer to another request.
+The first request makes the connection. After any error, the connection is closed, and the next
+request makes a new connection. So an answer is never mistaken for the answer to another request.
 
-Only the thread that asks closes the socket. Another thread only shuts it down: if it closed the
-socket, the number of the descriptor could be given out again, and a thread that is just about to
-read would read from a connection of somebody else.
+Only the thread that asks closes the socket. Other threads only shut it down. If another thread
+closed the socket, a new file could get the same descriptor, and the asking thread could then read
+from the wrong file.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class PeerConnection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         security: PeerSecurity = OPEN,
     ) -> None:
-        """Remember how to find the broker.
+        """Keep the way to find the broker; do not connect yet.
 
         Args:
-            where: gives the broker's host and port; it is called for each new connection, because
+            where: returns the broker's host and port. It is called for each new connection, because
                 a broker may be registered again at another address.
-            frame_bytes_max: a larger answer is an error, before it is read.
+            frame_bytes_max: the largest answer; a larger answer is refused before it is read.
             security: how to encrypt the connection and to log in.
         """
         self._where = where
@@ -79,7 +79,7 @@ class PeerConnection:
 
     @property
     def address(self) -> str:
-        """The host and the port of the broker, as it is known now."""
+        """The present host and port of the broker."""
         try:
             host, port = self._where()
         except (OSError, LogStoreError, ValueError) as error:
@@ -103,8 +103,8 @@ class PeerConnection:
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
-            PeerError: there is no answer in time, or it is no answer to this request. The broker
-                may have received the request.
+            PeerError: there is no answer in time, or the answer does not belong to this request.
+                The broker may have received the request.
         """
         number = next(self._numbers) & 0x7FFFFFFF
         frame = encode_request(key, version, number, self._client_id, message)
@@ -117,11 +117,13 @@ class PeerConnection:
                 answer = stream.read(size, time.monotonic() + seconds)
                 answered, decoded = decode_response(key, version, answer)
                 if answered != number:
-                    raise self._error(f"it answered request {answered}, not request {number}")
+                    raise self._error(
+                        f"the broker answered request {answered}, not request {number}"
+                    )
             else:
                 decoded = self._read_large(stream, size, seconds, partial(large, number=number))
             if stream.has_excess():
-                raise self._error("it sent bytes that answer no request")
+                raise self._error("the broker sent bytes that answer no request")
         except BaseException as error:
             self._disconnect()
             if isinstance(error, (OSError, WireError, LoginFailedError)):
@@ -134,7 +136,8 @@ class PeerConnection:
     def check(self) -> None:
         """Connect again if the broker has closed the connection since the last answer.
 
-        The system closes the connections of a process that is killed, so this notices its end.
+        The operating system closes the connections of a killed process, so this check notices its
+        end.
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
@@ -153,7 +156,7 @@ class PeerConnection:
             self._finish()
 
     def interrupt(self) -> None:
-        """Let the running call fail, or else the next one; the call after it connects again."""
+        """Let the running call fail, or else the next call; the call after that connects again."""
         with self._lock:
             self._is_interrupted = True
             if self._is_asking and self._stream is not None:
@@ -170,7 +173,7 @@ class PeerConnection:
             self._disconnect()
 
     def _finish(self) -> None:
-        """Forget an interruption with the call that it ended, and close the connection."""
+        """Clear an interruption after the call that it ended, and close the connection."""
         with self._lock:
             is_over = self._is_closed or self._is_interrupted
             self._is_asking = self._is_interrupted = False
@@ -178,7 +181,7 @@ class PeerConnection:
             self._disconnect()
 
     def _connected(self) -> ByteStream:
-        """Give the connection, or make one."""
+        """Return the connection; make one if there is none."""
         with self._lock:
             if self._is_closed:
                 raise self._error("the connection was closed by this broker")
@@ -198,18 +201,18 @@ class PeerConnection:
         raise self._error("the connection was given up by this broker")
 
     def _opened(self) -> Opened:
-        """Make a connection; an address that cannot be read or used is an error of the broker."""
+        """Make a connection; for an unusable address, raise PeerError."""
         try:
             return self._security.open(self._where(), self._connect_seconds, self._client_id)
         except (LogStoreError, ValueError) as error:  # such as a host name with an empty label
-            raise self._error(f"its address cannot be used: {error}") from error
+            raise self._error(f"the address of the broker cannot be used: {error}") from error
 
     def _send(self, stream: ByteStream, frame: bytes | bytearray, deadline: float) -> int:
-        """Send a frame; wait for the answer, and give its size."""
+        """Send a frame; wait for the answer, and return its size."""
         stream.send(frame, deadline)
         (size,) = SIZE.unpack(stream.read(SIZE.size, deadline))
         if not 0 <= size <= self._frame_bytes_max:
-            raise self._error(f"it sent a frame of {size} bytes")
+            raise self._error(f"the broker sent a frame of {size} bytes")
         return int(size)
 
     def _read_large(
@@ -220,12 +223,12 @@ class PeerConnection:
 
         def read(size: int) -> bytes:
             nonlocal left
-            assert size <= left, "it reads more than the answer"
+            assert size <= left, "the reader reads more than the answer"
             left -= size
             return stream.read(size, time.monotonic() + seconds)
 
         decoded = large(read, size_bytes)
-        assert not left, "it left a part of the answer"
+        assert not left, "the reader left a part of the answer"
         return decoded
 
     def _disconnect(self) -> None:
@@ -236,7 +239,7 @@ class PeerConnection:
 
     def _converted(self, error: OSError | WireError | LoginFailedError) -> PeerError:
         if isinstance(error, TimeoutError | BlockingIOError):
-            return self._error("it did not answer in time")
+            return self._error("the broker did not answer in time")
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
             return PeerGoneError(address=self.address, reason="it refuses connections")
         return self._error(str(error))

@@ -1,4 +1,4 @@
-"""Define what a hosted replica takes from clients, and what it gives to followers."""
+"""Define the types that a hosted replica exchanges with clients and followers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from logstore import AppendInfo, Log
 
 
 class Produce(Protocol):
-    """A client's request to append to one partition. Its methods return at once, but for append."""
+    """A client's request to append to one partition. Only the method `append` may wait."""
 
     def append(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the records in this leader epoch; raises LogStoreError or ValueError."""
 
     def acknowledge(self, end_offset: int) -> None:
-        """Report that the records are in the log, up to this offset, as far as was asked for."""
+        """Report that the records are in the log, up to this offset, with the requested acks."""
 
     def refuse(self, error: x.ProduceError) -> None:
-        """Report that the records are not known to be replicated."""
+        """Report that the records may not be replicated."""
 
     def fail(self, error: Exception) -> None:
         """Report that the log did not take the records."""
 
 
 class Served(NamedTuple):
-    """What a leader answers: records from the fetch's offset on, or a divergence and its start."""
+    """The answer of a leader: records from the fetch's offset on, or a divergence."""
 
     log: Log
     high_watermark: int
@@ -35,7 +35,7 @@ class Served(NamedTuple):
 
 
 class IsrSizes(NamedTuple):
-    """The members of an ISR: how many there are, must be for acks=all, and can be."""
+    """The sizes of an ISR: its members, the minimum for acks=all, and all replicas."""
 
     present: int
     min_isr: int
@@ -43,7 +43,7 @@ class IsrSizes(NamedTuple):
 
     @classmethod
     def of(cls, state: State | None) -> IsrSizes:
-        """Count in a state; without a state, all are 0."""
+        """Return the sizes in a state; without a state, all are 0."""
         if state is None:
             return cls(0, 0, 0)
         return cls(len(state.isr), state.min_isr, len(state.replicas))

@@ -1,6 +1,6 @@
-"""Keep the facts of a log that its replica's rules need: its topic, and since when it is whole.
+"""Store the facts of a log that its replica's rules need: its topic, and since when it is whole.
 
-They are facts of the log (`logstore`), so a move of the replica keeps them.
+The log itself stores these facts (`logstore`), so a move of the replica keeps them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from logstore import Log, LogConfig, LogStore, LogStoreError
 
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
-ADOPTED = "cluster.topic_id"  # of a log that had no topic id
+ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 
 
 def create(
     store: LogStore, name: str, number: int, effect: x.CreateReplica, config: LogConfig | None
 ) -> Log:
-    """Create a log; the facts that P4 and P6 need are in it before it has a record."""
+    """Create a log; store the facts that P4 and P6 need before the first record."""
     topic, dir_id, own_since = effect
     log = store.create(
         name, number, log_dir=dir_id, config=config, is_new=True,
@@ -36,18 +36,18 @@ def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
 
 
 def write_topic(log: Log, topic: TopicIdentity) -> None:
-    """Write which topic a log without a topic id has been adopted by."""
+    """Write the topic that has adopted a log without a topic id."""
     log.facts.update({ADOPTED: topic.topic_id, CREATED: topic.created})
 
 
 def topic_of(log: Log) -> TopicIdentity:
-    """Read which topic a log belongs to; the id is "" if it is not known."""
+    """Read the topic of a log; its id is "" if it is not known."""
     topic_id = text_of(log.topic_id) or str(log.facts.get(ADOPTED, ""))
     return TopicIdentity(topic_id, _number(log.facts.get(CREATED)))
 
 
 def own_since_of(log: Log) -> x.WriteOwnSince:
-    """Read what `write_own_since` wrote."""
+    """Read the values that `write_own_since` wrote."""
     facts = log.facts
     return x.WriteOwnSince(
         _number(facts.get(OWN_SINCE)),
@@ -57,9 +57,9 @@ def own_since_of(log: Log) -> x.WriteOwnSince:
 
 
 def describe(log: Log) -> x.Opened:
-    """Describe a log as it is; from now on, its high watermark is the rules' one."""
+    """Describe a log; from now on, only the rules set its high watermark."""
     log.advance_high_watermark(log.high_watermark)
-    start_offset = log.log_start_offset  # what is deleted from here on is reported later
+    start_offset = log.log_start_offset  # later deletions are reported as StartRose
     spans, known = spans_of(log), own_since_of(log)
     return x.Opened(
         log.log_dir,
@@ -78,9 +78,10 @@ def describe(log: Log) -> x.Opened:
 
 
 def _is_writable(log: Log) -> bool:
-    """Tell whether a log takes changes; an incomplete or a damaged one does not."""
+    """Report whether a log takes changes; an incomplete or damaged log does not."""
     try:
-        log.truncate_to(log.log_end_offset)  # which changes nothing
+        # a change of nothing, only to see whether the log refuses it
+        log.truncate_to(log.log_end_offset)
     except LogStoreError:
         return False
     return True

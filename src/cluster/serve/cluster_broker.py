@@ -60,14 +60,14 @@ PEER_APIS = (roles.API, stops.API, metadata_updates.API, isr_changes.API, shutdo
 
 
 class ClusterBroker:
-    """One broker of a cluster, over a store that is open and a session that lives.
+    """One broker of a cluster, over an open store and a live session.
 
     Close the broker before the store and the session, or use it in a `with` block.
 
     Attributes:
-        broker: the sockets, and what clients ask for.
+        broker: the sockets and the handlers of clients' requests.
         member: the replicas, and this broker's part in the cluster.
-        leadership: what this broker says about leaders to clients.
+        leadership: reports the leaders of partitions to clients.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class ClusterBroker:
             self.broker.close(timeout)
 
     def abandon(self) -> None:
-        """Stop all threads as a death of the process would; nothing is written."""
+        """Stop all threads, as a crash of the process would; write nothing."""
         self._close_peers()
         self.broker.close(0.0)
         self._settings.close()
@@ -217,10 +217,10 @@ class ClusterBroker:
         try:
             self._admin.resume()
         except (TopicRefusedError, CoordinationError) as error:
-            LOG.warning("deletions that a crash interrupted are finished later: %s", error)
+            LOG.warning("deletions that a crash interrupted will be completed later: %s", error)
 
     def _wait_for_metadata(self) -> None:
-        """Wait until the controller has told this broker about itself; a client may ask then."""
+        """Wait until this broker's metadata, which clients may ask for, contains the broker."""
         heard = threading.Event()
         end = self.member.metadata.on_change(lambda _: heard.set())
         try:

@@ -1,4 +1,4 @@
-"""Give what operators watch of a cluster, by the names of Kafka's metrics in Prometheus."""
+"""Return the values that operators of a cluster watch, under Kafka's names in Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 def gauges_of(member: ClusterMember) -> Iterator[Gauge]:
-    """Give the present values of a broker; only memory is read."""
+    """Return the present values of a broker; only memory is read."""
     replicas = [*member.replicas]
     leading = [one for one in replicas if one.role is Role.LEADER]
     isr_sizes = [(one, *one.isr_sizes) for one in leading]
@@ -44,12 +44,12 @@ def gauges_of(member: ClusterMember) -> Iterator[Gauge]:
     yield from _of_controller(member)
     yield Gauge(
         "logstore_cluster_alarms",
-        "Replicas that stopped, or whose topic is not known: an operator has to look at them.",
+        "Replicas that stopped, or whose topic is not known: an operator has to check them.",
         len(member.alarms),
     )
     yield Gauge(
         "logstore_cluster_session",
-        "1 if the session of this broker in the coordination store lives for certain, else 0.",
+        "1 if the session of this broker in the coordination store is sure to live, else 0.",
         member.lease.is_held,
     )
 
@@ -59,7 +59,7 @@ def _is_offline(member: ClusterMember, replica: HostedReplica) -> bool:
 
 
 def _of_controller(member: ClusterMember) -> Iterator[Gauge]:
-    """Give what the controller knows of all partitions; other brokers report 0, as Kafka's do."""
+    """Return the controller's values of all partitions; other brokers report 0, as Kafka's do."""
     is_active = member.controller is not None and member.controller.epoch is not None
     yield Gauge(
         f"{CONTROLLER}activecontrollercount", "1 on the broker that is the controller.", is_active
@@ -70,7 +70,7 @@ def _of_controller(member: ClusterMember) -> Iterator[Gauge]:
     yield Gauge(f"{CONTROLLER}globalpartitioncount", "Partitions of the cluster.", len(partitions))
     yield Gauge(
         f"{CONTROLLER}offlinepartitionscount",
-        "Partitions that nobody leads.",
+        "Partitions without a leader.",
         sum(one.leader == NO_BROKER for one in partitions),
     )
     yield Gauge(

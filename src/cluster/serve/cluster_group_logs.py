@@ -1,9 +1,10 @@
-"""Find the partitions of coordinators in a cluster, and append to those that are led here.
+"""Find the partitions of coordinators in a cluster; append to those that this broker leads.
 
 The coordinator of a group is the leader of the group's partition of `__consumer_offsets`. The
-coordinator of a transactional id is the leader of its partition of `__transaction_state`. What a
-coordinator knows is of one leader epoch: another broker may have changed it in between. So an
-append names this epoch, and the rules of replication refuse it in any other.
+coordinator of a transactional id is the leader of its partition of `__transaction_state`. A
+coordinator's state is valid for one leader epoch only, because between two epochs another broker
+may have changed it. So an append names this epoch, and the rules of replication refuse the append
+in any other epoch.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ NO_LEASE = "this broker may be cut off, so another broker may lead the partition
 
 
 class ClusterGroupLogs:
-    """Fulfil `GroupLogs` for a broker of a cluster.
+    """Implement `GroupLogs` for a broker of a cluster.
 
     Threads: any thread may call any method. `_creating` is held while the topic is created.
 
     Args:
         partitions: how many partitions the topic gets if it is created now.
-        factor: how many replicas each partition gets, but at most one on each broker that lives.
-        is_leased: whether the broker's session lives for certain (P16).
+        factor: how many replicas each partition gets, but at most one on each live broker.
+        is_leased: returns whether the broker's session is sure to live (P16).
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ClusterGroupLogs:
     def ensure(self) -> int:
         """Return how many partitions the topic has; if there is no topic, create it.
 
-        A cluster creates the topic once: of several brokers that are asked, one is the first.
+        If several brokers create the topic at the same time, only the first one succeeds.
 
         Raises:
             NotServedError: this broker's metadata do not have the topic yet; the client asks again.
@@ -115,7 +116,7 @@ class ClusterGroupLogs:
             replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
-        # The epoch is read first: if the role changes now, the epoch is not led any more.
+        # The epoch is read first: if the role changes now, this epoch is no longer led.
         led = LedGroupLog(replica, log, replica.leader_epoch, self._is_leased)
         if not led.is_led:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED)
@@ -124,9 +125,9 @@ class ClusterGroupLogs:
     def find(self, partition: int, endpoint: Endpoint) -> Node:
         """Find the leader of a partition, as the controller has announced it.
 
-        If this broker led the partition when it was cut off, it does not know who leads now. An
-        error is no help: some clients ask the same broker again, for as long as they are connected.
-        So the connection is closed, and the client asks another broker.
+        If this broker led the partition when it was cut off, it does not know the present leader.
+        An error would not help, because some clients ask the same broker again as long as they are
+        connected. So the connection is closed, and the client asks another broker.
 
         Raises:
             CloseConnectionError: this broker may be cut off.
@@ -143,7 +144,7 @@ class ClusterGroupLogs:
 
 
 class LedGroupLog(NamedTuple):
-    """A partition that this broker leads, in one leader epoch: fulfils `GroupLog`."""
+    """Implement `GroupLog`: a partition that this broker leads, in one leader epoch."""
 
     replica: HostedReplica
     log: Log
@@ -152,16 +153,16 @@ class LedGroupLog(NamedTuple):
 
     @property
     def is_led(self) -> bool:
-        """Whether the replica leads this epoch, and no other broker can lead a later one by now.
+        """Whether the replica leads this epoch, and no other broker can lead a later epoch yet.
 
-        The broker's session lives for certain, or the other in-sync replicas still follow.
+        This is sure if the broker's session lives, or the other in-sync replicas still follow.
         """
         is_same = self.replica.leads(self.leader_epoch) and self.replica.log is self.log
         return is_same and (self.is_leased() or self.replica.is_followed(FOLLOWED_SECONDS))
 
     @property
     def is_settled(self) -> bool:
-        """Whether all records are replicated; only this broker's groups append further ones."""
+        """Whether all records are replicated; only this broker's groups append more records."""
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
 
@@ -171,7 +172,7 @@ class LedGroupLog(NamedTuple):
         return self.leader_epoch
 
     def mend(self) -> None:
-        """Do nothing: a follower fetches what a damaged log lacks."""
+        """Do nothing: a follower fetches the records that a damaged log lacks."""
 
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int
@@ -218,7 +219,7 @@ class GroupAppend(ReplicaAppend):
         if not is_same or leader_epoch < log.leader_epoch:
             raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason=NOT_LED)
         keys, values, timestamp = self._rows
-        self._rows = (), (), 0  # a request that waits needs no memory for them
+        self._rows = (), (), 0  # free the records, because the request may wait for long
         if (producer := self._producer) is not None:
             return log.append_of_transaction(
                 producer.id, producer.epoch, values, keys, timestamp,

@@ -1,8 +1,8 @@
 """Report brokers, leaders and replicas to the handlers of requests, for a broker of a cluster.
 
-Two sources know who leads a partition. The replica on this broker knows its own role: it decides
-what this broker serves. The metadata, which the controller sends, knows all partitions: clients
-learn from it where to go.
+There are two sources for the leader of a partition. The replica on this broker knows its own role,
+and decides what this broker serves. The metadata from the controller knows all partitions, and
+tells clients which broker to use.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from logstore import Log, LogStoreError, ReplicaOfflineError, UnknownPartitionEr
 
 
 class Led(NamedTuple):
-    """A replica that leads, and its log."""
+    """A leading replica, and its log."""
 
     replica: HostedReplica
     log: Log
 
 
 class ClusterLeadership:
-    """Fulfil `Leadership` for a broker of a cluster.
+    """Implement `Leadership` for a broker of a cluster.
 
     Attributes:
         watches: the requests that wait for records.
@@ -62,7 +62,7 @@ class ClusterLeadership:
         self._rack = member.settings.rack
         self._host, self._replicas, self._metadata = member.host, member.replicas, member.metadata
         self.watches = RoleWatches()
-        # Hears of each change of a role. It must neither wait nor call the replica.
+        # Called at each change of a role. This function must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
         member.on_role = self._on_role
 
@@ -70,14 +70,14 @@ class ClusterLeadership:
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller; -1 if it is not known, or does not live."""
+        """The id of the controller; -1 if it is not known or not alive."""
         view = self._metadata.view
         return view.controller_id if view.controller_id in view.brokers else -1
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """List the brokers that live and have a listener of the name that the client uses.
+        """List the live brokers that have a listener with the name of the client's listener.
 
-        This broker is among them also before it has heard of itself.
+        This broker is in the list even before its metadata contains it.
         """
         own = Node(self.broker_id, endpoint.host, endpoint.port, self._rack or None)
         found = {self.broker_id: own}
@@ -94,9 +94,9 @@ class ClusterLeadership:
         return None if topic is None else topic.partitions.get(partition)
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition as the controller does; a leader must be alive."""
+        """Describe a partition by the controller's metadata; its leader must be alive."""
         found = self._view_of(name, partition)
-        if found is None:  # it was deleted just now
+        if found is None:  # the partition was deleted just now
             return PartitionFacts(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Leader())
         is_led = found.leader in self._metadata.view.brokers
         return PartitionFacts(
@@ -110,7 +110,7 @@ class ClusterLeadership:
         )
 
     def leader_of(self, name: str, partition: int) -> Leader:
-        """Find another broker that leads a partition; the newer leader epoch is right."""
+        """Find another broker that leads a partition; the newer leader epoch wins."""
         found, replica = self._view_of(name, partition), self._replicas.at(name, partition)
         leader = Leader() if found is None else Leader(found.leader, found.leader_epoch)
         if replica is not None and replica.leader_epoch > leader.epoch:
@@ -139,14 +139,14 @@ class ClusterLeadership:
         raise self._refusal(name, partition, replica, epoch)
 
     def _is_present(self, name: str, log: Log) -> bool:
-        """Check that a log is of the topic that clients know, not of an older or newer one."""
+        """Check that a log belongs to the topic in the metadata, not to a namesake."""
         topic = self._metadata.view.topics.get(name)
         return topic is None or log.topic_id in (topic.topic_id, NO_ID)
 
     def _refusal(
         self, name: str, partition: int, replica: HostedReplica | None, epoch: int
     ) -> LogStoreError:
-        """Say why this broker does not serve a partition."""
+        """Return the error that says why this broker does not serve a partition."""
         found = self._view_of(name, partition)
         if found is None:
             return UnknownPartitionError(topic=name, partition=partition)
@@ -179,7 +179,7 @@ class ClusterLeadership:
         return Reading(log, preferred=self._preferred(name, partition, rack))
 
     def _preferred(self, name: str, partition: int, rack: str) -> int:
-        """Find an in-sync replica in a rack, if this broker is in another one."""
+        """Find an in-sync replica in a rack, if this broker is in another rack."""
         found = self._view_of(name, partition)
         if not self._is_rack_aware or not rack or rack == self._rack or found is None:
             return NO_LEADER

@@ -1,4 +1,4 @@
-"""List the topics of a cluster for the handlers of requests, as the controller's metadata say."""
+"""List the topics of a cluster for the handlers of requests, from the controller's metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logstore import Log, LogConfig, LogStore
 
 
 class ClusterTopics:
-    """Fulfil `ServedTopics` for a broker of a cluster.
+    """Implement `ServedTopics` for a broker of a cluster.
 
     Threads: any thread may call any method. The list of all topics is made when a request needs it,
     and is used until the metadata change.
@@ -26,7 +26,7 @@ class ClusterTopics:
         self._listed: tuple[ClusterView, Topics] = EMPTY, Topics({}, {})
 
     def start(self) -> None:
-        """Do nothing: the controller sends what changes."""
+        """Do nothing: the controller sends the changes."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -63,9 +63,10 @@ class ClusterTopics:
         return self._leadership.log(name, partition)
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
-        """Refuse: in a cluster, topics are created by transactions (`TopicAdmin`)."""
+        """Raise an error: in a cluster, `TopicAdmin` creates topics."""
         raise NotServedError(
-            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason=f"{name} is not created by a broker"
+            code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            reason=f"a broker of a cluster cannot create {name} by itself",
         )
 
 

@@ -1,7 +1,7 @@
-"""Ask other brokers what coordinators ask: to write markers, and whether batches may be appended.
+"""Send coordinators' requests to other brokers: write markers, and verify batches.
 
-For each broker there are two connections: one for markers, one for questions about batches. One
-thread at a time uses a connection.
+For each broker there are two connections: one for markers, one for verifications. One thread at a
+time uses a connection.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cluster.serve.cluster_leadership import ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
 VERIFY, VERIFY_VERSION, VERIFY_SECONDS = 24, 5, 5.0
-# How long a topic must be unknown before it counts as deleted: the metadata of this broker may be
-# older than those of the broker that coordinated the transaction before.
+# How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
+# than the metadata of the broker that coordinated the transaction before.
 UNKNOWN_SECONDS = 10.0
 NO_ANSWER = "the coordinator of the transactional id does not answer"
 
@@ -58,7 +58,10 @@ class Peers:
                 self._known[broker] = threading.Lock(), self._connect(broker)
             lock, connection = self._known[broker]
         if not lock.acquire(timeout=seconds):
-            raise PeerError(address=connection.address, reason="other requests wait for it")
+            raise PeerError(
+                address=connection.address,
+                reason="other requests wait for the connection to this broker",
+            )
         try:
             return connection.ask(key, version, message, seconds)
         finally:
@@ -74,13 +77,13 @@ class Peers:
 
 
 class ClusterRoutes:
-    """Fulfil `MarkerRoutes` for a broker of a cluster."""
+    """Implement `MarkerRoutes` for a broker of a cluster."""
 
     def __init__(
         self, leadership: ClusterLeadership, metadata: MetadataCache, peers: Peers
     ) -> None:
         self._leadership, self._metadata, self._peers = leadership, metadata, peers
-        self._unknown: dict[Place, float] = {}  # since when a partition is not known
+        self._unknown: dict[Place, float] = {}  # the time since which a partition is unknown
 
     def route(self, place: Place) -> int | None:
         """Return the leader of a partition; None if its topic was deleted.
@@ -106,14 +109,14 @@ class ClusterRoutes:
         return HERE if leader == self._leadership.broker_id else leader
 
     def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
-        """Send markers to another broker; `told` hears the result of each."""
+        """Send markers to another broker; call `told` with the result of each marker."""
         numbers = {(row.producer_id, row.place): number for number, row in enumerate(rows)}
         try:
             answer = self._peers.ask(
                 broker, MARKERS, MARKERS_VERSION, _markers(rows), MARKERS_SECONDS
             )
         except (PeerError, WireError):
-            return  # the caller sends again what `told` has not heard
+            return  # the caller sends the markers without a result again
         for marker in answer.markers:
             for topic in marker.topics:
                 for one in topic.partitions:
@@ -142,7 +145,7 @@ def _markers(rows: Sequence[MarkerRow]) -> Any:
 
 
 class ClusterVerifier:
-    """Fulfil `Verifier` for a broker of a cluster."""
+    """Implement `Verifier` for a broker of a cluster."""
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ def _question(name: str, asker: Asker, places: Sequence[Place]) -> Any:
 
 
 def _code(number: int) -> ErrorCode:
-    """Read an error code of another broker; a code that is not known is an unexpected error."""
+    """Read an error code of another broker; an unknown code counts as an unexpected error."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Notice in the metadata that topics were deleted, so that their committed offsets are deleted."""
+"""Find deleted topics in the metadata, so that their committed offsets are deleted."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from cluster.view import EMPTY, ClusterView
 
 
 class DeletedTopics:
-    """Compare each view with the one before.
+    """Compare each view with the previous view.
 
     Args:
-        forget: hears the name and the id of each deleted topic; it must return at once.
+        forget: called with the name and the id of each deleted topic; it must return at once.
     """
 
     def __init__(self, forget: Callable[[str, bytes], object]) -> None:
         self._forget, self._ids = forget, EMPTY.ids
 
     def heard(self, view: ClusterView) -> None:
-        """Take the next view; a view shares its ids with the one before if they are the same."""
+        """Take the next view; an unchanged view shares its `ids` with the previous view."""
         before, self._ids = self._ids, view.ids
         if before is view.ids:
             return

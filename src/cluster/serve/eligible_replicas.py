@@ -8,8 +8,8 @@ from cluster.run.member import ClusterMember
 def elr_of(member: ClusterMember) -> dict[tuple[str, int], tuple[int, ...]] | None:
     """List the ELR of each partition that has one; return None if another broker is controller.
 
-    The thread of the controller changes the entries meanwhile. Each state is one immutable value,
-    so each ELR is whole, but two of them may be of different moments.
+    The thread of the controller may change the entries at the same time. Each state is one
+    immutable value, so each ELR is consistent, but two ELRs may be from different moments.
     """
     controller = member.controller
     if controller is None or controller.epoch is None:

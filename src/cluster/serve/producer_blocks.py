@@ -1,8 +1,8 @@
-"""Take blocks of producer ids from the coordination store, so that no two brokers give one id.
+"""Take blocks of producer ids from the coordination store, so that each id is given only once.
 
     /latest_producer_id_block    {"version":1,"broker":2,"block_start":"5000","block_end":"5999"}
 
-The znode has the block that was taken last; path and JSON are Kafka's.
+The znode has the last block; path and JSON are Kafka's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIES = 50
 
 
 class ProducerBlocks:
-    """Takes blocks for one broker; any thread may call `claim`."""
+    """Take blocks for one broker; any thread may call `claim`."""
 
     def __init__(self, session: Session, broker: int) -> None:
         self._session, self._broker = session, broker
@@ -35,7 +35,7 @@ class ProducerBlocks:
         """Take the next block; none of its ids is below `first`.
 
         Raises:
-            LogStoreError: the store does not answer, or its znode cannot be read.
+            LogStoreError: the coordination store does not answer, or the znode cannot be read.
         """
         try:
             for _ in range(TRIES):
@@ -44,12 +44,14 @@ class ProducerBlocks:
                     return found
         except CoordinationError as error:
             raise LogStoreError(f"no block of producer ids can be taken: {error}") from error
-        raise LogStoreError("other brokers take blocks of producer ids all the time")
+        raise LogStoreError(
+            "other brokers took a block of producer ids during each attempt; try again"
+        )
 
     def _claim_once(self, first: int) -> range | None:
-        """Take a block; return None if another broker was faster.
+        """Take a block; return None if another broker has just taken it.
 
-        If the answer of the store is lost, the block is lost, too: nobody gives its ids.
+        If the answer of the store is lost, the block is lost, too: no broker gives its ids.
         """
         try:
             znode: Znode | None = self._session.get(PATH)
@@ -79,10 +81,10 @@ class ProducerBlocks:
 
 
 def end_of(data: bytes) -> int:
-    """Read the first id after the block that was taken last.
+    """Read the first id after the last block.
 
     Raises:
-        BadZnodeError: it cannot be read, so no id is known to be free.
+        BadZnodeError: the znode cannot be read, so no id is known to be free.
     """
     text = ZnodeDocument(data, PATH).text("block_end")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):

@@ -4,8 +4,8 @@
                          |
                          +-- acks=all: later, when all in-sync replicas have the records
 
-While a request waits, no thread is held. The rules call `acknowledge` or `refuse` in whichever
-thread told them the news, and the request is woken.
+A waiting request holds no thread. The rules call `acknowledge` or `refuse` in the thread that
+passed the event to them, and this call wakes the request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REASONS = {
 
 
 class ReplicaAppends:
-    """Fulfil `Appends` for a broker of a cluster."""
+    """Implement `Appends` for a broker of a cluster."""
 
     def __init__(self, leadership: ClusterLeadership) -> None:
         self._leadership = leadership
@@ -40,7 +40,7 @@ class ReplicaAppends:
     def append(
         self, name: str, partition: int, records: Any, acks: int, token: int | None = None
     ) -> tuple[AppendInfo, Wait | None]:
-        """Append in the present leader epoch; wait for the in-sync replicas if the client does."""
+        """Append in the present leader epoch; with acks=all, wait for the in-sync replicas."""
         replica = self._leadership.leading(name, partition).replica
         append = ReplicaAppend(replica, records, token)
         replica.tell(x.Produced(append, acks))
@@ -78,9 +78,10 @@ class ReplicaAppends:
 
 
 class ReplicaWait:
-    """Fulfil `Wait` for a request that waits until all in-sync replicas have done the same.
+    """Implement `Wait` for a request that waits until all in-sync replicas made the same change.
 
-    Threads: the rules call their methods one at a time. Any thread may call the others.
+    Threads: the rules call `acknowledge` and `refuse`, one at a time. Any thread may call the other
+    methods.
     """
 
     __slots__ = ("_replica", "_wake", "error", "is_acknowledged")
@@ -94,12 +95,12 @@ class ReplicaWait:
     # --- for the rules ----------------------------------------------------------------------------
 
     def acknowledge(self, end_offset: int) -> None:
-        """Let the client be answered."""
+        """Wake the request, so that the client gets its answer."""
         self.is_acknowledged = True
         self._rouse()
 
     def refuse(self, error: x.ProduceError) -> None:
-        """Let the client be answered with an error."""
+        """Wake the request, so that the client gets an error."""
         self.error = refusal_of(error)
         self._rouse()
 
@@ -120,18 +121,18 @@ class ReplicaWait:
         self._wake = wake
 
     def give_up(self) -> None:
-        """Let the rules forget the wait, unless they have acknowledged it just now."""
+        """End the wait in the rules, unless they have just acknowledged it."""
         self._replica.tell(x.GaveUp(self))
-        if not self.is_over:  # the rules did not know it any more
+        if not self.is_over:  # the rules no longer knew this wait
             self.error = refusal_of(x.ProduceError.TIMED_OUT)
 
     def close(self) -> None:
-        """Call back no more."""
+        """Stop calling `wake`."""
         self._wake = None
 
 
 class ReplicaAppend(ReplicaWait):
-    """Fulfil `Produce` for the rules, and `Wait` for the request."""
+    """Implement `Produce` for the rules, and `Wait` for the request."""
 
     __slots__ = ("_failure", "_info", "_records", "_token")
 
@@ -154,18 +155,19 @@ class ReplicaAppend(ReplicaWait):
     # --- for the rules ----------------------------------------------------------------------------
 
     def append(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records, and remember where they are."""
+        """Append the records, and store their offsets."""
         self._info = self.written(log, leader_epoch)
         return self._info
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the records; a log of a later leader epoch refuses them."""
-        records, self._records = self._records, None  # a request that waits needs no memory for it
+        # free the batch, because the request may wait for long
+        records, self._records = self._records, None
         check_format(log)
         return log.append_encoded(records, leader_epoch=leader_epoch, token=self._token)
 
     def fail(self, error: Exception) -> None:
-        """Let the client be answered with the error of the log."""
+        """Wake the request, so that the client gets the log's error."""
         self._failure = error
 
 
@@ -189,5 +191,5 @@ class MarkerAppend(ReplicaAppend):
 
 
 def refusal_of(error: x.ProduceError) -> NotServedError:
-    """Translate a refusal of the rules; their names are Kafka's."""
+    """Translate a refusal of the rules, which has Kafka's name for the error."""
     return NotServedError(code=ErrorCode[error.value], reason=REASONS[error])

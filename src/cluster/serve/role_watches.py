@@ -32,7 +32,7 @@ class RoleWatches:
         return watch
 
     def forget(self, watch: RoleWatch) -> None:
-        """Call back no more."""
+        """Stop calling `wake`."""
         with self._lock:
             waiting = self._waiting.get(watch.place)
             if waiting is not None:
@@ -50,7 +50,7 @@ class RoleWatches:
 
     @property
     def count(self) -> int:
-        """At how many partitions requests wait."""
+        """The number of partitions at which requests wait."""
         return len(self._waiting)
 
 
@@ -71,7 +71,7 @@ class RoleWatch:
         self._watches, self._other = watches, other
 
     def close(self) -> None:
-        """Call back no more; a second close is allowed."""
+        """Stop calling `wake`; a second close is allowed."""
         self._watches.forget(self)
         if self._other is not None:
             self._other.close()

@@ -1,1 +1,1 @@
-"""Keep a broker's session in the coordination store, and know until when it lives for certain."""
+"""Keep a broker's session in the coordination store, and track until when it is sure to live."""

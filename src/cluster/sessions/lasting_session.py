@@ -31,7 +31,7 @@ RenewalCallback = Callable[[Session], object]
 
 
 class LastingSession(Session):
-    """A session that is followed by another one when the store ends it.
+    """A session that is replaced by a new session when the store ends it.
 
     Threads: any thread may call any method. One thread waits for the end of the session.
     """
@@ -57,7 +57,7 @@ class LastingSession(Session):
 
     @property
     def current(self) -> Session:
-        """The session that is used now; it may have ended."""
+        """The present session, which may have ended."""
         return self._session
 
     @property
@@ -66,9 +66,9 @@ class LastingSession(Session):
         return self._session.key
 
     def on_renewal(self, callback: RenewalCallback) -> None:
-        """Call back with each new session; if the call raises an error, call again.
+        """Call a callback with each new session; if it raises an error, call it again.
 
-        The callbacks are called in the order in which they were given.
+        The callbacks are called in the order of their registration.
         """
         self._on_renewal.append(callback)
 
@@ -96,14 +96,14 @@ class LastingSession(Session):
         return self._session.zxid()
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the state, also of later sessions."""
+        """Call back at each change of the state, including the states of later sessions."""
         with self._changed:
             self._on_state.append(callback)
             session = self._session
         session.on_session(callback)
 
     def close(self) -> None:
-        """End the present session, and begin no other one."""
+        """End the present session, and begin no new session."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -121,23 +121,23 @@ class LastingSession(Session):
                 self._tell()
 
     def _wait_for_end(self) -> bool:
-        """Wait until the session has ended; return False if no other one may begin."""
+        """Wait until the session has ended; return False if no new session may begin."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._is_closed)
             return not self._is_closed
 
     def _renew(self) -> bool:
-        """Begin another session; return False if this session was closed meanwhile."""
-        LOG.warning("the session of this broker has ended; another one is begun")
+        """Begin a new session; return False if this object was closed in the meantime."""
+        LOG.warning("the session of this broker has ended; a new session will begin")
         while not self._is_closed:
             try:
                 made = self._connect()
             except CoordinationError as error:
-                LOG.info("no new session yet: %s", error)
+                LOG.info("no new session could begin yet: %s", error)
                 self._pause()
                 continue
             except Exception:
-                LOG.exception("a new session failed, and is begun again")
+                LOG.exception("a new session failed; another will begin")
                 self._pause()
                 continue
             with self._changed:

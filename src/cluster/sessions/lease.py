@@ -1,11 +1,11 @@
-"""Know until when this broker's session lives for certain (P16).
+"""Track until when this broker's session is sure to live (P16).
 
-A *heartbeat* is a small read. Its answer proves that the store knew the session after the heartbeat
-was sent, so the session lives for a whole session timeout from then on. The lease ends after two
-thirds of this time, because the clocks of two machines differ.
+A *heartbeat* is a small read. Its answer proves that the session was alive after the heartbeat was
+sent. So the session lives for at least one session timeout after the sending. The lease ends after
+two thirds of this time, because the clocks of two machines differ.
 
-The lease belongs to one session: an answer in a new session says nothing before the broker is
-registered in it (`begin`).
+The lease belongs to one session. In a new session, an answer extends no lease until the broker is
+registered in this session (`begin`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FOREVER = float("inf")
 
 
 def boot_clock() -> float:
-    """Return seconds since the boot; unlike `time.monotonic`, also those of a suspended machine."""
+    """Return seconds since the boot, including the time of a suspended machine."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """The lease of a broker. It is not held before `begin`.
+    """The lease of a broker, which is not held before `begin`.
 
     Threads: any thread may call any method. One thread sends heartbeats.
     """
@@ -43,11 +43,11 @@ class Lease:
         timeout_seconds: float | None,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        """Prepare; `begin` starts.
+        """Prepare; `begin` starts the lease.
 
         Args:
-            timeout_seconds: the store ends a session after this time without a sign of life; None
-                if it never does, as the embedded store.
+            timeout_seconds: the store ends a session after this time without a sign of life. None
+                means that the store never does this, like the embedded store.
         """
         self._session, self._timeout, self._clock = session, timeout_seconds, clock
         self._lock = threading.Lock()  # guards the next two
@@ -58,7 +58,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether the session lives for certain."""
+        """Whether the session is sure to live."""
         return self._clock() < self._held_until
 
     def begin(self, session: Session) -> None:
@@ -77,7 +77,7 @@ class Lease:
             self._thread.start()
 
     def close(self) -> None:
-        """Send no more heartbeats; the lease ends at once."""
+        """Stop sending heartbeats, and end the lease at once."""
         self._ended.set()
         with self._lock:
             self._begun_in, self._held_until = None, 0.0

@@ -4,8 +4,8 @@
     broker settings  leader.replication.throttled.rate, follower.replication.throttled.rate
     the ISR          a replica in sync is never throttled: producers wait for it (KIP-73)
 
-Both limits are buckets of tokens (`broker/quotas/buckets`). What exceeds a rate is paid back by
-waiting before the next bytes.
+Both limits are token buckets (`broker/quotas/buckets`). If the bytes exceed a rate, the next bytes
+wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cluster.throttle.throttled_replicas import (
 
 
 class Side(Enum):
-    """Whose rate counts: the name of the setting of the rate, and of the replicas."""
+    """The side whose rate counts; each side has settings for its rate and its replicas."""
 
     LEADER = "leader.replication.throttled.rate", LEADER_REPLICAS
     FOLLOWER = "follower.replication.throttled.rate", FOLLOWER_REPLICAS
@@ -44,8 +44,8 @@ class Side(Enum):
 class ReplicationThrottle:
     """The limits of one broker.
 
-    Until the settings of the topics are known, each replica counts as listed: a start must not copy
-    faster than later.
+    Until the settings of the topics are known, each replica counts as throttled, so that a broker
+    does not copy faster at its start.
 
     Threads: any thread may call any method. `_lock` guards the buckets, and is held only briefly.
     The dicts are replaced entry by entry.
@@ -54,10 +54,10 @@ class ReplicationThrottle:
     def __init__(
         self, broker: int, is_in_sync: Callable[[str, int, int], bool], clock: Callable[[], float]
     ) -> None:
-        """Limit nothing yet.
+        """Begin without limits.
 
         Args:
-            is_in_sync: tells whether a broker is in the ISR of a topic's partition.
+            is_in_sync: returns whether a broker is in the ISR of a topic's partition.
         """
         self._broker, self._is_in_sync, self._clock = broker, is_in_sync, clock
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class ReplicationThrottle:
                 self._buckets[side] = Bucket(rate, self._clock())
 
     def set_topic(self, name: str, settings: Mapping[str, str]) -> None:
-        """Take over which replicas of a topic are throttled; a value that is wrong means none."""
+        """Take over which replicas of a topic are throttled; a wrong value means none."""
         for side in Side:
             try:
                 found = parse(settings.get(side.replicas_key, ""))
@@ -92,11 +92,11 @@ class ReplicationThrottle:
         self._is_known = True
 
     def sends(self, name: str, partition: int, follower: int) -> bool:
-        """Tell whether this leader limits what it sends to a follower."""
+        """Report whether this leader limits the bytes that it sends to a follower."""
         return self._counts(Side.LEADER, name, partition, follower)
 
     def fetches(self, name: str, partition: int) -> bool:
-        """Tell whether this follower limits what it fetches for its replica."""
+        """Report whether this follower limits the bytes that it fetches for its replica."""
         return self._counts(Side.FOLLOWER, name, partition, self._broker)
 
     def _counts(self, side: Side, name: str, partition: int, follower: int) -> bool:
@@ -115,7 +115,7 @@ class ReplicationThrottle:
         self._take(side, size_bytes)
 
     def burst_bytes(self, side: Side) -> int:
-        """Return how many bytes one answer should have at most."""
+        """Return the largest number of bytes that one answer should have."""
         bucket = self._buckets.get(side)
         return 1 << 62 if bucket is None else max(int(bucket.rate * BURST_SECONDS), 1)
 

@@ -1,4 +1,4 @@
-"""Read which replicas of a topic are throttled, as Kafka's settings write it.
+"""Read which replicas of a topic are throttled, from Kafka's settings.
 
 leader.replication.throttled.replicas=0:1,1:2     partition 0 on broker 1, partition 1 on broker 2
 follower.replication.throttled.replicas=*         all replicas
@@ -26,7 +26,7 @@ class ThrottledReplicas(NamedTuple):
     is_every: bool = False
 
     def has(self, partition: int, broker: int) -> bool:
-        """Tell whether a replica is throttled."""
+        """Report whether a replica is throttled."""
         return self.is_every or (partition, broker) in self.pairs
 
 

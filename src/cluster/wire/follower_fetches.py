@@ -1,7 +1,7 @@
-"""Write a follower's Fetch (1), and read what its leader answers.
+"""Write and read a follower's Fetch (1), and its leader's answer.
 
-All partitions of one request are led by the same broker, and lie in one log dir of the follower:
-then a log dir that hangs delays no other one.
+All partitions of one request have the same leader, and are in one log dir of the follower. So a
+hanging log dir delays no other log dir.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from cluster.wire.topic_ids import bytes_of, identity_of, text_of
 API, VERSION = 1, 15
 OFFSETS_MAX = 2**62  # no log has a larger offset
 CONSUMER = -1  # the replica id of a client that only reads
-NO_EPOCH = -1  # in place of the registration epoch: the follower's broker leaves (P21)
+# this value instead of the registration epoch means: the follower's broker leaves (P21)
+NO_EPOCH = -1
 
 PartitionId = tuple[str, int]  # topic id and partition
 
 
 class FetchLimits(NamedTuple):
-    """How long a leader waits for records, and how many bytes it sends.
+    """The limits of a fetch: how long a leader waits for records, and how many bytes it sends.
 
     Attributes:
         bytes_max: the most bytes of records in one answer.
@@ -39,14 +40,14 @@ class FetchLimits(NamedTuple):
 
 
 class FetchRefused(NamedTuple):
-    """A leader's answer about a partition that it cannot serve now."""
+    """The answer of a leader that cannot serve a partition now."""
 
     request: FollowerFetch
     error: ErrorCode
 
 
 def key_of(fetch: FollowerFetch) -> PartitionId:
-    """Give the key under which the answer to a fetch is found."""
+    """Return the key under which the answer to a fetch is found."""
     return fetch.topic.topic_id, fetch.partition
 
 
@@ -98,7 +99,7 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
     """Read the fetches of a follower, as its leader receives them.
 
     Raises:
-        BadRequestError: the request is a consumer's, or a number is out of its range.
+        BadRequestError: the request comes from a consumer, or a number is out of its range.
     """
     follower, epoch = message.replica_state
     if follower < 0 or epoch < NO_EPOCH:
@@ -131,7 +132,7 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
 def decode_fetch_answers(
     message: Any, asked: Mapping[PartitionId, FollowerFetch]
 ) -> list[FetchAnswer | FetchRefused]:
-    """Read what a leader answers; a partition that was not asked for is left out.
+    """Read a leader's answer; leave out partitions that were not requested.
 
     Raises:
         BadRequestError: a high watermark, log start or diverging epoch is out of its range.
@@ -153,7 +154,9 @@ def _answer_of(request: FollowerFetch, row: Any) -> FetchAnswer:
     epoch, end = row.diverging_epoch
     mark, start = row.high_watermark, row.log_start_offset
     if mark < 0 or not 0 <= start < OFFSETS_MAX:
-        raise BadRequestError(reason=f"a leader's high watermark is {mark}, its log start {start}")
+        raise BadRequestError(
+            reason=f"a leader's high watermark is {mark}, and its log start is {start}"
+        )
     if end < 0:  # the message has no diverging epoch
         return FetchAnswer(request, mark, row.records, log_start=start)
     answer = FetchAnswer(request, mark, None, (epoch, end), start)
@@ -162,7 +165,7 @@ def _answer_of(request: FollowerFetch, row: Any) -> FetchAnswer:
     is_behind = epoch < request.last_epoch or (epoch, end) < (request.last_epoch, request.offset)
     if epoch < -1 or not is_behind:
         raise BadRequestError(
-            reason=f"a leader wants to cut at the end of epoch {epoch}, offset {end}, and the "
+            reason=f"a leader wants to cut at the end of epoch {epoch}, offset {end}, but the "
             f"follower ends at offset {request.offset} of epoch {request.last_epoch}"
         )
     return answer

@@ -33,13 +33,13 @@ _Endpoint = UpdateMetadataRequest.UpdateMetadataEndpoint
 
 
 class Update(NamedTuple):
-    """What a controller tells a broker about the cluster.
+    """A controller's update of a broker's metadata.
 
     Attributes:
-        broker_epoch: the epoch of the broker that is addressed.
+        broker_epoch: the epoch of the addressed broker.
         changes_after: the broker must know all changes up to this number; 0 for a full update.
         last_change: the number of the last change that the update has.
-        brokers: all brokers that live.
+        brokers: all live brokers.
     """
 
     sender: Controlling
@@ -110,7 +110,7 @@ def decode_update(message: Any) -> Update:
         and min(message.controller_id, message.controller_epoch, message.broker_epoch) >= 0
         and 0 <= message.changes_after <= message.last_change
         and (message.type != FULL or message.changes_after == 0),
-        "it does not say which changes of which controller it has",
+        "the message does not name its controller and its changes",
     )
     topics = [_topic_in(one) for one in message.topic_states]
     places = [(one.name, one.topic_id) for one in topics]
@@ -139,7 +139,7 @@ def _check(holds: bool, reason: str) -> None:
 
 
 def _check_distinct(found: Sequence[Any], what: str) -> None:
-    _check(len(set(found)) == len(found), f"two of its {what} are the same")
+    _check(len(set(found)) == len(found), f"two of the {what} are the same")
 
 
 def _topic_in(topic: Any) -> TopicUpdate:
@@ -148,7 +148,7 @@ def _topic_in(topic: Any) -> TopicUpdate:
     partitions = {one.partition_index: _partition_in(one, name) for one in topic.partition_states}
     _check(
         0 < len(partitions) == len(topic.partition_states) and min(partitions) >= 0,
-        f"the topic {name} has no partition, or a wrong one, or one twice",
+        f"the topic {name} has no partition, a wrong partition, or the same partition twice",
     )
     return TopicUpdate(name, topic_id, partitions)
 
@@ -182,7 +182,7 @@ def _partition_in(one: Any, name: str) -> PartitionView | None:
 
 
 def _are_some(brokers: tuple[int, ...], known: set[int]) -> bool:
-    """Check that a list names replicas, each of them at most once."""
+    """Check that a list names only replicas, each of them at most once."""
     return known.issuperset(brokers) and len(set(brokers)) == len(brokers)
 
 

@@ -1,8 +1,8 @@
 """Write LeaderAndIsr (4) and its answer, and read them back.
 
-Kafka's fields of a partition do not have everything that a replica needs, so a tagged field has
-the whole JSON of the state. Kafka's own fields are written too, for tools that look at the
-traffic. A request in which the two contradict each other is refused.
+Kafka's fields of a partition lack some facts that a replica needs, so a tagged field has the whole
+JSON of the state. Kafka's own fields are also written, for tools that analyse the traffic. If a
+request's own fields contradict the JSON, the request is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PartitionError = LeaderAndIsrResponse.LeaderAndIsrPartitionError
 
 
 class Controlling(NamedTuple):
-    """Name the controller that sends a request."""
+    """The controller that sends a request."""
 
     broker: int
     epoch: int
@@ -48,7 +48,7 @@ def encode_roles(
     """Write the roles for one broker as one message.
 
     Args:
-        roles: at least one; all of them name the same broker epoch.
+        roles: at least one role; all roles have the same broker epoch.
         addresses: the host and the port of each broker that leads one of the partitions.
     """
     ordered = sorted(roles, key=lambda one: (one.name, one.role.topic, one.role.partition))
@@ -93,7 +93,7 @@ def _partition_of(role: LeaderAndIsr) -> Any:
 
 
 def _recovery_of(state: State) -> int:
-    """Tell whether the election of this leader epoch may have lost records (KIP-704)."""
+    """Report whether the election of this leader epoch may have lost records (KIP-704)."""
     return RECOVERING if 0 <= state.unclean_epoch == state.leader_epoch else RECOVERED
 
 

@@ -1,7 +1,7 @@
 """Write StopReplica (5) and its answer, and read them back.
 
-Kafka names a topic only by its name here. Tagged fields have its id, its creation and the version
-of the state, so that a late request deletes no replica of a later topic (P19).
+Kafka's message has only the name of a topic. Tagged fields add the topic id, the creation number
+and the version of the state, so that a late request deletes no replica of a later topic (P19).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cluster.wire.roles import Controlling
 from cluster.wire.topic_ids import bytes_of, identity_of
 
 API, VERSION = 5, 4
-# Kafka's number for the leader epoch of a topic that is being deleted: it is not compared.
+# Kafka's leader epoch for a topic that is being deleted: receivers do not compare it.
 EPOCH_DURING_DELETE = -2
 
 _Topic = StopReplicaRequest.StopReplicaTopicState
@@ -75,7 +75,7 @@ def decode_stops(message: Any) -> list[NamedStop]:
                 place = f"{topic.topic_name}-{one.partition_index}"
                 raise BadRequestError(reason=f"the deletion of {place} does not name its topic")
             if not one.delete_partition:
-                raise BadRequestError(reason="a replica can only be stopped to delete it")
+                raise BadRequestError(reason="a replica is only stopped in order to delete it")
             stop = StopReplica(
                 identity, one.partition_index, message.broker_epoch, one.partition_epoch
             )
@@ -84,7 +84,7 @@ def decode_stops(message: Any) -> list[NamedStop]:
 
 
 def encode_stop_answers(stops: Iterable[NamedStop], answers: Iterable[StopAnswer]) -> Any:
-    """Write of which replicas nothing is left; the others have an error, and are asked again."""
+    """Write which replicas no longer exist; the others get an error, and are asked again."""
     places = {(one.topic.topic_id, one.partition, one.version) for one in answers}
     Row = StopReplicaResponse.StopReplicaPartitionError  # noqa: N806 - a class
     return StopReplicaResponse(
@@ -102,7 +102,7 @@ def encode_stop_answers(stops: Iterable[NamedStop], answers: Iterable[StopAnswer
 
 
 def decode_stop_answers(message: Any, asked: Iterable[NamedStop], broker: int) -> list[StopAnswer]:
-    """Read of which of the replicas that were asked for nothing is left on a broker."""
+    """Read which of the requested replicas no longer exist on a broker."""
     if message.error_code != ErrorCode.NONE:
         return []
     gone = {

@@ -1,4 +1,4 @@
-"""Write the id of a topic as text, as the coordination store has it, and as 16 bytes."""
+"""Convert the id of a topic between text, as in the coordination store, and 16 bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ ID_BYTES = 16
 
 
 def text_of(topic_id: bytes) -> str:
-    """Give the text of an id: 22 characters of base64 for URLs; "" if all bytes are zero."""
+    """Return the text of an id: 22 characters of base64 for URLs; "" if all bytes are zero."""
     if topic_id == bytes(ID_BYTES):
         return NO_TOPIC.topic_id
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def bytes_of(text: str) -> bytes:
-    """Give the 16 bytes of an id that was written as text.
+    """Return the 16 bytes of an id in text form.
 
     Raises:
         ValueError: the text is not the id of a topic.
@@ -31,5 +31,5 @@ def bytes_of(text: str) -> bytes:
 
 
 def identity_of(topic_id: bytes, created: int = NO_TOPIC.created) -> TopicIdentity:
-    """Give the identity of the topic that a message names; a negative creation is unknown."""
+    """Return the identity of a message's topic; a negative creation number means unknown."""
     return TopicIdentity(text_of(topic_id), max(created, NO_TOPIC.created))

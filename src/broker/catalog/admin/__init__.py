@@ -1,1 +1,1 @@
-"""Changes of topics that clients ask for, with a cluster and without one."""
+"""Make the changes of topics, ACLs, quotas and users that clients ask for."""

@@ -43,7 +43,8 @@ class Acls:
     """The ACLs of a broker alone, or of a cluster.
 
     Threads: any thread may call any method. `_documents` lets one thread at a time read and decide,
-    so `_data` and `_snapshot` are only changed by one thread. They are replaced as a whole.
+    so only one thread at a time changes `_data` and `_snapshot`. Each of them is replaced as a
+    whole.
 
     Attributes:
         authorizer: decides by the ACLs. Until they are known, only super users may do anything.
@@ -69,9 +70,9 @@ class Acls:
     # --- what clients ask for ---------------------------------------------------------------------
 
     def create(self, bindings: Iterable[Binding]) -> None:
-        """Add bindings; a binding that exists already is left as it is.
+        """Add bindings; skip bindings that already exist.
 
-        A large change is written in parts, and an error may leave the first parts.
+        A large change is written in parts. If a part fails, the earlier parts remain.
 
         Raises:
             AclRefusedError: there would be too many ACLs, or the store takes no change now.
@@ -140,7 +141,7 @@ class Acls:
             size_bytes = 0
             snapshot = self._read(documents)
             if self.authorizer.snapshot is None:
-                self.authorizer.replace(snapshot)  # they were not known at the start
+                self.authorizer.replace(snapshot)  # the ACLs were not known at the start
             for pattern, entries in decide(snapshot).items():
                 name, data = name_of(pattern), encode_entries(entries) if entries else None
                 size_bytes += OPERATION_BYTES + len(encode_name(name)) + len(data or b"")
@@ -169,7 +170,7 @@ class Acls:
             return
         try:
             self.authorizer.replace(self._read(documents))
-        except ValueError as error:  # it is not known which resource the document closes
+        except ValueError as error:  # the resource is not known, so all resources are closed
             LOG.error("%s; until it is deleted, only super users may do anything", error)
             self.authorizer.replace(None)
 

@@ -19,7 +19,7 @@ KIND = "quotas"
 
 
 class QuotaChange(NamedTuple):
-    """Set one quota of an entity, or remove it; to remove a quota that is not set is no error."""
+    """Set or remove one quota of an entity; removing a quota that is not set is no error."""
 
     key: str
     rate: float | None
@@ -35,7 +35,7 @@ class ClientQuotas:
         self._documents, self._quotas = documents, quotas
 
     def start(self) -> None:
-        """Read the quotas, and follow their changes. Until they can be read, there are none."""
+        """Read the quotas, and follow their changes. Until the quotas are read, none applies."""
         self._documents.follow(KIND, self._heard)
 
     @property

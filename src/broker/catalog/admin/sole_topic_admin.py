@@ -1,4 +1,4 @@
-"""Change the topics of a broker without a cluster: it has the only replica of each partition."""
+"""Change the topics of a broker without a cluster, which has all replicas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from logstore import LogConfig, LogStoreError, UnknownPartitionError
 
 
 class SoleTopicAdmin:
-    """Fulfil `TopicAdmin` for a broker without a cluster; its metadata shows a change at once."""
+    """Implement `TopicAdmin` for a broker without a cluster; its metadata shows changes at once."""
 
     def __init__(self, topics: TopicCatalog, config: BrokerConfig, broker_id: int) -> None:
         self._topics, self._config = topics, config
@@ -74,7 +74,8 @@ class SoleTopicAdmin:
         if wanted.replication_factor not in (DEFAULT, len(self._replicas)):
             raise TopicRefusedError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"the replication factor is {wanted.replication_factor}, and there is one broker",
+                f"the replication factor is {wanted.replication_factor}, but there is only one "
+                "broker",
             )
         return partition_count(wanted, self._config.num_partitions)
 
@@ -114,8 +115,8 @@ class SoleTopicAdmin:
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
         """Change the settings of all partitions of a topic.
 
-        If a change adds elements to a list or removes elements, it begins with the list of the
-        first partition.
+        If a change adds elements to a list setting, or removes elements, the present list is that
+        of the first partition.
         """
         topic = self._known(name)
         config = self._topics.config_of(topic)
@@ -125,7 +126,7 @@ class SoleTopicAdmin:
         failure: LogStoreError | None = None
         for partition in topic.partitions:
             try:
-                self._topics.log(name, partition)  # raises if the replica is not the topic's
+                self._topics.log(name, partition)  # raises if the replica belongs to another topic
                 self._topics.store.set_config(name, partition, fields)
             except LogStoreError as error:  # change the other partitions; the client tries again
                 failure = error
@@ -145,15 +146,15 @@ class SoleTopicAdmin:
         return topic
 
     def is_ready(self, topic: Topic) -> bool:
-        """Tell that clients see a new topic at once."""
+        """Return True: clients see a new topic at once."""
         return True
 
     def is_gone(self, topic: Topic) -> bool:
-        """Tell that clients see a deletion at once."""
+        """Return True: clients see a deletion at once."""
         return True
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call nothing: no change has to be waited for."""
+        """Never call `wake`: each change is visible at once."""
         return lambda: None
 
 

@@ -11,7 +11,7 @@ from logstore import LogStore
 
 
 class SoleUsers:
-    """Fulfil `UserCredentials` for one store; all brokers of a process over a store share them.
+    """Implement `UserCredentials` for one store; all brokers of that store share them.
 
     Threads: any thread may call any method.
     """
@@ -20,11 +20,11 @@ class SoleUsers:
         self._topics = TopicStore.of(store)
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
-        """Give a user's credential for a mechanism."""
+        """Return a user's credential for a mechanism."""
         return credential_in(self._topics.users.get(user, {}), mechanism, user)
 
     def listed(self) -> dict[str, Keys]:
-        """Give the credentials of each user that has one."""
+        """Return the credentials of each user that has a credential."""
         known = {user: credentials_in(one, user) for user, one in self._topics.users.copy().items()}
         return {user: keys for user, keys in known.items() if keys}
 

@@ -1,7 +1,7 @@
 """Define the changes of topics that clients ask for, whether the broker is in a cluster or not.
 
-The handlers of requests know only `TopicAdmin`. `sole_topic_admin` fulfils it for a broker without
-a cluster.
+The handlers of requests know only `TopicAdmin`. `sole_topic_admin` implements it for a broker
+without a cluster.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.catalog.topics import Topic
 from broker.wire.error_codes import ErrorCode
 from logstore.names import validate_topic
 
-DEFAULT = -1  # a client leaves a number to the broker
+DEFAULT = -1  # the client lets the broker choose this number
 PARTITIONS_MAX = 100_000  # the largest number of partitions of a topic that a client creates
 
 
@@ -54,7 +54,7 @@ class SettingRow(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """A topic that was created, or would be created by a dry run; then its id is zero."""
+    """A topic that was created. After a dry run, its id is zero."""
 
     topic: Topic
     replication_factor: int
@@ -78,28 +78,29 @@ def check_name(name: str) -> None:
 
 
 def collides(other: str) -> TopicRefusedError:
-    """Make the refusal of a name that another topic nearly has."""
+    """Make the error for a name that collides with another topic's name."""
     reason = f'the topic {other!r} has the same name if "." and "_" are the same'
     return TopicRefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def exists(name: str) -> TopicRefusedError:
-    """Make the refusal of a name that another topic has."""
+    """Make the error for a name that another topic has."""
     reason = f"the topic {name!r} exists already"
     return TopicRefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, reason)
 
 
 def unknown(name: str) -> TopicRefusedError:
-    """Make the refusal of a change of a topic that does not exist."""
+    """Make the error for a change of a topic that does not exist."""
     reason = f"there is no topic {name!r}"
     return TopicRefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
 
 
 def check_numbers(wanted: NewTopic) -> None:
-    """Refuse an assignment that has a gap, or has numbers of partitions or replicas beside it."""
+    """Refuse an assignment with a gap, or with a number of partitions or replicas besides."""
     if wanted.partitions != DEFAULT or wanted.replication_factor != DEFAULT:
         raise TopicRefusedError(
-            ErrorCode.INVALID_REQUEST, "both a number and an assignment of partitions is given"
+            ErrorCode.INVALID_REQUEST,
+            "give either an assignment or the numbers of partitions and replicas, not both",
         )
     numbers = sorted(number for number, _ in wanted.assignment)
     if numbers != list(range(len(numbers))):
@@ -109,7 +110,7 @@ def check_numbers(wanted: NewTopic) -> None:
 
 
 def partition_count(wanted: NewTopic, default: int) -> int:
-    """Return how many partitions a new topic has that the broker assigns."""
+    """Return the number of partitions of a new topic without an assignment."""
     if wanted.partitions == DEFAULT:
         return default
     if not 1 <= wanted.partitions <= PARTITIONS_MAX:
@@ -123,7 +124,7 @@ def partition_count(wanted: NewTopic, default: int) -> int:
 def check_growth(topic: Topic, count: int) -> None:
     """Refuse a new number of partitions that the topic cannot have."""
     if topic.is_internal:
-        reason = "the number of partitions decides where a group is kept, so it cannot change"
+        reason = "the number of partitions decides where a group is stored, so the number is fixed"
         raise TopicRefusedError(ErrorCode.INVALID_REQUEST, reason)
     known = len(topic.partitions)
     if not known < count <= PARTITIONS_MAX:
@@ -165,7 +166,10 @@ class TopicAdmin(Protocol):
         """
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of a topic; a sole broker may change some of its partitions only."""
+        """Change the settings of a topic.
+
+        If a sole broker fails, some partitions may be changed.
+        """
 
     def settings_of(self, name: str) -> list[SettingRow]:
         """Describe the settings of a topic."""
@@ -173,10 +177,10 @@ class TopicAdmin(Protocol):
     # --- when clients see a change ----------------------------------------------------------------
 
     def is_ready(self, topic: Topic) -> bool:
-        """Tell whether this broker's metadata has the topic, and leaders of its partitions."""
+        """Report whether this broker's metadata has the topic and a leader of each partition."""
 
     def is_gone(self, topic: Topic) -> bool:
-        """Tell whether this broker's metadata has lost the topic."""
+        """Report whether this broker's metadata no longer has the topic."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each change of this broker's metadata; return what ends that."""
+        """Call `wake` after each change of this broker's metadata, until the result is called."""

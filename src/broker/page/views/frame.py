@@ -1,4 +1,4 @@
-"""Write what all pages have in common: the head, the menu, the search, and the numbers of pages."""
+"""Write the parts of all pages: the head, the menu, the search, and the page numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def document(facts: Facts, path: str, title: str, form: Html, live: Html) -> str
 
     Args:
         path: which entry of the menu is the present one.
-        form: what the script must not replace, such as the search.
+        form: the part that the script must not replace, such as the search.
         live: the part that the script replaces.
     """
     broker = f"Broker {facts.about['broker_id']}"

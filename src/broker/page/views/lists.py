@@ -68,7 +68,7 @@ def topic(facts: Facts, asked: Asked) -> Html:
     """Write the page of one topic."""
     row = next((one for one in facts.topics if one.name == asked.name), None)
     if row is None:
-        raise NoSuchThingError("there is no topic of this name")
+        raise NoSuchThingError("there is no topic with this name")
     curves = facts.topic_curves.get(row.name, Curves([], []))
     latest = row.rates if curves.rates else Rates()
     return joined(

@@ -1,4 +1,4 @@
-"""Build HTML so that no text can become markup: each text is escaped unless it is `Html`."""
+"""Build HTML from escaped texts, so that no text can become markup."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ VOID = frozenset({"input", "link", "meta"})
 
 
 class Html(str):
-    """Text that is HTML already; only this module makes it from other text."""
+    """Text that is already HTML; only this module makes `Html` from other text."""
 
     __slots__ = ()
 
 
 def escaped(child: object) -> str:
-    """Escape a text; keep `Html` as it is. Characters that nobody can see become visible."""
+    """Escape a text; leave `Html` unchanged. Invisible characters become visible."""
     return child if isinstance(child, Html) else html.escape(visible(str(child)), quote=True)
 
 
@@ -42,7 +42,7 @@ def element(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object], separator: object = "") -> Html:
-    """Put parts after one another."""
+    """Concatenate parts."""
     return Html(escaped(separator).join(map(escaped, parts)))
 
 
@@ -73,7 +73,7 @@ def column(
 def table(caption: str, columns: Sequence[Cell], rows: Sequence[object], empty: str) -> Html:
     """Write a table. On a narrow screen, the style sheet shows each row as a card.
 
-    The roles keep it a table for screen readers then, too.
+    Because of the roles, screen readers then still read a table.
     """
     if not rows:
         return element("p", empty, class_="empty")
@@ -127,10 +127,10 @@ def size(value: float | None, key: str | None = None) -> Html:
 
 
 def rate(value: float, key: str | None = None) -> Html:
-    """Write how many things there were in a second."""
+    """Write a number per second."""
     return _data(f"{rate_text(value)}/s", value, key)
 
 
 def byte_rate(value: float, key: str | None = None) -> Html:
-    """Write how many bytes there were in a second."""
+    """Write a number of bytes per second."""
     return _data(f"{bytes_text(value)}/s", value, key)

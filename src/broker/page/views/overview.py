@@ -1,4 +1,4 @@
-"""Write the first page: is the broker well, what does it do, and where are its records."""
+"""Write the first page: the health of the broker, its traffic, and its log dirs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def health(facts: Facts) -> Html:
 
 
 def mark(kind: str) -> Html:
-    """Write a sign that differs by its shape as well as by its colour."""
+    """Write a sign whose shape and colour both show whether there is a problem."""
     return element("span", "✓" if kind == "ok" else "!", class_="mark", aria_hidden="true")
 
 
@@ -102,12 +102,12 @@ def tiles(facts: Facts) -> Html:
 
 
 def state(word: str, *, is_good: bool) -> Html:
-    """Write a state; the colour only repeats what the word says."""
+    """Write a state as a word; its colour has the same meaning."""
     return element("span", word.upper(), class_="state good" if is_good else "state bad")
 
 
 def dirs(facts: Facts) -> Html:
-    """Write the log dirs, and why one does not serve."""
+    """Write the log dirs, and the reasons why some do not serve."""
     columns = [
         column("Log dir", lambda one: element("code", shortened(one.path)), is_head=True),
         column("State", _dir_state),
@@ -143,7 +143,7 @@ def _disk(one: DirRow) -> Html:
 
 
 def bar(part: float, label: Html) -> Html:
-    """Draw a part of a whole as a bar, with its text."""
+    """Draw a fraction as a bar, with its text."""
     width = round(BAR_WIDTH * min(max(part, 0.0), 1.0), 1)
     drawn = element(
         "svg",
@@ -183,7 +183,7 @@ def _copied(one: Mapping[str, Any]) -> Html:
 
 
 def brokers(facts: Facts) -> Html:
-    """Write the brokers of the cluster that live, and which of them is the controller."""
+    """Write the live brokers of the cluster, and which of them is the controller."""
     own = facts.about["broker_id"]
 
     def name(one: BrokerRow) -> object:
@@ -222,7 +222,7 @@ def topics_table(rows: list[TopicRow]) -> Html:
 
 
 def groups_table(rows: list[GroupRow]) -> Html:
-    """Write groups and how far they are behind."""
+    """Write groups and their lags."""
     columns = [
         column(
             "Group",
@@ -241,7 +241,7 @@ def groups_table(rows: list[GroupRow]) -> Html:
 
 
 def lag(one: GroupRow) -> object:
-    """Write the lag of a group; say if it is not known for all partitions."""
+    """Write the lag of a group, and the number of partitions whose lag is not known."""
     if not one.unknown_count:
         return number(one.lag)
     return joined([number(one.lag), f" (not known for {one.unknown_count})"])

@@ -11,7 +11,7 @@ from broker.page.views.markup import Html, element, joined
 
 WIDTH, HEIGHT = 720, 120
 SPAN_SECONDS = 3600.0
-GAP_SECONDS = 3 * INTERVAL_SECONDS  # a longer time without a sample is left empty
+GAP_SECONDS = 3 * INTERVAL_SECONDS  # the plot has a gap where samples are further apart
 STEPS = (1, 2, 5, 10)
 KINDS: dict[str, tuple[str, Callable[[float], str], int]] = {
     "bytes_in": ("Bytes in", lambda value: f"{bytes_text(value)}/s", 1024),
@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, Callable[[float], str], int]] = {
 
 
 def round_up(value: float, thousand: int) -> float:
-    """Round up to 1, 2 or 5 times a power of 10, below the next unit; the least is 1."""
+    """Round up to 1, 2 or 5 times a power of 10 of the same unit; return at least 1."""
     if value <= 1:
         return 1.0
     unit = float(thousand) ** int(math.log(value, thousand))

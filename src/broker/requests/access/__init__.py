@@ -1,1 +1,1 @@
-"""Check what clients may do: a rule for each API, which is applied before and after its handler."""
+"""Check the rights of clients, with a rule for each API."""

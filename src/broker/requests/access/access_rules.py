@@ -1,4 +1,4 @@
-"""List who may send which requests: the rights that each API needs, and the check of the API.
+"""List the rights that each API needs, and the check of each API.
 
 The table follows Kafka's documentation of its authorization. An API without a row is refused as
 soon as the broker has an authorizer. A row has no effect as long as no handler answers its API.

@@ -36,7 +36,7 @@ from broker.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
-# The types of resources with settings: those of topics and of groups have owners.
+# The types of resources with settings. Topics and groups have their own rights.
 OWNED = {2: TOPIC, 32: GROUP}
 
 
@@ -47,7 +47,7 @@ def _may_with_settings(operation: Operation, resource: Any, asking: Asking) -> b
 
 
 def _settings(operation: Operation, response: Any, rows_field: str, row_kind: Any) -> Check:
-    """Make the check of a request about the settings of several resources."""
+    """Make a check for requests about the settings of several resources."""
 
     def row_of(resource: Any) -> Any:
         code = CODES[OWNED.get(resource.resource_type, CLUSTER)]

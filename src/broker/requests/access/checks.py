@@ -39,8 +39,8 @@ class Right(NamedTuple):
     """Name a right that a request needs.
 
     Attributes:
-        when: when the request needs the right, or what for; "" if it always does.
-        on: the resource, if it is not each one that the request names.
+        when: the condition, or the purpose, of the right; "" means always.
+        on: the resource; "" means each resource that the request names.
     """
 
     operation: Operation
@@ -54,7 +54,7 @@ class Right(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """What a check knows besides the request itself.
+    """The facts that a check has besides the request itself.
 
     Attributes:
         name_of: finds the name of a topic by its id; None if no topic has the id.
@@ -74,7 +74,7 @@ class Asking(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The part of a request that is allowed, and what completes the answer."""
+    """The allowed part of a request, and a function that completes the answer."""
 
     asked: Any
     finish: Callable[[Any], Any] | None = None
@@ -90,10 +90,10 @@ Check = Callable[[Any, Asking], Checked | Refused]
 
 
 class Rule(NamedTuple):
-    """Say which rights the requests of an API need.
+    """The rights that the requests of an API need.
 
     Attributes:
-        rights: for the documentation, and for tests.
+        rights: the rights, for the documentation and for tests.
         check: None if every client may send such requests, or if the handler asks `Call.rights`.
     """
 
@@ -102,7 +102,7 @@ class Rule(NamedTuple):
 
 
 def whole(operation: Operation, refuse: Callable[[Any], Any]) -> Check:
-    """Make the check of a request that needs a right to the cluster."""
+    """Make a check for requests that need a right to the cluster."""
 
     def check(asked: Any, asking: Asking) -> Checked | Refused:
         if asking.may(operation, CLUSTER):
@@ -113,7 +113,7 @@ def whole(operation: Operation, refuse: Callable[[Any], Any]) -> Check:
 
 
 def split(parts: Iterable[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
-    """Return the parts of a request that are allowed, and those that are refused."""
+    """Return the allowed parts and the refused parts of a request."""
     allowed: list[Any] = []
     refused: list[Any] = []
     for part in parts:
@@ -128,7 +128,7 @@ def each(
     rows_field: str,
     row_of: Callable[[Any], Any],
 ) -> Check:
-    """Make the check of a request whose parts are allowed or refused one by one.
+    """Make a check for requests whose parts are allowed or refused one by one.
 
     Args:
         field: the field of the request with the parts.
@@ -161,7 +161,7 @@ def adding(rows_field: str, rows: Sequence[Any]) -> Callable[[Any], Any]:
 def each_topic(
     operation: Operation, field: str, response: Any, rows_field: str, row_of: Callable[[Any], Any]
 ) -> Check:
-    """Make the check of a request with parts that each have the name of a topic."""
+    """Make a check for requests whose parts each have the name of a topic."""
     return each(
         field,
         lambda topic, asking: asking.may(operation, TOPIC, topic.name),

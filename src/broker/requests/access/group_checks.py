@@ -51,7 +51,7 @@ NO_OFFSET = -1
 
 
 def _member(refuse: Callable[[Any], Any]) -> Check:
-    """Make the check of a request of a member of one group."""
+    """Make a check for requests of a member of one group."""
 
     def check(asked: Any, asking: Asking) -> Checked | Refused:
         if asking.may(Operation.READ, GROUP, asked.group_id):
@@ -137,9 +137,10 @@ def check_coordinators(asked: Any, asking: Asking) -> Checked | Refused:
 
 
 def check_member(asked: Any, asking: Asking) -> Checked | Refused:
-    """Let a client be a member if it may read as the group, and may see all topics that it names.
+    """Allow a heartbeat if the client may READ the group and DESCRIBE all topics that it names.
 
-    The group itself leaves out topics of a regular expression that the client may not see.
+    If a topic matches the client's regular expression, but the client may not see the topic, the
+    group leaves it out.
     """
     Response = ConsumerGroupHeartbeatResponse  # noqa: N806 - a class
     if not asking.may(Operation.READ, GROUP, asked.group_id):
@@ -162,7 +163,7 @@ _check_described = each(
 
 
 def check_describe_consumers(asked: Any, asking: Asking) -> Checked | Refused:
-    """Describe groups that the client may see, if it may see all their topics, too."""
+    """Describe groups that the client may describe, if it may also describe all their topics."""
     found = _check_described(asked, asking)
     if isinstance(found, Refused):
         return found
@@ -207,7 +208,7 @@ _check_committed_topics = each_topic(
 
 
 def check_commit(asked: Any, asking: Asking) -> Checked | Refused:
-    """Commit offsets of topics that the client may read, for a group that it may be in."""
+    """Commit offsets of topics that the client may read, for a group that it may read."""
     if not asking.may(Operation.READ, GROUP, asked.group_id):
         rows = [_commit_row(topic, NO_GROUP) for topic in asked.topics]
         return Refused(OffsetCommitResponse(topics=rows))

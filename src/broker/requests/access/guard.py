@@ -15,15 +15,15 @@ Handler = Callable[[Call], Answer | Pending]
 
 
 def answer_checked(call: Call, handler: Handler) -> Answer | Pending:
-    """Give a handler the part of a request that the client has a right to.
+    """Call a handler with the part of a request that the client has a right to.
 
     Raises:
-        CloseConnectionError: no rule says who may send such a request.
+        CloseConnectionError: there is no rule for such a request.
     """
     request = call.request
     rule = RULES.get(request.key)
     if rule is None:
-        raise CloseConnectionError(f"no rule says who may use the API {request.key}")
+        raise CloseConnectionError(f"there is no access rule for the API {request.key}")
     if rule.check is None:
         return handler(call)
     asking = Asking(call.rights, request.version, call.services.topics.name_of)

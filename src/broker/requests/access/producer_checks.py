@@ -1,4 +1,4 @@
-"""Check the requests of idempotent and transactional producers, and about their transactions."""
+"""Check the requests of idempotent and transactional producers, and requests about them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _may_write(asked: Any, asking: Asking) -> bool:
 
 
 def check_producer_id(asked: Any, asking: Asking) -> Checked | Refused:
-    """Give an id to a client that may append to some topic, or may be an idempotent producer."""
+    """Give an id to a client that may append to any topic, or may be an idempotent producer."""
     if asked.transactional_id is not None:
         return Checked(asked) if _may_write(asked, asking) else _no_id(NO_TRANSACTIONAL_ID)
     if asking.rights.sees_any(Operation.WRITE, TOPIC) or asking.may(
@@ -90,7 +90,7 @@ def _no_partitions(topics: Sequence[tuple[Any, ErrorCode]]) -> Refused:
 
 
 def check_add_offsets(asked: Any, asking: Asking) -> Checked | Refused:
-    """Add the offsets of a group that the client may be in."""
+    """Add the offsets of a group that the client may read."""
     if not _may_write(asked, asking):
         return Refused(AddOffsetsToTxnResponse(error_code=NO_TRANSACTIONAL_ID))
     if not asking.may(Operation.READ, GROUP, asked.group_id):
@@ -118,7 +118,7 @@ _check_offset_topics = each_topic(
 
 
 def check_commit_offsets(asked: Any, asking: Asking) -> Checked | Refused:
-    """Commit offsets of topics that the client may read, for a group that it may be in."""
+    """Commit offsets of topics that the client may read, for a group that it may read."""
     code = ErrorCode.NONE
     if not _may_write(asked, asking):
         code = NO_TRANSACTIONAL_ID
@@ -131,7 +131,7 @@ def check_commit_offsets(asked: Any, asking: Asking) -> Checked | Refused:
 
 
 def check_markers(asked: Any, asking: Asking) -> Checked | Refused:
-    """Write the markers of a transaction for a broker, or for an administrator who ends it."""
+    """Write the markers of a transaction for a broker, or for an administrator's client."""
     is_allowed = asking.sees(Operation.ALTER, CLUSTER) or asking.may(
         Operation.CLUSTER_ACTION, CLUSTER
     )
@@ -169,7 +169,7 @@ check_producers = each_topic(
 
 
 def check_describe(asked: Any, asking: Asking) -> Checked | Refused:
-    """Describe transactions that the client may see, with the topics that it may see."""
+    """Describe transactions that the client may describe, with topics that it may describe."""
     allowed, refused = split(
         asked.transactional_ids,
         lambda name: asking.may(Operation.DESCRIBE, TRANSACTIONAL_ID, name),

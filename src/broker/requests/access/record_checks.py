@@ -1,4 +1,4 @@
-"""Check the requests that must be fast: Produce and Fetch, whose handlers call these functions."""
+"""Check Produce and Fetch; for speed, their handlers call these functions directly."""
 
 from __future__ import annotations
 

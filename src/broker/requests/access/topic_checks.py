@@ -1,4 +1,4 @@
-"""Check the requests about topics, but for their records and settings."""
+"""Check the requests about topics, except requests about records and settings."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ check_create_partitions = each_topic(
 def check_metadata(asked: Any, asking: Asking) -> Checked | Refused:
     """Show only topics that the client may describe.
 
-    A topic that does not exist, and one that the client must not describe, have the same answer.
+    A topic that the client must not describe gets the same answer as a missing topic.
     """
     if asked.topics is None or (not asked.topics and asking.version < NULL_MEANS_ALL):
         return Checked(asked, _showing(asking, ()))
@@ -102,7 +102,8 @@ def check_metadata(asked: Any, asking: Asking) -> Checked | Refused:
     ]
     if allowed or asking.version >= NULL_MEANS_ALL:
         return Checked(asked._replace(topics=allowed), _showing(asking, rows))
-    # In version 0, a request without topics asks for all. The answer shows no other topic then.
+    # In version 0, the handler answers a request without topics with all topics. The rows of the
+    # refused topics replace that answer.
     return Checked(asked._replace(topics=()), lambda answer: answer._replace(topics=rows))
 
 
@@ -112,7 +113,7 @@ def _may_describe(topic: Any, asking: Asking) -> bool:
 
 
 def _showing(asking: Asking, refused: Sequence[Any]) -> Callable[[Any], Any]:
-    """Make the function that adds rows, and leaves out topics of which the client must not know."""
+    """Make the function that adds rows, and leaves out topics that the client must not know."""
 
     def finish(answer: Any) -> Any:
         shown = [
@@ -128,7 +129,8 @@ def _showing(asking: Asking, refused: Sequence[Any]) -> Callable[[Any], Any]:
 def check_topic_partitions(asked: Any, asking: Asking) -> Checked | Refused:
     """Describe only topics that the client may describe.
 
-    The handler chooses the topics when all are wanted, because a cursor may name only such a topic.
+    If the client asks for all topics, the handler chooses the topics, because the cursor must name
+    a topic that the client may describe.
     """
     if not asked.topics:
         return Checked(asked)
@@ -152,7 +154,7 @@ def may_create(rights: Rights, name: str) -> bool:
 
 
 def check_create_topics(asked: Any, asking: Asking) -> Checked | Refused:
-    """Create only what the client may create, and show it only settings that it may see."""
+    """Create only topics that the client may create; show only settings that it may see."""
     allowed, refused = split(asked.topics, lambda topic: may_create(asking.rights, topic.name))
     rows = [
         CreateTopicsResponse.CreatableTopicResult(
@@ -179,7 +181,7 @@ def _without_settings(row: Any, asking: Asking) -> Any:
 
 
 def check_delete_topics(asked: Any, asking: Asking) -> Checked | Refused:
-    """Delete only what the client may delete; an id does not reveal a name."""
+    """Delete only topics that the client may delete; do not reveal the name of a topic id."""
     Row = DeleteTopicsResponse.DeletableTopicResult  # noqa: N806 - a class
     if asking.version < DELETED_BY_ID:
         allowed, refused = split(

@@ -54,7 +54,7 @@ def answer_describe(call: Call) -> Answer:
 
 
 def answer_create(call: Call) -> Answer:
-    """Add ACLs; an ACL that is wrong does not affect the others."""
+    """Add ACLs; an invalid ACL does not affect the others."""
     asked, acls = call.request.message(), call.services.acls
     rows: list[Any] = []
     wanted: list[Binding] = []
@@ -117,7 +117,7 @@ def _number(kind: type[Number], number: int) -> Number:
     try:
         return kind(number)
     except ValueError:
-        raise ValueError(f"{number} is no {kind.__name__}") from None
+        raise ValueError(f"{number} is not a {kind.__name__}") from None
 
 
 def _binding_of(asked: Any) -> Binding:

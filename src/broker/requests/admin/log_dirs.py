@@ -58,7 +58,7 @@ def _lag_of(services: Services, copy: Any) -> int:
 
 
 def answer_alter(call: Call) -> Answer:
-    """Begin moves between log dirs; for a partition that does not exist, remember the log dir."""
+    """Begin moves between log dirs; if a partition does not exist yet, remember its log dir."""
     asked, store = call.request.message(), call.services.store
     codes: dict[tuple[str, int], ErrorCode] = {}
     known = set(store.log_dirs)
@@ -90,14 +90,15 @@ def _begin(
     for key in sound:
         result = response.results.get(key)
         if isinstance(result, UnknownPartitionError) and _is_elsewhere(call.services, *key):
-            codes[key] = ErrorCode.REPLICA_NOT_AVAILABLE  # Kafka's tool tries again after this code
+            # after this code, Kafka's tool tries again
+            codes[key] = ErrorCode.REPLICA_NOT_AVAILABLE
         else:
             codes[key] = _code_of(result)
     return codes
 
 
 def _is_elsewhere(services: Services, name: str, partition: int) -> bool:
-    """Tell whether a partition exists, and this broker has no replica of it yet."""
+    """Report whether a partition exists that has no replica on this broker yet."""
     topic = services.topics.get(name)
     return topic is not None and partition in topic.partitions
 
@@ -111,7 +112,7 @@ def _is_name(topic: str, partition: int) -> bool:
 
 
 def _code_of(error: LogStoreError | None) -> ErrorCode:
-    """Return the code of one partition; a move that still runs is not an error."""
+    """Return the code of one partition; a move that is still running is not an error."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, LogDirOfflineError):

@@ -53,7 +53,7 @@ def _create(services: Services, asked: Any, is_dry: bool) -> Topic:
 
 
 class _Deleted(NamedTuple):
-    """Hold the result of one deletion: the answer's row; and a wait for other replicas."""
+    """Hold the result of one deletion: the row of the answer, and a wait for other replicas."""
 
     row: Any
     wait: Wait | None = None
@@ -103,7 +103,7 @@ class _WaitingDeletion(Pending):
             wait.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Answer if all in-sync replicas have deleted the records, or the time is over."""
+        """Answer if all in-sync replicas have deleted the records, or if the time is over."""
         unfinished = [wait for wait in self.waits if not wait.is_over]
         if unfinished and not is_last:
             return None

@@ -118,7 +118,7 @@ def _fault_of_filter(components: Iterable[Any]) -> Fault | None:
 
 
 def _is_matched(entity: Entity, asked: Any) -> bool:
-    """Tell whether an entity has what each component asks for; if strict, nothing else."""
+    """Report whether an entity matches each component; if strict, it must have no other part."""
     names = dict(zip(KINDS, entity, strict=True))
     for one in asked.components:
         name = names.pop(one.entity_type, None)

@@ -1,7 +1,7 @@
 """Answer AlterPartitionReassignments (45), ListPartitionReassignments (46) and ElectLeaders (43).
 
 When Kafka's tools move replicas between log dirs, they send these requests first, and then
-AlterReplicaLogDirs. What is done is up to `Services.replica_changes`.
+AlterReplicaLogDirs. `Services.replica_changes` makes the changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.wire.messages import (
     ListPartitionReassignmentsResponse,
 )
 
-# An unclean election may let a replica lead that lacks records.
+# the type of an unclean election: the new leader may lack records
 PREFERRED, UNCLEAN = ELECTIONS = (0, 1)
 SECONDS_MAX = 30.0  # a request holds a thread while it waits
 
@@ -56,7 +56,7 @@ def answer_alter(call: Call) -> Answer:
 
 
 def answer_list(call: Call) -> Answer:
-    """List the reassignments that are under way."""
+    """List the running reassignments."""
     Response = ListPartitionReassignmentsResponse  # noqa: N806 - a class
     asked = call.request.message()
     places = None
@@ -113,7 +113,7 @@ def answer_elect(call: Call) -> Answer:
 
 
 def _seconds(asked: Any) -> float:
-    """Give how long a request may wait."""
+    """Return how long a request may wait."""
     seconds: float = asked.timeout_ms / 1000
     return min(max(seconds, 0.0), SECONDS_MAX)
 
@@ -121,7 +121,7 @@ def _seconds(asked: Any) -> float:
 def _split(
     found: Mapping[Place, Outcome] | ErrorCode, places: Any
 ) -> tuple[ErrorCode, Mapping[Place, Outcome]]:
-    """Give the error of the whole request, and the outcome of each partition."""
+    """Return the error of the whole request, and the result of each partition."""
     if isinstance(found, ErrorCode):
         return found, dict.fromkeys(places, Outcome(found, found.name))
     return ErrorCode.NONE, found

@@ -1,6 +1,6 @@
-"""Answer changes of topics when the broker's own metadata shows them.
+"""Delay the answer to a change of topics until the broker's metadata shows the change.
 
-In a cluster, a broker hears of a change only after the controller has decided about it. Without a
+In a cluster, a broker learns of a change only after the controller has decided about it. Without a
 cluster, the metadata shows a change at once.
 """
 
@@ -19,11 +19,11 @@ MS = 1000
 
 
 class Changed(NamedTuple):
-    """What a request has changed, and its answer.
+    """The topics that a request has changed, and its answer.
 
     Attributes:
         topics: the topics as the metadata must show them, by name.
-        is_shown: tells whether the metadata shows a topic.
+        is_shown: reports whether the metadata shows a topic.
         rows: the answer, with a row for each topic.
         message: makes the answer from the rows.
     """
@@ -34,11 +34,11 @@ class Changed(NamedTuple):
     message: Callable[[list[Any]], Any]
 
     def left(self) -> dict[str, Topic]:
-        """Give the topics that the metadata does not show yet."""
+        """Return the topics that the metadata does not show yet."""
         return {name: topic for name, topic in self.topics.items() if not self.is_shown(topic)}
 
     def answer(self, call: Call, late: Mapping[str, Topic]) -> Answer:
-        """Make the answer; REQUEST_TIMED_OUT (7) says that a topic is not shown yet."""
+        """Make the answer; topics that are not shown yet get REQUEST_TIMED_OUT (7)."""
         code = ErrorCode.REQUEST_TIMED_OUT
         rows = [
             row._replace(error_code=code, error_message=TOO_LATE)
@@ -50,7 +50,7 @@ class Changed(NamedTuple):
 
 
 def answer_when_shown(call: Call, changed: Changed, timeout_ms: int) -> Answer | Pending:
-    """Answer now if the metadata shows all topics; otherwise wait for it, at most `timeout_ms`."""
+    """Answer when the metadata shows all topics, or at the latest after `timeout_ms`."""
     left = changed.left()
     if not left:
         return changed.answer(call, {})

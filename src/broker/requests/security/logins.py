@@ -1,4 +1,4 @@
-"""Answer SaslHandshake (17) and SaslAuthenticate (36), and stop all others before the login."""
+"""Answer SaslHandshake (17) and SaslAuthenticate (36); refuse other requests before a login."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_SASL = "this listener has no SASL"
 
 
 class DelayedFailure(Pending):
-    """An answer that a login failed: it comes late, so that passwords cannot be tried quickly."""
+    """The delayed answer to a failed login; the delay limits how fast passwords can be tried."""
 
     def __init__(self, deadline: float, answer: Answer) -> None:
         super().__init__(deadline)
         self._answer = answer
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Do nothing: only the time ends the wait."""
+        """Do nothing: only the deadline ends the wait."""
 
     def look(self, *, is_last: bool) -> Answer | None:
         """Answer at the deadline."""
@@ -33,13 +33,17 @@ class DelayedFailure(Pending):
 
 
 def check_permitted(request: Request, client: Client, now: float) -> None:
-    """Raise CloseConnectionError if a request comes before the login, or after its session."""
+    """Raise CloseConnectionError if the client has not logged in or its session has expired."""
     login = client.login
     if login is None or login.permits(request.key, now):
         return
     if login.state is State.DONE:
-        raise CloseConnectionError("its session has expired, and it has not logged in again")
-    raise CloseConnectionError(f"a request of the API {request.key} comes before the login")
+        raise CloseConnectionError(
+            "the client's session has expired, and it has not logged in again"
+        )
+    raise CloseConnectionError(
+        f"the client sent a request of the API {request.key} before its login"
+    )
 
 
 def answer_handshake(call: Call) -> Answer | Pending:
@@ -70,7 +74,7 @@ def answer_authenticate(call: Call) -> Answer | Pending:
 
 
 def _ended(call: Call, login: Authentication, answer: Answer, reason: str) -> Answer | Pending:
-    """Give the answer, at once if the login may go on; else late, and then close."""
+    """Answer at once if the login may continue; else answer late and close the connection."""
     if login.state is not State.ENDED:
         return answer
     call.client.ended = reason

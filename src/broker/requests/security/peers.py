@@ -1,4 +1,4 @@
-"""Refuse the requests between brokers that come from a client that is no broker."""
+"""Refuse requests between brokers if their sender is not a broker."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def answer_alter(call: Call) -> Answer:
 
 
 def _check_peer(call: Call, user: str) -> None:
-    """Let only brokers and super users change a user whose login makes a client a broker.
+    """Let only brokers and super users change a user that brokers log in as.
 
-    With an authorizer, the ACLs decide.
+    If there is an authorizer, its ACLs decide instead.
     """
     peers, services = call.services.peers, call.services
     is_peer = services.acls is None and not peers.is_open and peers.accepts(f"User:{user}")
@@ -83,7 +83,7 @@ def _check(user: str, changes: list[Any]) -> None:
 
 
 def _credential(change: Any) -> ScramCredential | None:
-    """Make the keys from a salted password, which is then forgotten; None for a deletion."""
+    """Make the keys from a salted password, which is not kept; None means a deletion."""
     if not hasattr(change, "salted_password"):
         return None
     try:

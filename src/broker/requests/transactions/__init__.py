@@ -1,1 +1,1 @@
-"""Handlers of the requests of transactions: begin, add, end, and look at them."""
+"""Answer requests about transactions: begin, add partitions, end, and describe."""

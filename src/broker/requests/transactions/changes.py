@@ -25,7 +25,7 @@ from broker.wire.messages import (
 
 BATCHED = 4  # the first version of AddPartitionsToTxn with several transactional ids
 ABORTABLE_FROM = 5  # the first version of AddPartitionsToTxn that knows TRANSACTION_ABORTABLE
-FENCED_FROM = 2  # the first versions of all three that know PRODUCER_FENCED
+FENCED_FROM = 2  # the first version of each of the three APIs that knows PRODUCER_FENCED
 
 Row = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 Topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -58,12 +58,12 @@ def _rows(topics: Iterable[Any], codes: Codes) -> list[Any]:
 
 
 def _refused(places: Iterable[Place], faults: Codes) -> Codes:
-    """Return the codes of a request that adds nothing, because some partitions are refused."""
+    """Return the codes of a request that adds nothing because some partitions are refused."""
     return {place: faults.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places}
 
 
 def answer_add(call: Call) -> Answer | Pending:
-    """Add partitions to a transaction, or check that it has them."""
+    """Add partitions to a transaction, or check that the transaction has them."""
     if call.request.version >= BATCHED:
         if not call.services.peers.accepts(call.client.principal):
             return peers.refused(call.request)
@@ -90,7 +90,7 @@ def answer_add(call: Call) -> Answer | Pending:
 
 
 def _answer_batched(call: Call) -> Answer | Pending:
-    """Answer a request about several transactional ids; brokers send it to coordinators."""
+    """Answer a request about several transactional ids, which only brokers send."""
     asked = call.request.message()
     results: dict[int, Codes | Asked] = {
         number: _add_one(call, one) for number, one in enumerate(asked.transactions)
@@ -136,7 +136,7 @@ def _older(code: ErrorCode) -> ErrorCode:
 
 
 def answer_add_offsets(call: Call) -> Answer | Pending:
-    """Add the offsets of a group to a transaction: the partition that keeps them."""
+    """Add the partition that stores a group's offsets to a transaction."""
     services, asked = call.services, call.request.message()
 
     def encode(code: ErrorCode, _: object = None) -> Answer:

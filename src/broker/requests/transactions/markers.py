@@ -1,4 +1,4 @@
-"""Answer WriteTxnMarkers (27), with which coordinators of other brokers end transactions here."""
+"""Answer WriteTxnMarkers (27), by which other brokers' coordinators end transactions here."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 def answer(call: Call) -> Answer | Pending:
     """Append the markers; the request waits until all in-sync replicas have them.
 
-    If the broker knows who its peers are, it obeys only them and the other super users. A marker
-    that is not appended at the deadline is not appended any more: its sender sends it again, and a
-    late copy could end the producer's next transaction.
+    If the broker knows its peers, it obeys only its peers and the other super users. A marker that
+    is not appended by the deadline is never appended: its sender sends it again, and a late copy
+    could end the producer's next transaction.
     """
     services, asked = call.services, call.request.message()
     deadline = services.clock() + SECONDS

@@ -22,7 +22,7 @@ ABORTABLE_FROM = 4  # the first version that knows the error TRANSACTION_ABORTAB
 
 
 def answer(call: Call) -> Answer | Pending:
-    """Write the offsets; they count when the transaction is committed."""
+    """Write the offsets; they become valid when the transaction is committed."""
     services, asked = call.services, call.request.message()
     now_ms = services.groups.now().wall_ms
     codes: dict[Key, ErrorCode] = {}
@@ -70,7 +70,7 @@ def answer(call: Call) -> Answer | Pending:
 def _commit(
     call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
 ) -> ErrorCode | None:
-    """Verify that the transaction has the group, and write; None if `waiter` gets the code later.
+    """Verify that the transaction has the group, and write; None if `waiter` gets the code.
 
     Raises:
         CoordinatorError, LogStoreError: the offsets were not written.

@@ -1,8 +1,8 @@
 """Ask the coordinator whether the batches of a request belong to a transaction (KIP-890).
 
-A log that already has the transaction needs no question. Otherwise, it gives a token before the
-question, and takes the batch only with this token. A marker makes the token invalid. So a batch
-that is late cannot begin a transaction that nobody ends.
+If the log already has the transaction, the coordinator is not asked. Otherwise, the log gives a
+token before the coordinator is asked, and then accepts the batch only with this token. A marker
+makes the token invalid. So a late batch cannot begin a transaction that is never ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.transactions.steps import Asker
 from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
 
-OPEN = 0  # the token of a log that has the transaction
+OPEN = 0  # the token if the log already has the transaction
 # After these errors of the coordinator, the client sends the batch again.
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -26,7 +26,7 @@ WHY = "the batch is not part of an ongoing transaction of its producer"
 
 
 class Verified(NamedTuple):
-    """What a batch may do: it is appended with `token`, or refused with `fault`."""
+    """The result for a batch: it is appended with `token`, or refused with `fault`."""
 
     token: int | None
     fault: ErrorCode = ErrorCode.NONE
