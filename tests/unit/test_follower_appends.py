@@ -60,7 +60,7 @@ def test_a_replaced_leader_is_refused(log: Log) -> None:
 def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
     """Its own epoch is in no batch yet. If it is not given, the log's bounds the batches."""
     log.leader_epoch = 9
-    with pytest.raises(ValueError, match="leader epoch 2 follows the higher leader epoch 9"):
+    with pytest.raises(ValueError, match="epoch 2 follows a batch of the higher leader epoch 9"):
         log.append_as_follower(batch(0, 2))
     assert log.append_as_follower(batch(0, 2) + batch(1, 3), leader_epoch=9) == range(2)
     assert log.leader_epoch == 9
@@ -69,8 +69,8 @@ def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (batch(1, 2), "leader epoch 2 follows the higher leader epoch 3"),
-        (batch(1, 4) + batch(2, 3), "leader epoch 3 follows the higher leader epoch 4"),
+        (batch(1, 2), "leader epoch 2 follows a batch of the higher leader epoch 3"),
+        (batch(1, 4) + batch(2, 3), "leader epoch 3 follows a batch of the higher leader epoch 4"),
         (batch(1, 6), "a leader of epoch 5 cannot send a batch of epoch 6"),
     ],
 )
@@ -156,7 +156,7 @@ def test_gaps_that_compaction_cannot_leave_are_refused(store: LogStore) -> None:
     for log, raw in (
         (plain, first + later), (compacted, batch(0, 0) + batch(2, 0)), (compacted, first + far),
     ):  # fmt: skip
-        with pytest.raises(OffsetOutOfRangeError, match="offset 1 is next"):
+        with pytest.raises(OffsetOutOfRangeError, match="but the next offset is 1"):
             log.append_as_follower(raw)
         assert log.log_end_offset == 0
     assert compacted.append_as_follower(first + later) == range(6)

@@ -78,7 +78,7 @@ def test_what_cannot_be_answered_is_refused(log: Log) -> None:
     """A gap, a part that is there, and what was appended too long ago to say where."""
     producer = log.idempotent_producer("import")
     producer.extend([b"a", b"b"])
-    with pytest.raises(OutOfOrderSequenceError, match="3 would leave a gap, and 2 is next"):
+    with pytest.raises(OutOfOrderSequenceError, match="3 would leave a gap, because 2 is the next"):
         producer.append(b"d", sequence=3)
     with pytest.raises(ValueError, match=r"first 1 of these 2 .* from sequence 2 on"):
         producer.extend([b"b", b"c"], sequence=1)

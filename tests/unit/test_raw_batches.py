@@ -103,7 +103,7 @@ def test_a_follower_takes_only_what_comes_next(store: LogStore, leader: Log) -> 
     assert log.append_as_follower(second) == range(2, 4)
     assert (log.log_start_offset, log.log_end_offset) == (2, 4)
     for raw in (first, second, raw_of(leader, 1)[5]):
-        with pytest.raises(OffsetOutOfRangeError, match="but offset 4 is next"):
+        with pytest.raises(OffsetOutOfRangeError, match="but the next offset is 4"):
             log.append_as_follower(raw)
     assert log.append_as_follower(third) == range(4, 6)
     assert log.append_as_follower(b"") == range(6, 6)

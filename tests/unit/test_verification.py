@@ -82,7 +82,9 @@ def test_a_segment_that_is_gone_is_a_problem(store: LogStore, log: Log) -> None:
             path.unlink()
         (problem, *_) = reader["orders", 0].verify()
     assert (problem.offset, problem.end_offset) == (bases[1], bases[2])
-    assert problem.reason == f"the segment ends at offset {bases[1]}, the next begins at {bases[2]}"
+    assert problem.reason == (
+        f"the segment ends at offset {bases[1]}, but the next segment begins at offset {bases[2]}"
+    )
 
 
 @pytest.mark.parametrize("budget_bytes", [1, 100, 500, 1 << 20])

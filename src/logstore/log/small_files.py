@@ -1,10 +1,10 @@
-"""Read the small files of one log, and decide which of them are used.
+"""Read the small files of one log, and decide which of them to use.
 
 Each file says to which log it belongs: `partition.metadata` and `leader-epoch-checkpoint` have the
 topic, the partition and the topic id. Each row of the log dir's offsets checkpoints, and each index
-file, has the topic id. If most of the other files contradict a file, that file is not used, but
-reported and rewritten. The decision is made before anything is deleted. This module only reads:
-other modules rewrite the files.
+file, has the topic id. If most of the other files contradict a file, that file is not used; it is
+reported and rewritten. The decision is made before anything is deleted. This module only reads.
+Other modules rewrite the files.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class SmallFiles(NamedTuple):
     """The contents of the small files of a log, without the files that are not used.
 
     Attributes:
-        metadata: the contents of `partition.metadata`, but with the chosen log start. If the file
-            is not used, these are default contents.
+        metadata: the contents of `partition.metadata`, with the chosen log start; default contents
+            if the file is not used.
         start: the log start that was chosen.
         words: the log start that each file records.
         epochs: the contents of `leader-epoch-checkpoint`; None if it is missing or not used.
@@ -65,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Return the log start; a start after the log end must be recorded in two files."""
+        """Return the log start; a start after the log end is used only if two files have it."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -73,7 +73,7 @@ class SmallFiles(NamedTuple):
 
 
 def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
-    """Read the metadata in a directory; make default metadata if the file is not usable."""
+    """Read the metadata in a directory; if the file is not usable, make default metadata."""
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
@@ -92,8 +92,8 @@ def read_small_files(
     """Read the small files of the log in a directory.
 
     Args:
-        list_segments: lists the segments; called only if the small files disagree.
-        new_topic_id: makes a new topic id; called if no file has a topic id.
+        list_segments: a function that lists the segments; called only if the small files disagree.
+        new_topic_id: a function that makes a new topic id; called only if no file has a topic id.
 
     Raises:
         ReplicaOfflineError: the directory belongs to another partition.

@@ -1,4 +1,4 @@
-"""Write a segment's two index files: `.timeindex`, then `.index` with the trailer.
+"""Write the two index files of a segment: first `.timeindex`, then `.index` with the trailer.
 
 The files are written only after the part of the `.log` that they describe was flushed. So the
 trailer proves that this part is durable.
