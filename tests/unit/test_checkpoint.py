@@ -44,7 +44,7 @@ def test_every_flipped_bit_cut_and_extension_is_found_out() -> None:
 
 def test_an_empty_document_says_so() -> None:
     """The reason of an empty file is that it is empty."""
-    with pytest.raises(CorruptCheckpointError, match="it is empty"):
+    with pytest.raises(CorruptCheckpointError, match="the document is empty"):
         checkpoint.decode_document(b"", "small")
 
 
@@ -84,7 +84,7 @@ def test_a_whole_offsets_checkpoint_in_the_wrong_place_is_corrupt(tmp_path: Path
     """One kind copied over the other, or from another log dir, is not believed."""
     path = str(tmp_path / "offsets")
     checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, checkpoint.Offsets({}, {}))
-    is_here = f"it is the file {RECOVERY_POINTS} of log dir {DIRECTORY_ID}"
+    is_here = f"this is the file {RECOVERY_POINTS} of log dir {DIRECTORY_ID}"
     expected = f"{is_here}, not {LOG_START_OFFSETS} of log dir {DIRECTORY_ID}"
     with pytest.raises(CorruptCheckpointError, match=expected):
         checkpoint.read_offsets(path, LOG_START_OFFSETS, DIRECTORY_ID)

@@ -27,7 +27,7 @@ def start(path: Path, start_id: str) -> tuple[DirLock, bool]:
 def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     """The error names the process to look for, and says when it is this one."""
     lock, _ = start(tmp_path, "1" * 32)
-    with pytest.raises(LogDirLockedError, match="open in this process already") as raised:
+    with pytest.raises(LogDirLockedError, match="already open in this process") as raised:
         DirLock(str(tmp_path)).acquire()
     assert raised.value.pid == os.getpid()
     child = os.fork()

@@ -78,7 +78,7 @@ def test_regression_a_log_that_its_reader_closed_is_opened_anew(dirs: list[str])
             log = view["orders", 0]
             log.close()
             assert view["orders", 0][0].value == b"a" and view["orders", 0] is not log
-            with pytest.raises(LogClosedError, match="ask the store for it again"):
+            with pytest.raises(LogClosedError, match="ask the store for the log again"):
                 log[0]
         owner["orders", 0].close()
         with pytest.raises(LogClosedError, match="open the store again"):

@@ -123,7 +123,7 @@ def read_small_files(
         epochs = None
     if metadata is None:
         made = f"{FILE_NAME} {lost}: it is rewritten, and its configuration is lost"
-        warnings.append(made + ("" if topic_id else "; the log has a new topic id"))
+        warnings.append(made + ("" if topic_id else "; the log gets a new topic id"))
     recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
     # A checkpoint that an earlier version wrote has no topic id, so it confirms no other file.
     is_second = metadata is None or checkpointed.topic_ids[1] is not None
@@ -149,8 +149,8 @@ def _is_foreign(
     """Describe the other log to which the metadata belongs; return "" if it belongs to this log.
 
     Raises:
-        ReplicaOfflineError: all files belong to another log. So the directory belongs to that log,
-            too.
+        ReplicaOfflineError: all files belong to another log. In that case, the directory belongs to
+            that log, too.
     """
     whose = f"belongs to {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):
@@ -184,7 +184,7 @@ def _choose_start(
 
 
 def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
-    """Read `partition.metadata`, or give the reason why it cannot be used."""
+    """Read `partition.metadata`; if it cannot be used, return the reason."""
     try:
         return PartitionMetadata.read(directory), "is missing"
     except CorruptCheckpointError as error:
@@ -194,7 +194,7 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
 def _of_topic(
     checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
 ) -> tuple[int | None, int | None]:
-    """Give the recovery point and the log start; each is None if its row has another topic id."""
+    """Return the recovery point and the log start; each is None if its row has another topic id."""
     kept: list[int | None] = []
     kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):
