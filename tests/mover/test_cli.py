@@ -54,7 +54,7 @@ def test_a_plan_that_cannot_do_all_ends_with_1(run: Run, log_dirs: list[str]) ->
     """Both dirs are to be emptied: nowhere to go, and each partition is named on stderr."""
     result = run("move", "plan", "--evacuate", log_dirs[0], "--evacuate", log_dirs[1])
     assert result.exit_code == 1
-    assert result.stderr.count("no other log dir takes replicas") == COUNT
+    assert result.stderr.count("no other log dir accepts replicas") == COUNT
 
 
 def test_a_dry_run_moves_nothing(run: Run, log_dirs: list[str], tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_reassignment_names_what_it_leaves_out(
     file.write_text(json.dumps({"version": 1, "partitions": [{**entry, "replicas": [7]}]}))
     result = run("reassign", "--execute", str(file))
     assert result.exit_code == 1
-    assert "broker 0 is not among its replicas" in result.stderr
+    assert "broker 0 is not among the replicas" in result.stderr
     file.write_text("{}")
     for action in ("--execute", "--verify", "--cancel"):
         assert run("reassign", action, str(file)).exit_code == 2

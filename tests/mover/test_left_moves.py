@@ -122,7 +122,7 @@ def test_without_a_mover_it_is_said_what_is_left(store: LogStore, log: Log, base
             (row,) = left_moves(one)
             assert (row["state"], 0 < row["bytes_done"] < row["bytes_total"]) == ("left", True)
             (skipped,) = plan_moves(one, evacuate=[str(base / "a")]).skipped
-            assert f"a move left a copy of it in {base / 'b'}" in skipped.reason
+            assert f"a move left a copy of this replica in {base / 'b'}" in skipped.reason
 
 
 def test_a_closed_movers_copies_are_described(store: LogStore, log: Log, base: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_move_to_a_lost_dir_fails_with_a_reason(store: LogStore, log: Log, bas
             go_on()
             assert move.wait(SECONDS_MAX) is FAILED
             assert isinstance(move.error, LogDirError)
-            assert str(move.error).endswith("it is not a log dir of this store any more")
+            assert str(move.error).endswith("the path is no longer a log dir of this store")
         move.cancel()
         assert (move.state, log._state.metadata.moving) == (FAILED, None)
     with ReplicaMover(store) as mover:

@@ -68,7 +68,7 @@ def test_regression_room_is_looked_for_disk_by_disk() -> None:
     dirs = [a_dir(0, 0, is_leaving=True), a_dir(1, 1000), a_dir(2, 1000)]
     plan = plan_of(dirs, replicas_on("/d0", 1500), 0.05)
     assert plan.moves == ()
-    assert "never has room for its 1500 bytes" in plan.skipped[0].reason
+    assert "has room for the 1500 bytes of this replica" in plan.skipped[0].reason
     assert (plan.skipped[0].topic, plan.skipped[0].partition) == ("t", 0)
 
 
@@ -104,7 +104,7 @@ def test_the_last_dir_cannot_be_emptied() -> None:
     """There is nowhere to go."""
     plan = plan_of([a_dir(0, is_leaving=True)], replicas_on("/d0", 10), 0.05)
     assert plan.moves == ()
-    assert plan.skipped[0].reason == "no other log dir takes replicas"
+    assert plan.skipped[0].reason == "no other log dir accepts replicas"
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_only_this_broker_counts() -> None:
     plan = MovePlan.from_json(text, broker_id=2)
     assert plan.moves == (PlannedMove("t", 0, "/d2"),)
     assert [(one.topic, one.reason) for one in plan.skipped] == [
-        ("u", "broker 2 is not among its replicas [1]")
+        ("u", "broker 2 is not among the replicas [1]")
     ]
 
 
@@ -61,7 +61,7 @@ def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
     cells = {name: value for name, value in entry(**facts).items() if value is not None}
     plan = MovePlan.from_json(document(cells))
     assert plan.moves == ()
-    assert plan.skipped[0].reason == "the document accepts any log dir for it"
+    assert plan.skipped[0].reason == "the document accepts any log dir for this replica"
 
 
 @pytest.mark.parametrize(

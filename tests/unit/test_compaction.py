@@ -92,7 +92,7 @@ def test_a_removed_record_is_out_of_range_and_readers_go_on_after_it(
         if offset in left:
             assert keep.log[offset].value == keep.appended[offset][1]
             continue
-        with pytest.raises(OffsetOutOfRangeError, match="not each of them has a record"):
+        with pytest.raises(OffsetOutOfRangeError, match="some of these offsets have no record"):
             keep.log[offset]
         following = next(iter(keep.log[offset:]))
         assert following.offset == min(at for at in left if at > offset)

@@ -59,7 +59,7 @@ def test_a_gap_of_a_repair_counts_in_the_length(tmp_path: Path) -> None:
         assert [record.offset for record in log] == [0, 1, 3, 4]
         assert (len(log), len(log[:]), len(log[2:])) == (5, 5, 3)
         assert sum(len(batch) for batch in log.read_batches()) == 4
-        with pytest.raises(OffsetOutOfRangeError, match="not each of them has a record"):
+        with pytest.raises(OffsetOutOfRangeError, match="some of these offsets have no record"):
             _ = log[2]
 
 
