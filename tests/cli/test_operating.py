@@ -221,7 +221,7 @@ def test_an_incomplete_replica_is_promoted(run: Run, orders: list[str], is_owned
         again = run("promote", "half", "0")
         assert (again.exit_code, again.stdout) == (
             0,
-            "half-0 was complete already: nothing to do\n",
+            "half-0 was already complete: nothing to do\n",
         )
     with LogStore.open(orders) as store:
         assert store["half", 0].append(b"y") == 1

@@ -222,7 +222,7 @@ def test_regression_records_in_no_bytes_are_refused() -> None:
     segment = good + bytes(data)
     decoded = kafka.decode_run(segment, run_of(segment))
     assert next(decoded).values.to_list() == [b"x"]
-    with pytest.raises(ValueError, match="1 records do not fit in 0 bytes"):
+    with pytest.raises(ValueError, match="1 records do not fit into 0 bytes"):
         next(decoded)
 
 

@@ -102,7 +102,7 @@ def run(directory: str) -> bool:
     is_good &= killed.exit_code == -signal.SIGKILL and reads.wrong == 0
     is_good &= all(found == said for _, found, said in reads.days)
     page.say()
-    verdict = "0 lost: every acknowledged record is there" if is_good else "something is wrong"
+    verdict = "0 lost: every acknowledged record exists" if is_good else "something is wrong"
     page.say(
         f"{verdict}  ({time.perf_counter() - started:.1f} s in all)",
         "bold green" if is_good else "bold red",
