@@ -311,14 +311,14 @@ class ReplicaMover:
         A second call has no effect.
         """
         if self._pid != os.getpid():
-            return  # a forked child: the moves and the threads belong to its parent
+            return  # this is a forked child: the moves and the threads belong to its parent
         self._moves.close()
         for move in [move for move in self.moves() if not move.state.is_end]:
             with suppress(MoveError):
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in self.moves():  # also the moves that were admitted during the close
+        for move in self.moves():  # this includes moves that were admitted during the close
             self._moves.release(move)
         self.host.forget(self.close)
         self.host.forget(self._look_again)

@@ -91,7 +91,7 @@ class Moves:
                 self._queue.append(move)
         try:
             self._wake_threads()
-        except LogDirError as error:  # no thread is there to run the move
+        except LogDirError as error:  # no thread can run the move
             self.dequeue(move)
             self.refuse(move, error)
 

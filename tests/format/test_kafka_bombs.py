@@ -138,7 +138,7 @@ def test_more_records_than_bytes_are_refused(tmp_path: Path) -> None:
     place = broker_dir(tmp_path, bytes(data))
     with (
         LogStore.open_kafka(place) as store,
-        pytest.raises(CorruptRecordBatchError, match="do not fit in 9 bytes"),
+        pytest.raises(CorruptRecordBatchError, match="do not fit into 9 bytes"),
     ):
         list(store["t", 0].read_batches())
 

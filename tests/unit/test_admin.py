@@ -93,7 +93,7 @@ def test_requests_that_hang_leave_room_for_those_that_cannot() -> None:
     try:
         for _ in threads:
             started.acquire()
-        assert "16 requests are running" in str(ask(admin, "hang"))
+        assert "16 requests are already running" in str(ask(admin, "hang"))
         assert ask(admin, "look") == {"result": "seen"}
     finally:
         gate.set()

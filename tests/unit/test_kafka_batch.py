@@ -168,7 +168,7 @@ def test_counts_are_checked_before_memory_is_asked_for() -> None:
     struct.pack_into(">i", data, 57, 2**31 - 1)
     data[61:] = kafka_codecs.compress(1, ROW)
     struct.pack_into(">i", data, 8, len(data) - 12)
-    with pytest.raises(ValueError, match="do not fit in 9 bytes"):
+    with pytest.raises(ValueError, match="do not fit into 9 bytes"):
         kafka.decode(bytes(data), 0)
 
 

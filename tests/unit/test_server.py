@@ -216,7 +216,7 @@ def test_full_places_are_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
     for client in clients:
         client.sendall(b'{"command": "hang"}\n')
         started.acquire()
-    with pytest.raises(LogStoreError, match="2 clients are served already"):
+    with pytest.raises(LogStoreError, match="2 clients are already served"):
         scene.client.call("echo")
     gate.set()
     assert [read_all(client) for client in clients] == [b'{"result":"over"}\n'] * 2

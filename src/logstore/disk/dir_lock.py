@@ -206,7 +206,7 @@ class DirLock:
         return was_clean
 
     def mark_clean(self, start_id: str) -> None:
-        """Write the clean-shutdown marker; the caller must have made everything else durable."""
+        """Write the clean-shutdown marker; the caller has already made all other data durable."""
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 

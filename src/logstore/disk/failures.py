@@ -68,7 +68,7 @@ def reason_of(error: OSError) -> str:
 def refuse_shortage(error: OSError, path: str) -> None:
     """Raise a retriable LogDirError if the process lacks descriptors or memory.
 
-    Such a lack does not mean that the disk of the log dir at `path` is bad.
+    A lack of descriptors or memory does not mean that the disk of the log dir at `path` is bad.
     """
     if verdict_of(error) is Verdict.PROCESS:
         reason = (

@@ -154,7 +154,7 @@ class Health:
             raise self.refusal()
 
     def check_current(self) -> None:
-        """Raise if no append may go to the dir: it does not serve, or it is an old copy.
+        """Raise if the dir must not get records: it does not serve, or it is an old copy.
 
         Raises:
             LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records that are written to an old

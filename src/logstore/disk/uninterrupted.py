@@ -84,7 +84,7 @@ class Work(Generic[Result]):
                 )
             return self._results[0]
         finally:
-            del error  # an error refers to frames, which refer to descriptors
+            del error  # an error refers to frames, and frames refer to descriptors
 
     def _check(self) -> None:
         """Raise AbandonedError if the caller left; the work calls this before its first change."""

@@ -76,7 +76,7 @@ def empty_rows(count: int) -> Rows:
 
 
 class Snapshot(NamedTuple):
-    """Hold the state of a log's producers, as it is just before the record at `offset`.
+    """Hold the state of a log's producers just before the record at `offset`.
 
     Attributes:
         offset: the offset of the next record.

@@ -197,7 +197,7 @@ def decided_now(log: ReadableLog) -> Decided:
 
 
 def producers_of(log: ReadableLog) -> Snapshot | None:
-    """Return the producers as they are at the end of a log, which another process may be writing.
+    """Return the producers at the end of a log, which another process may be writing.
 
     Returns:
         None if there are no producers.
@@ -219,7 +219,7 @@ def producers_of(log: ReadableLog) -> Snapshot | None:
 
 
 def producers_of_broker(log: ReadableLog) -> Snapshot | None:
-    """Return the producers as they are at the end of a broker's log.
+    """Return the producers at the end of a broker's log.
 
     If the broker's snapshot has no producer, return None without reading the log.
 

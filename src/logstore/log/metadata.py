@@ -152,7 +152,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this copy, or None if there is no such copy."""
+        """The copy that is about to replace this copy; None if no copy is."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HELD_BYTES_MAX = 64 << 20
 
 
-@known_as("Log")  # users know both classes by this name
+@known_as("Log")  # users know both classes by the name `Log`
 class ReadableLog:
     """Reads a log: its identity, its range of offsets, and its records."""
 

@@ -271,7 +271,7 @@ class LogState(Replica):
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
-            active.first_time_ms = self.now_ms()  # needed if segment_ms is set later
+            active.first_time_ms = self.now_ms()  # the time is needed if segment_ms is set later
             if self.rules.segment_ms < NEVER:
                 self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
             if len(index):

@@ -293,8 +293,9 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first. Otherwise, a start could make one of
-        these copies live after the directory with the record of the deletion was purged.
+        (copies of a move, or superseded copies) come first. Otherwise, the directory with the
+        record of the deletion could be purged first, and a start would make one of these copies
+        live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)

@@ -126,7 +126,9 @@ def run(
       logstore move run --evacuate /disk1/logs
     """
     if topic is not None and (target is None or plan_file is not None):
-        raise click.UsageError("give TOPIC PARTITION TARGET, or --plan FILE, or neither")
+        raise click.UsageError(
+            "give either TOPIC PARTITION TARGET, or --plan FILE, or none of these"
+        )
     if evacuate and (topic is not None or plan_file is not None):
         raise click.UsageError("give --evacuate or the moves to run, not both")
     skipped: list[Any] = []

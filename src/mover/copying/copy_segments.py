@@ -222,10 +222,11 @@ class SegmentCopy:
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
         """Take another segment as the source: keep the bytes that both have, and cut off the rest.
 
-        This is done if the copy is resumed, or if its source was truncated, repaired or compacted.
-        What is kept depends only on a comparison of the bytes. If an earlier run left the copy, the
-        copy is read from the disk, not from the page cache. The page cache may differ from the
-        disk, because a sync may have failed without any record of the failure.
+        A copy takes another segment as its source if the copy is resumed, or if its source was
+        truncated, repaired or compacted. What is kept depends only on a comparison of the bytes. If
+        an earlier run left the copy, the copy is read from the disk, not from the page cache. The
+        page cache may differ from the disk, because a sync may have failed without any record of
+        the failure.
         """
         was_left, self.source = self.source is None, source
         try:

@@ -55,7 +55,7 @@ class Figures:
     def serving(self, layout: str) -> tuple[int, int] | None:
         """Return two counts: the log dirs that appended while a disk had failed, and all log dirs.
 
-        The first count has the log dirs that appended at least half as much as with healthy disks.
+        A log dir counts as appending if it appended at least half as much as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:

@@ -158,7 +158,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Divide the bytes appended beside a bad disk by the bytes appended with healthy disks."""
+    """Divide the bytes that other disks appended during trouble by those with healthy disks."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),

@@ -20,7 +20,7 @@ COLUMNS = (
 CAVEATS = (
     "Other users of these disks were not stopped during the measurement.",
     "Questions about cost and about bad disks need disks of a known size that may be disturbed: "
-    "`make bench-layouts` makes such disks.",
+    "`make bench-layouts` makes these disks.",
 )
 
 

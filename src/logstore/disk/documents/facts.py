@@ -230,7 +230,7 @@ class DirFacts:
         home.check()  # the file may be missing because the disk is not mounted
         if is_quiet and not home.read_only:
             with self._keeping:
-                if begun == self._begun:  # else a change began, and `noted` may be old
+                if begun == self._begun:  # else a change began, and `noted` may be outdated
                     self._noted = noted
         return noted
 

@@ -7,8 +7,8 @@ the whole file is removed, because an unknown recovery point is always safe.
 
 A high watermark in a checkpoint means that all in-sync replicas have the records below this offset.
 So if a log loses records, its high watermark is lowered on the disk before other records get the
-same offsets. This is done before a truncation, and after a start that found the log shorter than
-before. Only replicated logs have a high watermark.
+same offsets. The high watermark is lowered before a truncation, and after a start that found the
+log shorter than before. Only replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class OffsetCheckpoints:
         """If a checkpoint has changed, replace it durably; return whether it was written.
 
         Args:
-            collect: a function that returns the offsets. It is called under the lock, so that an
-                offset which `forget` has just removed is not written again.
+            collect: a function that returns the offsets. The function is called under the lock, so
+                that an offset which `forget` has just removed is not written again.
             topic_ids: a function that returns the topic ids of the replicas.
         """
         with self._lock:

@@ -165,7 +165,7 @@ def group_of(
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
     """Return the times after which compaction may remove each batch's tombstones.
 
-    If a batch has no such time yet, its item is None.
+    If the time for a batch is not set yet, its item is None.
     """
     seconds = [_HORIZON.unpack_from(data, position + HORIZON_AT)[0] for position, _ in run]
     return [each * HORIZON_UNIT_MS or None for each in seconds]

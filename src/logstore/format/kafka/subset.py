@@ -1,7 +1,7 @@
 """Copy a Kafka batch with only some of its records, as compaction does.
 
 The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the
-selected records are copied as they are stored. But if the copy gets a delete horizon (KIP-534), the
+selected records are copied without a change. But if the copy gets a delete horizon (KIP-534), the
 horizon replaces the base timestamp. Then the time deltas are encoded again.
 """
 
@@ -135,7 +135,7 @@ def group_of(
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
     """Return the times after which compaction may remove each batch's tombstones.
 
-    If a batch has no such time yet, its item is None.
+    If the time for a batch is not set yet, its item is None.
     """
     return [
         header.base_timestamp if header.attributes & DELETE_HORIZON else None for _, header in run

@@ -67,7 +67,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # noted first, because the table may become full
+        if producers is not None:  # record this batch first, because the table may become full
             _note_producers(producers, chunk)
         wanted = [
             (at, header)

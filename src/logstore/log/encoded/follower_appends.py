@@ -50,7 +50,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # no effect if the error was marked before
+        mark(error, bool(begun))  # no effect if the error was already marked
         raise
 
 

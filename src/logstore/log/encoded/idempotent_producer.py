@@ -2,8 +2,8 @@
 
 Each record has a sequence number: 0, 1, 2, ... For each name, the log stores the last number
 together with the records. After a crash, a caller reads `next_sequence` and continues with this
-number. Or the caller numbers its records itself and appends them again. If the log already has a
-record, the record is not written again, and its offset is returned.
+number. Or the caller numbers its records and appends them again. If the log already has a record,
+the record is not written again, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 

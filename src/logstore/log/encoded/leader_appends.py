@@ -49,8 +49,8 @@ def append_encoded(
 
     Args:
         takes_known: True to accept batches that the log already has, False to refuse them.
-        is_checked: whether to refuse timestamps that the configuration does not allow; in a
-            compacted log, also whether to refuse records without a key.
+        is_checked: whether to refuse timestamps that the configuration does not allow, and, in a
+            compacted log, records without a key.
     """
     is_begun = False
     try:

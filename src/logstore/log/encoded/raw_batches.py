@@ -52,7 +52,7 @@ def parse(
             and header.size_bytes == end <= max_message_bytes
             and incoming.is_plainly_sound(look, 0, header, expansion_bytes_max)
         ):
-            return [(look, header)]  # a client's usual request
+            return [(look, header)]  # the usual request of a client
         if header is None:
             reason = layouts.fault(look, position, None)
             raise ValueError(f"there is no whole batch at position {position}: {reason}")

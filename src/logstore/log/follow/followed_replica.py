@@ -7,8 +7,9 @@ as failed. If the new listing shows that the log no longer has the offset, Offse
 raised.
 
 Appended records are visible before they are flushed. So a reader may see a record whose offset the
-owner later gives to another record. This happens after a power cut. It also happens if Ctrl-C
-interrupts an append after the write of its batch, because the owner then removes the batch.
+owner later gives to another record. The offset is given again after a power cut. It is also given
+again if Ctrl-C interrupts an append after the write of its batch, because the owner then removes
+the batch.
 
 A listing is not a snapshot: the names in the directory are read one after the other, and the owner
 may change the directory meanwhile. So the end of a segment is taken from the next segment's base
@@ -67,8 +68,8 @@ class FollowedReplica(Replica):
 
     Attributes:
         files: the object that reads the files of the directory, in their layout; never changes.
-        missing: why this copy may lack records; such a copy can only be read. The field is "" if
-            the copy has all records.
+        missing: why this copy may lack records. If it may lack records, it can only be read. The
+            field is "" if the copy has all records.
         find_anew: if the directory is gone, this function finds the partition's new state. The
             field is set once.
     """
@@ -321,7 +322,7 @@ class FollowedReplica(Replica):
         handle = segment.handle(self.environment)
         fd = handle.fd
         if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
-            self._last = None  # a new file has the same inode number
+            self._last = None  # a new file has got the same inode number
             raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
         end = files.fstat(fd).st_size
         if end > scan.position:

@@ -109,7 +109,7 @@ def expire(state: LogState, now_ms: int) -> None:
     from logstore.log.producers.producer_state import FORGOTTEN_AT_ONCE
 
     is_over = not state.producers.are_known
-    while not is_over:  # in parts, so that appends can run in between
+    while not is_over:  # work in parts, so that appends can run in between
         with state.lock:
             producers = state.producers
             is_over = producers.known is None or producers.is_torn

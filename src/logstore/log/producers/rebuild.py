@@ -1,4 +1,4 @@
-"""Rebuild the producers of a log, as they were at any offset, from a snapshot and the batches.
+"""Rebuild the producers of a log, in their state at any offset, from a snapshot and batches.
 
 The newest undamaged snapshot is read, and the batch headers after the snapshot's offset are
 replayed. If all snapshots are damaged, all batch headers of the log are replayed. A log without
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Rebuilt(NamedTuple):
-    """The producers of a log as they were before an offset.
+    """The producers of a log, in their state before an offset.
 
     Attributes:
         producers: the producers after the last batch that ends at or before the offset.
@@ -55,7 +55,7 @@ def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
 
 
 def until(state: LogState, end: int, since: int) -> Rebuilt:
-    """Rebuild the producers as they were before an offset.
+    """Rebuild the producers in their state before an offset.
 
     The log must not get shorter during the call. So the caller holds one of the log's locks, or is
     opening the log.
@@ -89,7 +89,7 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
 
 
 def before(state: LogState, offset: int) -> Rebuilt:
-    """Find the producers as they were before an offset at which the log will be cut or will begin.
+    """Find the producers in their state before an offset at which the log is cut or begins.
 
     If a producer has no batch or marker at or after the offset, its state in memory is used. If
     batches of a producer were deleted, and no early snapshot is left, a replay would find less

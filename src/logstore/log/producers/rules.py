@@ -47,8 +47,8 @@ def is_watched(header: BatchHeader) -> bool:
     """Check whether a log has to track the producer of a batch.
 
     If a batch has a producer id but no epoch, the log does not check the id. The program that
-    appended the batch uses the id to find the batch again. Each commit of Spark is such a batch,
-    with a producer id of its own.
+    appended the batch uses the id to find the batch again. Spark's commits are such batches: each
+    commit has its own producer id.
     """
     if header.producer_epoch < 0 and not bits_of(header):
         return False

@@ -29,7 +29,7 @@ KEPT = 2  # if the newest snapshot is damaged, the previous one is read
 
 
 def copy(state: LogState) -> Snapshot | None:
-    """Copy the producers as they are at the end of the log; `lock` is held."""
+    """Copy the producers in their state at the end of the log; `lock` is held."""
     producers = state.producers
     if producers.is_torn:
         rebuild.mend(state)
@@ -96,7 +96,7 @@ def put_before_start(state: LogState, offset: int) -> None:
 
 
 def put_before(state: LogState, offset: int) -> Producers | None:
-    """Return the producers as they were before `offset`, where a truncation will cut the log.
+    """Return the producers in their state before `offset`, where a truncation will cut the log.
 
     First, a snapshot of these producers is written, because the truncation removes all later
     snapshots. The caller holds both locks. Raises OSError.

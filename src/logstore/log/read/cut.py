@@ -13,7 +13,7 @@ class Cut:
     Attributes:
         offset: records at or after this offset were dropped; if `is_sure` is False, they may have
             been.
-        is_sure: False if another process writes the log. In this case, the log's files from this
+        is_sure: False if another process writes the log. If it is False, the log's files from this
             offset on were replaced, perhaps by files with the same records.
         later: the next cut; None if there is no later cut. This field is set after the log's view
             is replaced. So a reader misses no cut if it first reads the last cut, and then reads

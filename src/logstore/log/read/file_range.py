@@ -3,7 +3,8 @@
 Bytes are *sound* if this process has appended, moved or verified them. A segment remembers which of
 its bytes are sound (`Segment.sound_until`). If the first batch of a range is sound, the range has
 only sound bytes, and this process does not read the range. If the first batch is not sound, the
-batches of the range are read and verified. This also brings the batches into the page cache.
+batches of the range are read and verified. Reading the batches also brings them into the page
+cache.
 
 A range refers to the open file, and no file is shortened while a reader uses it (ADR 3, ADR 5). So
 the bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops
@@ -224,7 +225,7 @@ def _walk_on(
 
     The place consists of the position and the base offset of that batch.
     """
-    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the very next batch does not fit any more
+    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the very next batch no longer fits
     while most and goal - position >= PREFIX_BYTES:
         with call(segment.directory):
             data = files.read_up_to(fd, min(window_bytes, goal - position), position)

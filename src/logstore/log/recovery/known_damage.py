@@ -172,7 +172,7 @@ def resurrected(
     if end < start:
         return None  # the log lost records, but not its files
     if not is_of_0_1_0(directory):
-        return None  # later versions may also leave such a log after a crash
+        return None  # later versions may also leave a log in this state after a crash
     path = os.path.join(directory, METADATA_NAME)
     reason = f"the log starts at {start}, but it has no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)

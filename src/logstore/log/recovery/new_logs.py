@@ -98,7 +98,7 @@ def create_many(
         for_all(new, _NewLog.sync)
         with call(at, SYNCING) as under_way:
             files.sync_dir(at)
-            log_dir.check()  # a sync may have hung so long that the store has given up the dir
+            log_dir.check()  # a sync may have hung until the store gave up the dir
             for one in new:
                 files.rename(one.temporary, one.path)
                 under_way.beat()

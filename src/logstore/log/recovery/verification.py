@@ -203,7 +203,7 @@ class SegmentCheck:
                 raise state.failed(error) from error
         except OSError as error:
             raise state.failed(error) from error
-        if state.unavailable is not None:  # the log was detached; nothing else closes the file
+        if state.unavailable is not None:  # the log was detached; no other code closes the file
             segment.forget(state.environment)
             state.check()
         return self._scan.position - started

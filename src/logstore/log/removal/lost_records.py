@@ -31,7 +31,7 @@ from logstore.log.segments.segment import Segment
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-TOPIC_CHARACTERS_MAX = 140  # with the rest of the name, at most 255 bytes
+TOPIC_CHARACTERS_MAX = 140  # so the file name has at most 255 bytes
 LOST_SUFFIX = ".lost"
 WALK_BYTES = 64 * 1024
 SEND_BYTES = 8 << 20
@@ -47,7 +47,7 @@ def keep(state: LogState, offset: int) -> str:
     """Durably write the batches at and after an offset to a file, and return its path.
 
     The caller holds both locks of the log, and the offset is before the log end. The first batch
-    may begin before the offset. Damaged bytes are kept as they are.
+    may begin before the offset. Damaged bytes are copied without a change.
 
     Raises:
         OSError: the disk failed or is full; no file is left in that case.

@@ -138,7 +138,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # if interrupted again without a detach, readers would wait
+    except BaseException:  # interrupted again: if the log were not detached, readers would wait
         reason = (
             "the truncation of the log was interrupted twice: open the store again to use the log"
         )
@@ -229,13 +229,13 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
     # Lower the checkpoint, too, although `partition.metadata` limits the recovery point: if one of
-    # the two files is damaged, the other still holds the limit.
+    # these two files is damaged, the limit in the other file still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
     if state.producers.are_known:
-        snapshots.remove_after(state, offset)  # durable before `_replace` removes records
+        snapshots.remove_after(state, offset)  # this is durable before `_replace` removes records
     _replace(gone, new, temporary, directory.fd)
     state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)
     state.producers.replace(producers)

@@ -23,7 +23,7 @@ class SegmentFiles(NamedTuple):
 
     Attributes:
         inode, mtime_ns: the inode and the modification time of the `.log`. If another file replaces
-            the `.log`, at least one of these two values or the size changes.
+            the `.log`, the inode, the modification time or the size changes.
     """
 
     base_offset: int

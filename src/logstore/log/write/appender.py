@@ -5,8 +5,8 @@ A batch is sent (that is, appended to the log) in four cases: its records reach 
 its own. A caller that asks a future for its offset waits until the batch is sent.
 
 While records wait to be sent, the appender's thread refers to the appender, so the appender and its
-store stay alive. At other times, the thread does not refer to the appender. If nothing else refers
-to the appender then, the thread ends.
+store stay alive. At other times, the thread does not refer to the appender. If no other object
+refers to the appender then, the thread ends.
 
 Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
 last batch is the newest batch, which takes records. A batch is closed when the next batch is linked
@@ -119,7 +119,7 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # else the sender may have missed the new function
+            if not self.done():  # otherwise, the sender may have missed the new function
                 yield from sent.wait().__await__()
         return self.result()
 

@@ -158,10 +158,10 @@ def _write(state: LogState, batches: Group) -> None:
         _publish_surely(state, active, position, first, fresh)
     except OSError as error:
         _fail(state, error, position, paths)
-    except BaseException as error:  # on an interrupt, either no batch is published, or all are
+    except BaseException as error:  # after an interrupt, either all batches are published, or none
         if state.active.end_offset <= batches[-1].last_offset:
             is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
-            if is_half_shown:  # too little memory to show the rest
+            if is_half_shown:  # there is too little memory to show the other batches
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
             _take_back(state, error, position, paths, is_half_shown=is_half_shown)
@@ -232,8 +232,8 @@ def _publish_surely(
 ) -> None:
     """Show the written batches to readers; if interrupted, complete this work and then raise.
 
-    This covers the moment between two rounds of `_publish_all`'s loop, where the loop catches no
-    interrupt.
+    The interrupt may come between two rounds of `_publish_all`'s loop, where the loop does not
+    catch it.
     """
     try:
         _publish_all(state, active, position, first, fresh)

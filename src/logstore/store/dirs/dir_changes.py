@@ -38,7 +38,7 @@ def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport
             return bring_in(state, state.membership.admit(resolved, format_new=format_new))
         except (LogDirError, MemoryError) as error:
             is_shortage = isinstance(error, MemoryError) or (
-                error.retriable and type(error) is LogDirError  # the disk is not to blame
+                error.retriable and type(error) is LogDirError  # the disk is not at fault
             )
             if is_shortage:
                 _undo_add(state, resolved, members)

@@ -15,7 +15,7 @@ newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
 Old copies are not recognised in two cases. If a store has only one log dir, no other dir records
-its generation. If all log dirs are rolled back to the same moment, they agree with each other.
+its generation. If all log dirs are rolled back to the same moment, no log dir contradicts another.
 """
 
 from __future__ import annotations

@@ -129,8 +129,8 @@ def in_time(
     """Run `work` for each item as a disk call to the item's path; abandon calls that hang.
 
     A call counts as hanging if the oldest call to its path has run for longer than
-    `patience_seconds`. Time in which the process gets no CPU does not count for any call. If
-    `patience_seconds` is None, no call is abandoned.
+    `patience_seconds`. Time in which the process gets no CPU is not counted. If `patience_seconds`
+    is None, no call is abandoned.
     """
 
     def run(item: Item) -> None:

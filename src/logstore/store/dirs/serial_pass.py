@@ -1,6 +1,6 @@
 """Work on several log dirs in one thread, which is abandoned if its current log dir hangs.
 
-The steps of a pass depend on each other, so one thread takes all steps one after another. If the
+The steps of a pass depend on each other, so one thread takes all steps, one after another. If the
 log dir of the current step becomes SUSPECT, no thread waits for the pass any more. If the hung call
 returns later, the thread of the pass takes no further step.
 """

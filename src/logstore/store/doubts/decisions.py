@@ -78,7 +78,7 @@ def _without_contested(
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
     """Replace the decisions about replicas in doubt, so that these replicas become INCOMPLETE.
 
-    The other directories of the replicas in doubt stay as they are.
+    The other directories of the replicas in doubt are not changed.
     """
     told, doubtful = [], set()
     decisions = list(decisions)

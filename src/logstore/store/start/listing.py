@@ -138,9 +138,9 @@ def list_log_dir(
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
     """List log dirs that another process owns; if replicas came or went meanwhile, list again.
 
-    The log dirs are listed one after another. Meanwhile, a replica may move between two log dirs.
-    If it moves from a dir that is not listed yet to a listed dir, no listing has it. If it moves
-    the other way, two listings have it.
+    The log dirs are listed one after another. If a replica moves meanwhile from a dir that is not
+    listed yet to a listed dir, no listing has the replica. If a replica moves from a listed dir to
+    a dir that is not listed yet, two listings have the replica.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):

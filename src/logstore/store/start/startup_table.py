@@ -97,7 +97,7 @@ class Act(enum.Enum):
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in the order of the decision
-    PURGE_COVERED = "purge covered"  # like PURGE, but only after the live copy has as many records
+    PURGE_COVERED = "purge covered"  # like PURGE, but after the live copy has as many records
     LEAVE = "leave"
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logstore.log.environment import Clock
     from logstore.log.log import Log
 
-RETRIES_DOUBLED = 8  # so the longest pause between retries is 256 intervals
+RETRIES_DOUBLED = 8  # so the longest pause between two attempts is 256 intervals
 
 
 class _StoppedError(Exception):
@@ -152,7 +152,7 @@ class Compactor:
     def _set_aside(self, log: Log, error: Exception) -> None:
         """Plan a retry for a log; report the error, unless the same error was reported before."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
-            return  # the state of the log dir is the cause; other code reports it
+            return  # the state of the log dir is the cause, and other code reports it
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
         wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)

@@ -334,7 +334,7 @@ class DirKeeper:
         try:
             work()
         except FileNotFoundError:
-            pass  # another thread removed the file first; no disk is to blame
+            pass  # another thread removed the file first; no disk is at fault
         except OSError as error:
             failure = self.log_dir.failed(error)
             warn("%s of %s failed: %s", name, self.log_dir.path, failure)
@@ -392,6 +392,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # no memory to log an error; the next turn may have more
+            except MemoryError:  # there is no memory to log an error; the next turn may have more
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

@@ -55,7 +55,7 @@ def forget_purged(
 def purge_in_order(
     replicas: Replicas, keepers: Mapping[str, Purger], doomed: Sequence[Doomed]
 ) -> None:
-    """Remove directories in the background, one after the other: the next after the last is gone.
+    """Remove directories in the background, one after another.
 
     While a log dir is bad, the directories of a deletion are not removed: a copy may come back with
     that dir, and then the start-up table decides again. While a log dir hangs, or is being opened

@@ -4,7 +4,7 @@ The keeper of the dir calls `step` once a second. A pass checks the sealed segme
 order is random, so that each segment is checked eventually, even if the process is often restarted.
 After a pass the scrubber rests. A replica that just arrived by a move is checked first, including
 its active segment: during the move, it was verified only from the kernel's cache. Rot is reported
-and counted. It does not remove any record, and does not take a log dir offline. If a segment is
+and counted. No record is removed because of rot, and no log dir goes offline. If a segment is
 deleted, truncated or moved during the check, the rest of it is skipped.
 """
 
@@ -132,7 +132,7 @@ class Scrubber:
         check, log = self._check, self._log
         if check is None or log is None:
             return 0
-        self._check = None  # if `run` raises, this pass skips the rest of the segment
+        self._check = None  # if `run` raises an error, this pass skips the rest of the segment
         known = len(check.found)
         with call(self._log_dir.path, SYNCING) as reading:
             done_bytes = check.run(budget_bytes, lambda _: reading.beat())
