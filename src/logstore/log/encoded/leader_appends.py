@@ -82,8 +82,7 @@ def append_encoded(
                     is_begun = True
                     write_and_take(state, batches, end, known, now_ms)
             except BaseException as error:
-                # Hold the lock: without it, batches that another thread appends would be taken for
-                # these batches.
+                # Without the lock, another thread's batches could be taken for these batches.
                 mark(error, is_begun and state.active.end_offset >= end)
                 raise
         if duplicates and rules.is_log_append_time:
