@@ -199,7 +199,7 @@ def adopt(
     sources: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """Take partitions of a stopped broker into the store of --log-dirs, with the same offsets.
+    """Copy or link partitions of a stopped broker into the store; offsets stay the same.
 
     If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
     sealed segments are cloned if the file system can share blocks (XFS, btrfs). If the file system

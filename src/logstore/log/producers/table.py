@@ -124,7 +124,7 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def last_offsets(self) -> NDArray[np.int64]:
-        """Return each producer's last offset: the end of its newest batch, or else its marker's."""
+        """Return, for each producer, the last offset of its newest batch, or else of its marker."""
         view = np.frombuffer(self.rows, ROW)
         last, markers = view["batches"]["last_offset"][:, 0], view["marker_offset"]
         found = np.where(last >= 0, last, markers)

@@ -298,7 +298,7 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
         if not run or not taken.take(run, position) or size < WINDOW_BYTES:
             return
         position += used
-        del data, run  # so that only one window is in memory, and fits into a core's cache
+        del data, run  # so only one window is in memory, and fits into a core's cache
 
 
 class _Taken:

@@ -119,7 +119,7 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread, which first purges superseded copies; a flush may be needed for this.
+        """Start the thread, which first purges superseded copies; this may need a flush.
 
         Raises:
             LogDirError: this process can start no more threads; the error is retriable.
@@ -228,7 +228,7 @@ class DirKeeper:
         return [(log, at) for log, at in found if at is not None]
 
     def _write_catalog(self) -> None:
-        """Bring the catalog file up to date; if the disk is full, a later checkpoint does so."""
+        """Bring the catalog file up to date; if the disk is full, a later checkpoint writes it."""
         try:
             with call(self.log_dir.path, SYNCING):
                 self.log_dir.ballast.use(partial(self._replicas.catalog.write, self.log_dir))
