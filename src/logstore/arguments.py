@@ -1,7 +1,7 @@
 """Check the arguments that callers pass.
 
-An error names the argument, says what it should be, and shows what was given. A wrong type gives a
-TypeError. A value out of range gives a ValueError.
+An error names the argument, describes the expected value, and shows the given value. A wrong type
+gives a TypeError. A value out of range gives a ValueError.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ try:
     import pyarrow as pa
 except ImportError as error:
     raise ImportError(
-        "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
+        "the exchange with Arrow needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
 # The Arrow types that have the same layout as our columns, each with the type of its starts.
@@ -115,7 +115,7 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     if array.null_count:
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         lengths = np.diff(starts)
-        if bool(lengths[~is_valid].any()):  # remove bytes that a null cell may still have
+        if bool(lengths[~is_valid].any()):  # remove bytes that a null cell may have
             return _without_hidden_bytes(array), count
     parts = encode_arrays(data, starts - first if first else starts, is_valid)
     cell_bytes = HEAD.unpack_from(parts[0])[1]

@@ -41,7 +41,7 @@ class LogConfig(Config):
         flush_ms: flush records no later than this time after their append.
         retention_ms: drop sealed segments whose last record is older than this. With None, the age
             of a segment does not matter.
-        retention_bytes: drop the oldest sealed segments while the log is larger than this.
+        retention_bytes: drop the oldest sealed segments as long as the log is larger than this.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
         encoded_compression_type: the codec that encoded batches get when they are appended
             (`append_encoded`), as with Kafka's `compression.type`. "producer" keeps the codec of
@@ -58,8 +58,8 @@ class LogConfig(Config):
             latest record of each key, and drops records without a key; retention drops nothing.
             "compact,delete" does both.
         min_compaction_lag_ms: do not compact records that are younger than this.
-        max_compaction_lag_ms: compact records that are older than this, even if there are only a
-            few.
+        max_compaction_lag_ms: compact records that are older than this, even if few bytes can be
+            compacted.
         delete_retention_ms: how long a tombstone is kept after a compaction found that the log has
             no older record with the same key.
         min_cleanable_dirty_ratio: compact a log when this fraction of its bytes is not compacted.
@@ -177,8 +177,9 @@ class LogConfig(Config):
             )
         if self.retention_pressure and self.cleanup_policy == "compact":
             raise ValueError(
-                "retention_pressure=True drops whole segments, and cleanup_policy='compact' keeps "
-                "the latest record of each key: set cleanup_policy to 'delete' or 'compact,delete'"
+                "retention_pressure=True drops whole segments, but cleanup_policy='compact' "
+                "keeps the latest record of each key: set cleanup_policy to 'delete' or "
+                "'compact,delete'"
             )
 
     @property
@@ -267,9 +268,9 @@ class StoreConfig(Config):
             least recently used producers.
         read_cache_bytes: how many bytes of decoded batches stay in memory for point reads.
         record_expansion_bytes_max: the memory that one decoded record batch is allowed to need.
-            Appends and reads refuse a batch that needs more, before they allocate memory for it.
-            But a compressed batch in Kafka's layout does not state its decoded size. So the refusal
-            of such a batch may take up to twice this memory.
+            Appends and reads refuse a batch that needs more, before they allocate memory for it. A
+            compressed batch in Kafka's layout does not state its decoded size, so refusing such a
+            batch may take up to twice this memory.
         index_cache_bytes: how many bytes of the indexes of sealed segments stay in memory.
         log_config: the configuration of partitions that are created without a configuration of
             their own.

@@ -135,7 +135,7 @@ def _rebuild(kind: type[Config], settings: dict[str, Any]) -> Config:
 def _unknown_key(kind: str, name: str, known: list[str]) -> str:
     from difflib import get_close_matches
 
-    # Kafka's own spelling is the likeliest mistake, such as segment.bytes for segment_bytes.
+    # The most likely mistake is Kafka's own spelling, such as segment.bytes for segment_bytes.
     wanted = name.lower().replace(".", "_").replace("-", "_")
     for nearest in get_close_matches(wanted, known, n=1):
         return f"{kind} has no key {name!r}; did you mean {nearest!r}?"

@@ -78,9 +78,9 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: set by an append of encoded batches: True if all batches are in the log, False
-            if none is, None if only a new open of the log can show this. Every exception of such an
-            append has this attribute, except a KeyboardInterrupt before the append starts.
+        is_written: set by an append of encoded batches: True if all batches are in the log; False
+            if none is; None if this is unknown until the log is opened again. Every exception of
+            such an append has this attribute, except a KeyboardInterrupt before the append starts.
     """
 
     retriable = False
@@ -190,7 +190,7 @@ class DuplicateLogError(LogDirError):
     partition: int
     _template = (
         "{topic}-{partition} is live in more than one directory: {paths}; close the store, and "
-        "move the directory that is not wanted out of its log dir"
+        "move the unwanted directory out of its log dir"
     )
     _defaults: ClassVar[dict[str, Any]] = {
         "path": "", "reason": "", "paths": [], "topic": "", "partition": -1,
@@ -242,7 +242,7 @@ class OutOfOrderSequenceError(LogStoreError):
     sequence: int
     expected_sequence: int
     _template = (
-        "producer {producer_id} of epoch {epoch} sent sequence {sequence}, and {expected_sequence} "
+        "producer {producer_id} of epoch {epoch} sent sequence {sequence}, but {expected_sequence} "
         "is next: send the missing batches first, or begin again with a new epoch"
     )
     _defaults: ClassVar[dict[str, Any]] = {}
@@ -292,8 +292,8 @@ class RecordExpansionError(LogStoreError, ValueError):
     position: int
     _template = (
         "{path}: the record batch at position {position} needs at least {size_bytes} bytes of "
-        "memory, more than record_expansion_bytes_max={record_expansion_bytes_max}; raise it in "
-        "the StoreConfig, or append fewer records at once"
+        "memory, more than record_expansion_bytes_max={record_expansion_bytes_max}; raise this "
+        "limit in the StoreConfig, or append fewer records at once"
     )
     _defaults: ClassVar[dict[str, Any]] = {"path": "", "position": 0}
 
@@ -314,7 +314,7 @@ class OffsetOutOfRangeError(LogStoreError, LookupError):
         if begin >= end:
             there = f"the log is empty, the next offset is {end}"
         else:
-            gap = "; not each of them has a record" if begin <= self.offset < end else ""
+            gap = "; some of these offsets have no record" if begin <= self.offset < end else ""
             there = f"offsets are {begin} to {end - 1}, the next is {end}{gap}"
         return f"no record at {self.offset}{name}: {there}"
 
@@ -326,7 +326,7 @@ class RecordTooLargeError(LogStoreError, ValueError):
     max_message_bytes: int
     _template = (
         "{size_bytes} bytes of records are more than max_message_bytes={max_message_bytes}; "
-        "append fewer at once, or raise the limit in the partition's LogConfig"
+        "append fewer records at once, or raise the limit in the partition's LogConfig"
     )
     _defaults: ClassVar[dict[str, Any]] = {}
 
@@ -397,4 +397,4 @@ class LogClosedError(LogStoreError):
 
     reason: str
     _template = "closed: {reason}"
-    _defaults: ClassVar[dict[str, Any]] = {"reason": "it can be used only before close()"}
+    _defaults: ClassVar[dict[str, Any]] = {"reason": "it cannot be used after close()"}

@@ -3,7 +3,7 @@
     registry.register(Collector(store))      beside the program's other metrics
     with serve(store, 9100): ...             on a separate endpoint
 
-A scrape reads only memory, so a hanging disk does not delay a scrape. KIP-112 defines the first two
+A scrape reads only memory, so a disk that hangs does not delay it. KIP-112 defines the first two
 gauges; their names here are in the style of Prometheus.
 """
 
@@ -52,7 +52,12 @@ FAMILIES = (
         "Seconds since the oldest running call to the disk began.",
     ),
     Family("flush_count", "flushes", "Syncs of segments.", is_counter=True),
-    Family("flush_seconds", "flush_seconds", "Seconds that these syncs took.", is_counter=True),
+    Family(
+        "flush_seconds",
+        "flush_seconds",
+        "Seconds that the syncs of segments took.",
+        is_counter=True,
+    ),
     Family("scrubbed_bytes", "scrubbed_bytes", "Bytes that the scrubber read.", is_counter=True),
     Family(
         "corrupt_batches",
@@ -89,7 +94,7 @@ class Collector(Collecting):
         )
         states = GaugeMetricFamily(
             "logstore_log_dir_state",
-            "1 for the state that the log dir is in.",
+            "1 for the present state of the log dir.",
             labels=("path", "state"),
         )
         for row in gauges.log_dirs:

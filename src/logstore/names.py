@@ -70,7 +70,7 @@ def topic_id_of(given: Any) -> bytes:
 
 
 def key_or_none(given: object) -> TopicPartition | None:
-    """Convert a key that a caller looks up; return None if no partition can have that key."""
+    """Convert a key that a caller looks up; return None if no partition can have this key."""
     if not isinstance(given, tuple) or len(given) != 2:
         return None
     try:

@@ -1,6 +1,6 @@
 """Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
-The store's first `ReplicaMover` registers the commands. If a client asks for a command before there
+The store's first `ReplicaMover` registers the commands. If a client requests a command before there
 is a mover, that request registers all commands. If a store has no mover, the first request for a
 move makes a mover. A request that only reads makes no mover. `mover.registration` chooses the class
 of the mover.

@@ -73,7 +73,7 @@ class MovePhase(Phase):
         self._append(moving, lambda: done.is_set() or time.monotonic() > deadline)
         # A cancelled move has no copy any more, and `bytes_done` is 0. So read `bytes_done` first.
         copied_bytes, stopped_ns = move.bytes_done, time.perf_counter_ns()
-        move.cancel()  # no effect on a move that is done
+        move.cancel()  # this has no effect on a move that is done
         waiter.join()
         if move.error is not None and move.state is not MoveState.CANCELLED:
             raise move.error

@@ -41,8 +41,8 @@ class TargetFullError(MoveError):
     usable_bytes: int
     reserved_bytes: int
     _template = (
-        "{topic}-{partition} needs {needed_bytes} bytes in {path}, where {usable_bytes} are free "
-        "and {reserved_bytes} of them are reserved for other moves"
+        "{topic}-{partition} needs {needed_bytes} bytes in {path}, where {usable_bytes} bytes "
+        "are free, but {reserved_bytes} of these are reserved for other moves"
     )
     _defaults: ClassVar[dict[str, Any]] = {
         **MoveError._defaults,

@@ -3,10 +3,10 @@
 marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
           record of the move
 give up   the `.move` directory is removed, but only after the mark in the live copy is cleared. The
-          directory is kept while its copy may be better than the source: if the source's disk is
-          gone, or if a swap stopped half way. If the move failed, the live copy keeps the mark, and
-          the move is resumed when the source is back. If the move was cancelled, the directory gets
-          a move id that no mark has, and the next start removes the directory
+          directory is kept while its copy may be better than the source: if the source's disk
+          failed, or if a swap stopped halfway. If the move failed, the live copy keeps the mark,
+          and the move is resumed when the source is back. If the move was cancelled, the directory
+          gets a move id that no mark has, and the next start removes the directory
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Job:
         self.target.check_vacant()
         self._claim()
         self._forget_left()
-        # Until the copy is removed or live, a deletion of the replica must also delete the copy.
+        # Until the copy is removed or live, a deletion of the replica must delete the copy, too.
         self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(relocation.metadata_of(self.log))
         self._count()
@@ -127,7 +127,7 @@ class Job:
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge the copies that earlier moves left; the live copy's mark refers to none of them."""
+        """Purge copies that earlier moves left, except the copy of the move in the live mark."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
@@ -150,7 +150,7 @@ class Job:
         """Copy what was appended during the copying, until the copy misses only a few bytes."""
         while True:
             # A truncation of the log clears the mark `moving`. After the truncation, `copy_all`
-            # truncates the copy too, and `_claim` sets the mark again.
+            # truncates the copy, too, and `_claim` sets the mark again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()
@@ -173,7 +173,7 @@ class Job:
             relocation.tell_end(self.log)
         self._count()
         self.target.let_go()
-        # Marks that are not removed do no harm; the next change of the metadata removes them.
+        # Marks that remain do no harm: the next change of the metadata removes them.
         with suppress(LogStoreError):
             relocation.settle(self.log)
         self.purge(self.source, self._swap.doomed_path)
@@ -262,7 +262,7 @@ def run(move: Move, job: Job, end: End) -> None:
 
 
 def without_frames(error: LogStoreError) -> LogStoreError:
-    """Drop a stored error's stack frames, because they can keep a dead disk's descriptors open."""
+    """Drop the stack frames of a stored error: they can keep a dead disk's descriptors open."""
     links: list[BaseException | None] = [error]
     while links:
         link = links.pop()

@@ -43,7 +43,7 @@ class MoveProgress(NamedTuple):
     Attributes:
         bytes_done: bytes of record batches that were copied.
         bytes_total: bytes of record batches in the log; the number grows with the log.
-        lag_bytes: bytes of the present log that the copy still misses.
+        lag_bytes: bytes of the log that the copy still lacks.
         bytes_per_second: the rate of copying over the last seconds.
         eta_seconds: seconds until the copy is complete at this rate; None if the rate is 0.
     """
@@ -109,7 +109,7 @@ class Move:
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
-        # Whether the move is paused because a log dir hangs, and not because a caller paused it.
+        # Whether the move is paused because a log dir hangs, not because a caller paused the move.
         self.is_held_up = False
         self._controller = controller
         self._pid = os.getpid()
@@ -124,7 +124,7 @@ class Move:
             f"{self.state.value}, {self.bytes_done} of {self.bytes_total} bytes>"
         )
 
-    # --- how far it is ----------------------------------------------------------------------------
+    # --- its progress -----------------------------------------------------------------------------
 
     @property
     def state(self) -> MoveState:
@@ -241,7 +241,7 @@ class Move:
         self._resume()
 
     def _resume(self) -> None:
-        """Continue a paused move; the calling thread is allowed to hold the mover's condition."""
+        """Continue a paused move; the caller may hold the mover's condition."""
         with self._changed:
             if self._state.is_end:
                 self._check(MoveState.PLANNED, "resumed")
@@ -256,13 +256,13 @@ class Move:
         """Resume the move if it was paused only because a log dir hung."""
         with self._changed:
             is_paused = self._state is MoveState.PAUSED and not self._is_ending
-            # A caller may have requested something else during the pause.
+            # During the pause, a caller may have requested something else.
             is_asked = self.wanted is not None
             if self.is_held_up and is_paused and not is_asked and not self._controller.is_closed:
                 self._resume()
 
     @uninterruptible
-    def cancel(self, reason: str = "by its user") -> None:
+    def cancel(self, reason: str = "by the user") -> None:
         """Give the move up, and remove its copy before returning; leave an ended move unchanged.
 
         A FAILED move stays FAILED, but its copy is never resumed.
@@ -285,8 +285,8 @@ class Move:
                 self._discard()
                 return
             self._controller.wake()
-            # If the thread paused the move instead of cancelling it, this loop cancels the move
-            # next.
+            # If the thread has paused the move instead of cancelling it, this loop then cancels the
+            # move.
             with self._changed:
                 self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
 
@@ -301,17 +301,17 @@ class Move:
 
     @property
     def is_ending(self) -> bool:
-        """Report whether a caller began to cancel the move at a time when no thread ran it."""
+        """Report whether a caller began to cancel the move while no thread was running it."""
         return self._is_ending
 
     @property
     def is_idle(self) -> bool:
-        """Report whether no thread runs the move and no caller is cancelling it."""
+        """Report whether the move is idle: no thread runs it, and no caller is cancelling it."""
         return not self._state.is_running and not self._is_ending
 
     def _check_held(self, is_held: bool) -> None:
         if not is_held:
-            reason = "the mover was closed: the next mover resumes its moves"
+            reason = "the mover was closed: the next mover resumes this move"
             raise MoveError(topic=self.topic, partition=self.partition, reason=reason)
 
     def _check_process(self) -> None:
@@ -350,7 +350,7 @@ class Move:
     # --- its states -------------------------------------------------------------------------------
 
     def _check(self, wanted: MoveState, request: str, only_from: MoveState | None = None) -> None:
-        """Check that the state allows a request; the error says what the user asked for."""
+        """Check that the state allows a request; the error names the request."""
         sources = tuple(MoveState) if only_from is None else (only_from,)
         if self._state not in sources or wanted not in TRANSITIONS[self._state]:
             raise IllegalTransitionError(

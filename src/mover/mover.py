@@ -1,4 +1,4 @@
-"""Move replicas between the log dirs of an open store: `ReplicaMover`."""
+"""Move replicas between the log dirs of an open store (`ReplicaMover`)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ReplicaMover:
     ) -> None:
         instance(store, LogStore, "store").host.check_owner()
         if text(order, "order") not in ORDERS:
-            raise ValueError(f"order {order!r} is none of {', '.join(ORDERS)}")
+            raise ValueError(f"order {order!r} is not one of {', '.join(ORDERS)}")
         if moves_per_disk_max is not None:
             moves_per_disk_max = whole(moves_per_disk_max, "moves_per_disk_max", 1)
         self.store = store
@@ -194,7 +194,7 @@ class ReplicaMover:
         return self._moves.all()
 
     def move_of(self, topic: str, partition: int) -> Move | None:
-        """Return the newest move of a partition, or None if this mover has no move of it.
+        """Return the newest move of a partition; None if this mover has moved no replica of it.
 
         The move may have ended: see `Move.state`.
         """
@@ -286,10 +286,10 @@ class ReplicaMover:
         jobs.run(move, job, self._moves.end)
 
     def _broke(self, move: Move, error: Exception) -> None:
-        """Fail a move whose thread met an unexpected error; log and store the error."""
+        """Fail a move whose thread got an unexpected error; log and store the error."""
         from logstore.store.upkeep.keeper import warn
 
-        warn("the move of %s broke off", move.key, exc_info=True)
+        warn("the move of %s failed", move.key, exc_info=True)
         if not move.state.is_end:
             reason = f"{type(error).__name__}: {error}"
             failure = MoveError(topic=move.topic, partition=move.partition, reason=reason)
@@ -298,7 +298,7 @@ class ReplicaMover:
     # --- life -------------------------------------------------------------------------------------
 
     def _look_again(self) -> None:
-        """Resume the moves that had to wait for a log dir which now answers again or came back."""
+        """Resume the moves that waited for a log dir which now answers again or has returned."""
         self._moves.go_on()
         self._is_to_look = True
         with suppress(LogDirError):  # no thread can be started; the next requested move tries again
@@ -311,14 +311,14 @@ class ReplicaMover:
         A second call has no effect.
         """
         if self._pid != os.getpid():
-            return  # a forked child: the moves and the threads belong to its parent
+            return  # this is a forked child: the moves and the threads belong to its parent
         self._moves.close()
         for move in [move for move in self.moves() if not move.state.is_end]:
             with suppress(MoveError):
                 move.pause()
         self._pool.close()
         self.throttle.stop()
-        for move in self.moves():  # also the moves that were admitted during the close
+        for move in self.moves():  # this includes moves that were admitted during the close
             self._moves.release(move)
         self.host.forget(self.close)
         self.host.forget(self._look_again)

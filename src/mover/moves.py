@@ -123,11 +123,11 @@ class Moves:
 
     @contextmanager
     def letting_in(self, move: Move) -> Iterator[None]:
-        """Fail a move if an error or Ctrl-C stops its admission: no thread would run the move."""
+        """Fail a move if an error or Ctrl-C stops its admission, because no thread will run it."""
         try:
             yield
         except BaseException as error:
-            reason = "it was interrupted while it was being requested"
+            reason = "the request for the move was interrupted"
             broken = MoveError(topic=move.topic, partition=move.partition, reason=reason)
             self.refuse(move, error if isinstance(error, LogStoreError) else broken)
             raise

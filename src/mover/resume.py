@@ -1,4 +1,4 @@
-"""Handle moves that no thread runs: at a start, and when a log dir answers again or is back.
+"""Handle moves that no thread runs: at a start, and when a log dir answers again or returns.
 
 The metadata of a live copy has the mark `moving`, which refers to an unfinished move of the
 replica. What happens to the move depends on its `.move` copy:
@@ -115,7 +115,8 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
             if key in replicas.running_moves or target in replicas.returning:
                 continue
             if target is None and mark.target_directory_id not in replicas.missing_ids:
-                # The move was given up, or its target was removed. So the move can never end.
+                # The move was given up, or its target was removed, so the move can never be
+                # completed.
                 unmark(replicas, key)
             elif target is None or target.is_refusing:
                 if mark.move_id not in errors:

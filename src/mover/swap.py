@@ -14,15 +14,15 @@
 If a crash comes before the rename of the source (step 2) is durable, the source stays live. After
 such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. After a
 crash between the two renames (steps 2 and 3), no directory has the live name, and the next start
-finishes the swap. The start finishes the swap only if the source's `.delete` name, the intent in
-the source's metadata and the caught-up mark of the copy agree. Finishing the swap is safe, because
-the source is renamed only when the copy is complete. Two directories with a live name never have
-the same generation, no matter in which order the disks sync (KIP-113 section 3; ADR 7).
+finishes the swap. The start finishes the swap only if three things agree: the source's `.delete`
+name, the intent in the source's metadata, and the caught-up mark of the copy. Finishing the swap is
+safe, because the source is renamed only when the copy is complete. Two directories with a live name
+never have the same generation, no matter in which order the disks sync (KIP-113 section 3; ADR 7).
 
 If a call fails before the rename of the source, the source stays live. If the rename of the source
-fails, the source's disk shows which name the source has. If the rename of the copy (step 3) fails,
-the source gets its live name back. The new generation of the source is higher than the generation
-that a live copy at the target would have.
+fails, the disk of the source shows which name the source has. If the rename of the copy (step 3)
+fails, the source gets its live name back. The new generation of the source is higher than the
+generation that a live copy at the target would have.
 """
 
 from __future__ import annotations
@@ -222,11 +222,12 @@ class Swap:
             return False
 
     def _lose(self, cause: LogStoreError) -> LogStoreError:
-        """Stop serving the log, because only the next start can see which directory it is in."""
+        """Stop serving the log: only the next start can find out which directory has the log."""
         error = ReplicaOfflineError(
             topic=self.key.topic,
             partition=self.key.partition,
-            reason=f"a swap stopped between its two renames; the next start finishes it: {cause}",
+            reason="a swap stopped between its two renames; the next start finishes the swap: "
+            f"{cause}",
         )
         self.log.detach(error)
         return error

@@ -119,7 +119,7 @@ def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
     assert [name.split()[1] for name in problems] == [
         "num.partitions=0", "ssl.keystore.password:", "log",
     ]  # fmt: skip
-    assert "it is the log dir of a Kafka broker" in problems[2]
+    assert "this is the log dir of a Kafka broker" in problems[2]
     done = broker("--config", file)
     assert done.exit_code == 2 and "num.partitions=0 is not in 1.." in done.output
     assert "ssl.keystore.password" in done.output and not (tmp_path / "b").exists()

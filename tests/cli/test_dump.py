@@ -75,7 +75,7 @@ def test_a_torn_batch_is_measured_by_the_file(run: Run, orders: list[str]) -> No
     os.truncate(path, first + 100)
     result = run("dump", path)
     assert result.exit_code == 1
-    assert f"the batch has {first} bytes and only 100 are left" in result.stdout
+    assert f"the batch has {first} bytes, but only 100 are left" in result.stdout
 
 
 def test_a_file_of_garbage(run: Run, orders: list[str]) -> None:

@@ -36,7 +36,7 @@ def test_ls_names_everything(run: Run, tmp_path: Path) -> None:
     assert done.exit_code == 0 and "-future: the unfinished copy" in done.stderr
     row = rows["codec-zstd", 0]
     assert (row["log_start_offset"], row["log_end_offset"], row["codecs"]) == (0, 36, ["zstd"])
-    assert "not read after its end" in rows["torn", 0]["state"]
+    assert "not read after the log end" in rows["torn", 0]["state"]
     assert "codec-zstd" in run("kafka", "ls", str(dirs[0])).stdout
 
 

@@ -50,7 +50,10 @@ def test_log_dirs_come_and_go(run: Run, orders: list[str]) -> None:
     new = orders[0] + "-new"
     with owner_of(orders):
         assert run("add-dir", new).exit_code == 0
-        assert "already; if it is offline, reopen it" in run("add-dir", new).stderr
+        assert (
+            "already a log dir of this store; if it is offline, reopen it"
+            in run("add-dir", new).stderr
+        )
         assert run("create", "orders", "1", "--log-dir", new).exit_code == 0
         refused = run("remove-dir", new)
         assert refused.exit_code == 1 and len(refused.stderr.splitlines()) == 1
@@ -218,7 +221,7 @@ def test_an_incomplete_replica_is_promoted(run: Run, orders: list[str], is_owned
         again = run("promote", "half", "0")
         assert (again.exit_code, again.stdout) == (
             0,
-            "half-0 was complete already: nothing to do\n",
+            "half-0 was already complete: nothing to do\n",
         )
     with LogStore.open(orders) as store:
         assert store["half", 0].append(b"y") == 1

@@ -45,7 +45,7 @@ def check_log(log: Any, known: Known) -> None:
 def check_small_files(store: LogStore) -> None:
     """A crash leaves each small file old or new; one that is neither is made good elsewhere."""
     told = str(store.recovery_report)
-    if "its checksum does not match its content" in told or "it is empty" in told:
+    if "the checksum does not match the content" in told or "the document is empty" in told:
         raise PowerCutViolation(f"a small file is half written: {told}")
 
 

@@ -123,7 +123,7 @@ def test_regression_a_sound_batch_is_read_whatever_it_decompresses_to(tmp_path: 
         assert store["t", 0][0].value == bytes(300 << 20)
     config = StoreConfig(record_expansion_bytes_max="256 MiB")
     with LogStore.open_kafka(place, config=config) as store:
-        with pytest.raises(RecordExpansionError, match="raise it in the StoreConfig"):
+        with pytest.raises(RecordExpansionError, match="raise this limit in the StoreConfig"):
             store["t", 0].read(0)
         assert "record_expansion_bytes_max" in str(store["t", 0].verify())
 
@@ -138,7 +138,7 @@ def test_more_records_than_bytes_are_refused(tmp_path: Path) -> None:
     place = broker_dir(tmp_path, bytes(data))
     with (
         LogStore.open_kafka(place) as store,
-        pytest.raises(CorruptRecordBatchError, match="do not fit in 9 bytes"),
+        pytest.raises(CorruptRecordBatchError, match="do not fit into 9 bytes"),
     ):
         list(store["t", 0].read_batches())
 

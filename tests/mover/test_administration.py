@@ -29,14 +29,14 @@ def store(dirs: list[str]) -> Iterator[LogStore]:
 
 
 def test_who_only_looks_starts_nothing(store: LogStore) -> None:
-    """A plan and the status make no mover."""
+    """A plan and a status request make no mover."""
     assert store.admin.call("move.status")["moves"] == []
     assert store.admin.call("move.plan")["planned"] == []
     assert commands_of(store).mover is None
 
 
 def test_a_copy_under_way_is_described_as_temporary(store: LogStore, dirs: list[str]) -> None:
-    """KIP-113's is_temporary, with the bytes so far; a plan leaves the replica to its move."""
+    """A running copy has KIP-113's is_temporary and its bytes so far; a plan skips the replica."""
     with ReplicaMover(store, 1, 1) as mover:
         move = mover.move("t", 0, dirs[1])
         first, second = store.describe_dirs().log_dirs
@@ -51,7 +51,7 @@ def test_a_copy_under_way_is_described_as_temporary(store: LogStore, dirs: list[
 
 
 def test_the_mover_of_the_store_answers(store: LogStore, dirs: list[str]) -> None:
-    """A mover that the owner made is the one that clients talk to; progress comes on the way."""
+    """If the owner made a mover, clients talk to this mover, and get its progress."""
     told: list[object] = []
     with ReplicaMover(store) as mover:
         facts = store.admin.call("move.run", {"moves": [["t", 0, dirs[1]]]}, told.append)
@@ -67,7 +67,7 @@ def test_the_mover_of_the_store_answers(store: LogStore, dirs: list[str]) -> Non
 def test_regression_commands_of_moves_register_after_a_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mover whose construction was interrupted left some commands: no mover began again."""
+    """An interrupted construction of a mover left some commands; then no mover could start."""
     calls, register = itertools.count(), Admin.register
 
     def interrupted(self: Admin, *arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ask things of moves at the worst moment: from two threads, after their mover, over a roll."""
+"""Test requests about moves at bad moments: from two threads, after a close, during a roll."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_log_knows_itself_after_a_move(base: Path, record_format: str, verify: bool) -> None:
-    """Its end, size, times and records are those of before, checked on the way or not."""
+    """After a move, a log has the same end, size, times and records, with and without checks."""
     config = LogConfig(
         segment_bytes=16 << 10, index_interval_bytes=512, record_format=record_format
     )
@@ -49,7 +49,7 @@ def test_a_log_knows_itself_after_a_move(base: Path, record_format: str, verify:
 def test_a_cancel_meets_a_pause(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cancellation that comes when the move is about to be paused is carried out."""
+    """If a cancellation comes when the move is about to be paused, the move is cancelled."""
     leave, threads, asked = job.Job.leave, list[threading.Thread](), threading.Event()
 
     def leave_and_cancel(one: job.Job) -> None:
@@ -73,7 +73,7 @@ def test_a_cancel_meets_a_pause(
 
 
 def test_a_retry_takes_the_place_of_another_move(store: LogStore, log: Log, base: Path) -> None:
-    """There is one move of a replica at a time, however it was asked for."""
+    """A replica has only one move at a time, however the move was requested."""
     with gated(store) as (mover, gate):
         store.cordon(base / "b")
         failed = mover.move("orders", 0, base / "b")
@@ -92,7 +92,7 @@ def test_a_retry_takes_the_place_of_another_move(store: LogStore, log: Log, base
 
 
 def test_a_retry_of_a_move_to_where_it_is(store: LogStore, log: Log, base: Path) -> None:
-    """What another move did meanwhile has not to be done again."""
+    """If another move has already reached the target, a retry copies nothing."""
     with ReplicaMover(store) as mover:
         store.cordon(base / "b")
         failed = mover.move("orders", 0, base / "b")
@@ -108,7 +108,7 @@ def test_a_retry_of_a_move_to_where_it_is(store: LogStore, log: Log, base: Path)
 
 
 def test_a_closed_mover_has_no_say(store: LogStore, log: Log, base: Path) -> None:
-    """Its moves can be asked for nothing any more: they are the next mover's."""
+    """A closed mover refuses requests about its moves: the moves belong to the next mover."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -128,7 +128,7 @@ def test_a_closed_mover_has_no_say(store: LogStore, log: Log, base: Path) -> Non
 def test_an_epoch_that_begins_before_the_lock(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The epochs at the target are those of the log, also one that came at the last moment."""
+    """The target has the log's leader epochs, including an epoch that began at the last moment."""
     write_marks = relocation.write_marks
 
     def write_and_append(one: Log, *marks: object) -> None:
@@ -148,7 +148,7 @@ def test_an_epoch_that_begins_before_the_lock(
 
 
 def test_a_truncation_to_where_a_segment_begins(store: LogStore, log: Log, base: Path) -> None:
-    """Segments that were rolled already and are cut away whole are followed."""
+    """A copy follows a truncation that removes whole segments that were already rolled."""
 
     def cut() -> None:
         bases = [s.base_offset for s in log._state.segments]
@@ -164,7 +164,7 @@ def test_a_truncation_to_where_a_segment_begins(store: LogStore, log: Log, base:
 def test_regression_a_truncation_into_a_segment_that_was_copied_and_sealed(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """The segment that is the last one again is read: it is not held to the seal it had."""
+    """After the truncation, the last segment is read again; its earlier seal does not count."""
     cuts = [5]
 
     def cut() -> None:
@@ -183,7 +183,7 @@ def test_regression_a_truncation_into_a_segment_that_was_copied_and_sealed(
 def test_a_truncation_behind_the_mark(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mark that was written before the log was cut swaps nothing: the copy is marked anew."""
+    """If the log is cut after the mark was written, the mark is not used: a new one is written."""
     mark, marks = Target.mark_caught_up, list[int]()
 
     def mark_and_cut(target: Target, source: PartitionMetadata, end: int) -> PartitionMetadata:
@@ -203,7 +203,7 @@ def test_a_truncation_behind_the_mark(
 
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_compacted_log_of_a_broker_is_moved(base: Path, verify: bool) -> None:
-    """Offsets that a broker's compaction took are no gap: the rest comes along, and it goes on."""
+    """Offsets that a broker's compaction removed are no gap: the move continues after them."""
     key = TopicPartition("compacted", 0)
     expected = given("stopped")["compacted", 0].uncommitted  # type: ignore[index]
     homes = [base / "a", base / "b"]
@@ -228,7 +228,7 @@ def test_a_compacted_log_of_a_broker_is_moved(base: Path, verify: bool) -> None:
 def test_a_cancel_meets_a_retry(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A move that is cancelled before its retry is queued stays cancelled and holds nothing."""
+    """A move that is cancelled before its retry is queued stays cancelled, and reserves nothing."""
     with ReplicaMover(store) as mover:
         store.cordon(base / "b")
         failed = mover.move("orders", 0, base / "b")

@@ -1,4 +1,4 @@
-"""Steer a model of a disk: no clock, no thread but in the last test."""
+"""Test the pilot on a model of a disk; only the last test uses a clock and a thread."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Disk:
         auto.tick([writes.take(), Latencies().take()], rate * TICK_SECONDS)
 
     def run(self, auto: AutoRate, ticks: int) -> float:
-        """Run on; give the bytes per second of these ticks."""
+        """Run more ticks; return the bytes per second in these ticks."""
         for _ in range(ticks):
             self.tick(auto)
         return sum(self.rates[-ticks:]) / ticks
@@ -52,7 +52,7 @@ class Disk:
 
 @pytest.mark.parametrize("knee", [5 * MB, 25 * MB, 150 * MB, 600 * MB])
 def test_it_uses_what_is_left_and_no_more(knee: int) -> None:
-    """Over a minute: nearly all that the disk has to spare, and hardly a slow append."""
+    """In a minute, the move uses nearly all spare bytes of the disk, and few appends are slow."""
     disk, auto = Disk(knee), AutoRate()
     disk.run(auto, 100)
     disk.slow = disk.all = 0
@@ -61,7 +61,7 @@ def test_it_uses_what_is_left_and_no_more(knee: int) -> None:
 
 
 def test_one_slow_moment_costs_half_a_second() -> None:
-    """It falls, and within five ticks of quiet it is close to where it was."""
+    """The rate falls, and after five quiet ticks it is close to its earlier value."""
     disk, auto = Disk(100 * MB), AutoRate()
     disk.run(auto, 150)
     usual = auto.rate
@@ -106,7 +106,7 @@ class SyncingDisk(Disk):
 
 @pytest.mark.parametrize("knee", [25 * MB, 150 * MB, 600 * MB])
 def test_a_copy_that_stands_still_says_nothing_for_more(knee: int) -> None:
-    """A rate rises by ticks in which it was reached: pauses to sync provoke no slow append."""
+    """Only ticks in which the rate was reached raise the rate: pauses to sync do not."""
     disk, auto = SyncingDisk(knee), AutoRate()
     disk.run(auto, 100)
     disk.slow = disk.all = 0
@@ -115,7 +115,7 @@ def test_a_copy_that_stands_still_says_nothing_for_more(knee: int) -> None:
 
 
 def test_what_costs_less_than_an_append_is_no_slow_disk() -> None:
-    """Writes that take a little longer beside a copy, as two share a processor, are no reason."""
+    """If writes are slightly slower because a copy shares the processor, the rate stays."""
     disk, auto = Disk(2 * MB), AutoRate()
     disk.slow_seconds = 3 * FAST
     disk.run(auto, 100)
@@ -124,7 +124,7 @@ def test_what_costs_less_than_an_append_is_no_slow_disk() -> None:
 
 @pytest.mark.parametrize("knee", [25 * MB, 150 * MB, 1500 * MB])
 def test_strays_do_not_wear_the_rate_down(knee: int) -> None:
-    """Where appends are slow now and then by themselves, three quarters are used all the same."""
+    """If some appends are slow without a copy, the move still uses three quarters of the disk."""
     disk, auto = NoisyDisk(knee, 3000 * MB), AutoRate()
     disk.run(auto, 100)
     disk.slow = disk.all = 0
@@ -133,7 +133,7 @@ def test_strays_do_not_wear_the_rate_down(knee: int) -> None:
 
 
 class UnevenDisk(Disk):
-    """A disk on which four appends of a thousand are slow by chance, whatever is copied."""
+    """A disk on which four of a thousand appends are slow by chance, whatever is copied."""
 
     def __init__(self, knee: float) -> None:
         super().__init__(knee)
@@ -154,7 +154,7 @@ class UnevenDisk(Disk):
 
 @pytest.mark.parametrize("knee", [25 * MB, 300 * MB])
 def test_what_is_slow_by_chance_is_no_reason_to_fall(knee: int) -> None:
-    """The rate stays at what the disk has to spare, and a p99 keeps half of its hundredth free."""
+    """The rate stays at the disk's spare bytes, and the p99 keeps half of its hundredth free."""
     disk, auto = UnevenDisk(knee), AutoRate()
     disk.run(auto, 100)
     disk.slow = disk.all = 0
@@ -163,7 +163,7 @@ def test_what_is_slow_by_chance_is_no_reason_to_fall(knee: int) -> None:
 
 
 def test_a_disk_with_more_to_spare_is_made_use_of() -> None:
-    """What was too much once is tried again: ten seconds later, five times as much is used."""
+    """A rate that was too high is tried again: ten seconds later, five times as much is used."""
     disk, auto = Disk(50 * MB), AutoRate()
     disk.run(auto, 200)
     disk.knee = 500 * MB
@@ -174,7 +174,7 @@ def test_a_disk_with_more_to_spare_is_made_use_of() -> None:
 
 
 def test_without_foreground_there_is_no_ceiling() -> None:
-    """Nothing is appended: full speed after the first look, and for as long as it is so."""
+    """Without appends, the move runs at full speed after the first measurement."""
     disk, auto = Disk(10 * MB), AutoRate()
     disk.appends = 0
     disk.run(auto, 5)
@@ -195,7 +195,7 @@ def test_foreground_that_begins_is_noticed() -> None:
 
 
 def test_foreground_that_ends_is_noticed() -> None:
-    """When appends end, the ceiling goes."""
+    """When the appends end, the ceiling is removed."""
     disk, auto = Disk(100 * MB), AutoRate()
     disk.run(auto, 100)
     disk.appends = 0
@@ -204,14 +204,14 @@ def test_foreground_that_ends_is_noticed() -> None:
 
 
 def test_an_undisturbed_foreground_does_not_hold_a_move_back() -> None:
-    """Where copying harms nobody the ceiling ends above what the disk gives."""
+    """If copying slows no append, the ceiling rises above the rate of the disk."""
     disk, auto = Disk(2000 * MB), AutoRate()
     disk.run(auto, 100)
     assert disk.run(auto, 300) > 0.9 * disk.width
 
 
 def test_a_foreground_that_is_slower_by_itself_is_learned_anew() -> None:
-    """Appends that take four times as long without any copy are no reason to starve the move."""
+    """If appends become four times slower without a copy, the move is not slowed down for them."""
     disk, auto = Disk(100 * MB), AutoRate()
     disk.run(auto, 100)
     disk.idle_seconds = 4 * FAST
@@ -220,7 +220,7 @@ def test_a_foreground_that_is_slower_by_itself_is_learned_anew() -> None:
 
 
 def test_what_a_lower_rate_does_not_mend_is_learned_anew() -> None:
-    """Appends that are slow whatever the rate do not bring the move to a standstill."""
+    """If appends are slow at any rate, the move does not stop."""
     disk, auto = Disk(100 * MB), AutoRate()
     disk.run(auto, 60)
     disk.idle_seconds = 4 * FAST
@@ -230,7 +230,7 @@ def test_what_a_lower_rate_does_not_mend_is_learned_anew() -> None:
 
 
 def test_a_few_appends_a_second_are_not_enough_to_judge() -> None:
-    """With less than one append a tick the move still goes on."""
+    """With less than one append in a tick, the move continues."""
     disk, auto = Disk(100 * MB), AutoRate()
     disk.appends = 1
     disk.run(auto, 100)
@@ -238,7 +238,7 @@ def test_a_few_appends_a_second_are_not_enough_to_judge() -> None:
 
 
 def test_quantiles_are_right_within_a_class() -> None:
-    """The p99 of a thousand known latencies, and the count above a bound."""
+    """The p99 of a thousand known latencies is right, and so is the count above a bound."""
     latencies = Latencies()
     for number in range(1000):
         latencies.note(1e-5 if number < 985 else 1e-3)
@@ -258,7 +258,7 @@ def store(tmp_path: Path) -> Iterator[LogStore]:
 
 
 def test_a_watched_log_tells_its_writes_and_syncs(store: LogStore) -> None:
-    """Every way to append is timed, the object is as before when nobody watches any more."""
+    """Each way to append is timed; after `unwatch`, the object is in its earlier state."""
     log = store.create("t", 0)
     log.append(b"before")
     writes, syncs = Latencies(), Latencies()
@@ -279,7 +279,7 @@ def test_a_watched_log_tells_its_writes_and_syncs(store: LogStore) -> None:
 
 
 def test_a_flush_in_the_background_is_nobodys_latency(store: LogStore) -> None:
-    """What the keeper of a log dir syncs by time is not counted: no caller waits for it."""
+    """Syncs by the keeper are not counted, because no caller waits for them."""
     log = store.create("t", 0, config=LogConfig(flush_ms=1))
     writes, syncs = Latencies(), Latencies()
     watch(log, writes, syncs)
@@ -316,7 +316,7 @@ class Ticks:
 
 @pytest.fixture
 def steered(store: LogStore) -> Iterator[tuple[Throttle, Callable[[int], None]]]:
-    """Give an automatic throttle and a function that lets its pilot do some ticks."""
+    """Return an automatic throttle, and a function that lets its pilot run some ticks."""
     pilot, ticks = Pilot(store), Ticks()
     pilot._stop = ticks  # type: ignore[assignment]
     throttle = Throttle(AUTOMATIC, pilot=pilot)
@@ -333,7 +333,7 @@ def steered(store: LogStore) -> Iterator[tuple[Throttle, Callable[[int], None]]]
 def test_the_pilot_steers_while_chunks_are_taken(
     store: LogStore, steered: tuple[Throttle, Callable[[int], None]]
 ) -> None:
-    """It starts with a chunk, times the logs, lifts the ceiling, and ends with the move."""
+    """The pilot starts with a chunk, times the logs, raises the ceiling, and ends with the move."""
     throttle, tick = steered
     log = store.create("t", 0)
     move = throttle.for_move()
@@ -356,7 +356,7 @@ def test_the_pilot_steers_while_chunks_are_taken(
 def test_what_was_learned_is_kept_for_the_next_move(
     store: LogStore, steered: tuple[Throttle, Callable[[int], None]]
 ) -> None:
-    """A move that follows soon begins at the rate at which the last one ended."""
+    """A move that starts soon after another begins at the rate at which that move ended."""
     throttle, tick = steered
     move = throttle.for_move()
     pilot = throttle._pilot
@@ -377,7 +377,7 @@ def test_what_was_learned_is_kept_for_the_next_move(
 
 
 def test_automatic_is_one_rate_among_others(store: LogStore) -> None:
-    """A ceiling becomes automatic and fixed again; others are left alone; a move ends its own."""
+    """A ceiling becomes automatic and then fixed; others are unchanged; a move ends its own."""
     throttle = Throttle(50 * MB)
     move = throttle.for_move(["/disk1"], AUTOMATIC)
     throttle.set_rate(AUTOMATIC, log_dir="/disk1")

@@ -1,4 +1,4 @@
-"""Hold what is chosen against every assignment there is, on small numbers."""
+"""Compare the chosen assignment with all possible assignments, for small numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def small_stores(draw: st.DrawFn) -> tuple[list[DirFacts], list[ReplicaFacts], f
 
 
 def places_of(dirs: Sequence[DirFacts], replica: ReplicaFacts, taking_part: set[str]) -> list[str]:
-    """List where a replica may be in the end."""
+    """List the log dirs in which a replica may be after the plan."""
     home = next(one for one in dirs if one.path == replica.log_dir)
     if not home.may_give or home.path not in taking_part:
         return [home.path]
@@ -59,7 +59,7 @@ def places_of(dirs: Sequence[DirFacts], replica: ReplicaFacts, taking_part: set[
 def cheapest(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> int | None:
-    """Try every assignment; None when none meets every band."""
+    """Try every assignment; return None if none of them meets every band."""
     wanted = bands(dirs, replicas, tolerance)
     best: int | None = None
     for places in itertools.product(*(places_of(dirs, one, set(wanted)) for one in replicas)):
@@ -91,7 +91,7 @@ def cost_of(replicas: Sequence[ReplicaFacts], assignment: Assignment) -> int:
 
 @given(small_stores())
 def test_no_assignment_is_cheaper(case: tuple[list[DirFacts], list[ReplicaFacts], float]) -> None:
-    """Where the bands can be met they are, at the cost of the cheapest of all assignments."""
+    """If the bands can be met, the chosen assignment meets them at the lowest possible cost."""
     dirs, replicas, tolerance = case
     best = cheapest(dirs, replicas, tolerance)
     chosen = choose(dirs, replicas, tolerance)
@@ -104,7 +104,7 @@ def test_no_assignment_is_cheaper(case: tuple[list[DirFacts], list[ReplicaFacts]
 def test_what_may_not_is_not_done(
     case: tuple[list[DirFacts], list[ReplicaFacts], float],
 ) -> None:
-    """Nothing leaves a dir that may not give, nothing arrives where it may not or on itself."""
+    """No replica leaves a dir that may not give, or goes to a dir that may not receive."""
     dirs, replicas, tolerance = case
     by_path = {one.path: one for one in dirs}
     for number, target in choose(dirs, replicas, tolerance).items():
@@ -119,7 +119,7 @@ def test_what_may_not_is_not_done(
 def test_bands_hold_all_bytes_there_are(
     case: tuple[list[DirFacts], list[ReplicaFacts], float],
 ) -> None:
-    """The shares sum up to what the dirs that take part hold now; none wants the impossible."""
+    """The shares sum up to the bytes of the dirs that take part, and no band is impossible."""
     dirs, replicas, tolerance = case
     wanted, sizes = bands(dirs, replicas, tolerance), bytes_on(dirs, replicas, {})
     if any(not one.is_leaving and one.path in wanted for one in dirs):
@@ -138,7 +138,7 @@ def test_bands_hold_all_bytes_there_are(
 def test_many_replicas_cost_little_more_than_they_must(
     replicas_in: list[tuple[int, int]], dir_count: int
 ) -> None:
-    """By greed alone: the bytes that must go, and less than one largest replica for each dir."""
+    """The greedy choice moves what must move, plus less than one largest replica for each dir."""
     dirs = [a_dir(number, 1 << 40) for number in range(dir_count)]
     replicas = [
         ReplicaFacts("t", number, f"/d{place}", size)
@@ -165,7 +165,7 @@ def test_shares_follow_what_a_disk_can_hold() -> None:
 
 
 def test_dirs_of_one_disk_share_alike() -> None:
-    """Two dirs on one disk are equally large, whatever each holds."""
+    """Two dirs on one disk count as equally large, whatever each of them holds."""
     dirs = [DirFacts("/a", "disk", 50), DirFacts("/b", "disk", 50)]
     replicas = [ReplicaFacts("t", 0, "/a", 20), ReplicaFacts("t", 1, "/a", 20)]
     assert [band.share for band in bands(dirs, replicas, 0.05).values()] == [20, 20]
@@ -173,7 +173,7 @@ def test_dirs_of_one_disk_share_alike() -> None:
 
 
 def test_empty_replicas_leave_too() -> None:
-    """A dir that is to be emptied is emptied of replicas without records."""
+    """If a dir is to be emptied, replicas without records leave it, too."""
     dirs = [a_dir(0, is_leaving=True), a_dir(1)]
     replicas = [ReplicaFacts("t", number, "/d0", 0) for number in range(3)]
     assert choose(dirs, replicas, 0.05) == {0: "/d1", 1: "/d1", 2: "/d1"}

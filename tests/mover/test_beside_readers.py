@@ -1,4 +1,4 @@
-"""Move replicas while somebody who opened the store to read beside its owner holds their logs."""
+"""Move replicas while a read-only view of the store has their logs open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def move_to(store: LogStore, target: Path) -> None:
 def test_regression_a_log_that_a_reader_holds_goes_along_with_a_move(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """Scans, slices and tails that began before it go on: the partition is there as before."""
+    """Scans, slices and tails that began before the move continue, and the partition is found."""
     expected = [(r.offset, r.value) for r in log]
     with LogStore.open([base / "a", base / "b", base / "c"], read_only=True) as view:
         held = view.log("orders", 0)
@@ -44,7 +44,7 @@ def test_regression_a_log_that_a_reader_holds_goes_along_with_a_move(
 def test_a_log_that_is_deleted_or_made_anew_elsewhere_is_gone(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """Another topic of that name is not read as if it were the same."""
+    """A reader does not take another topic of the same name for the log that it has open."""
     with LogStore.open([base / "a", base / "b", base / "c"], read_only=True) as view:
         held = view.log("orders", 0)
         store.delete("orders", 0)
@@ -60,7 +60,7 @@ def test_a_log_that_is_deleted_or_made_anew_elsewhere_is_gone(
 def test_regression_a_log_is_verified_to_the_end_though_it_moves_meanwhile(
     store: LogStore, base: Path
 ) -> None:
-    """Its files are let go of by the swap, and their numbers may be another file's by then."""
+    """The swap closes the files of the log, and their descriptor numbers may be reused."""
     log = store.create("orders", 0, log_dir=base / "a")
     for _ in range(24):
         log.extend([b"v" * 1000] * 1000)

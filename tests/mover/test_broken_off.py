@@ -1,4 +1,4 @@
-"""Break off what is asked of a move, or have two ask at once: nobody is left to wait for it."""
+"""Interrupt requests about a move, or make two at once: no thread is left waiting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def interrupt() -> None:
 def test_regression_a_move_of_a_plan_is_cancelled_as_its_room_is_looked_for(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool
 ) -> None:
-    """It holds no room afterwards, and its thread takes the next move."""
+    """The cancelled move has no reserved room, and its thread takes the next move."""
     plan = MovePlan((PlannedMove("orders", 0, str(base / "b")),))
     reserve = Reservations.reserve
 
@@ -68,7 +68,7 @@ def test_regression_a_move_of_a_plan_is_cancelled_as_its_room_is_looked_for(
 def test_regression_a_retry_that_is_refused_has_failed_again(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """Who waits for it is told so, and it can be tried once more."""
+    """A thread that waits for the move gets the failure, and the move can be retried again."""
     with ReplicaMover(store) as mover:
         store.cordon(base / "b")
         move = mover.move("orders", 0, base / "b")
@@ -89,7 +89,7 @@ def test_regression_a_retry_that_is_refused_has_failed_again(
 def test_regression_an_interrupted_cancel_can_be_asked_for_again(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one waits for nobody, and removes the copy."""
+    """The second cancel does not wait for the first one, and removes the copy."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -108,7 +108,7 @@ def test_regression_an_interrupted_cancel_can_be_asked_for_again(
 def test_regression_a_move_that_is_interrupted_as_it_is_let_in_has_failed(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one to the same log dir is a move of its own, which runs."""
+    """The next move to the same log dir is a separate move, which runs."""
     with ReplicaMover(store) as mover:
         monkeypatch.setattr(files, "statvfs", once(files.statvfs, interrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -123,7 +123,7 @@ def test_regression_a_move_that_is_interrupted_as_it_is_let_in_has_failed(
 def test_regression_a_pause_meets_a_disk_that_hangs(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its user pauses just as a disk holds it up does not go on when that answers."""
+    """A move that the user paused while a disk held it up stays paused when the disk answers."""
     leave, threads, asked = job.Job.leave, list[threading.Thread](), threading.Event()
     source = store.host.replicas.dir_of(str(base / "a"))
 
@@ -155,7 +155,7 @@ def test_regression_a_pause_meets_a_disk_that_hangs(
 def test_regression_an_interrupted_close_can_be_asked_for_again(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one ends the threads and leaves the moves to the next mover."""
+    """The second close ends the threads, and leaves the moves to the next mover."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -176,7 +176,7 @@ def test_regression_an_interrupted_close_can_be_asked_for_again(
 def test_regression_a_disk_that_does_not_tell_its_room_holds_up_no_other_move(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Moves between other log dirs end while somebody still asks for its room."""
+    """Moves between other log dirs end while a thread still asks this disk for its room."""
     store.create("orders", 1, log_dir=base / "a")
     statvfs, asked, answered = files.statvfs, threading.Event(), threading.Event()
 
@@ -211,7 +211,7 @@ def test_regression_a_disk_that_does_not_tell_its_room_holds_up_no_other_move(
 def test_a_move_of_a_plan_waits_for_no_purge_where_there_is_room(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A keeper of a disk that hangs is not idle for a long time."""
+    """If there is room, a move does not wait for the keeper of a disk that hangs."""
     waited: list[object] = []
     monkeypatch.setattr(DirKeeper, "wait_idle", lambda *args: waited.append(args))
     plan = MovePlan((PlannedMove("orders", 0, str(base / "b")),))

@@ -1,4 +1,4 @@
-"""Call `logstore move` and `logstore reassign`, on a closed store and beside its owner."""
+"""Call `logstore move` and `logstore reassign`, with and without an owner of the store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import COUNT, Run
 
 
 def places(log_dirs: list[str]) -> dict[int, str]:
-    """Say where each partition is; a second reader looks."""
+    """Return the log dir of each partition, as a second reader sees it."""
     with LogStore.open(log_dirs, read_only=True) as store:
         return {key.partition: store.log(*key).log_dir for key in store}
 
@@ -31,7 +31,7 @@ def spread(log_dirs: list[str]) -> list[int]:
 
 
 def test_a_plan_is_shown_and_moves_nothing(run: Run, log_dirs: list[str]) -> None:
-    """The moves, each dir before and after, and what they sum up to."""
+    """The plan shows the moves, each log dir before and after, and the sums."""
     result = run("move", "plan")
     assert result.exit_code == 0
     assert "3 moves" in result.stdout
@@ -41,7 +41,7 @@ def test_a_plan_is_shown_and_moves_nothing(run: Run, log_dirs: list[str]) -> Non
 
 
 def test_a_plan_as_json_has_the_reassignment(run: Run, tmp_path: Path) -> None:
-    """One document for programs; `--output` writes what kafka-reassign-partitions takes."""
+    """The output is one document; `--output` writes what kafka-reassign-partitions accepts."""
     file = tmp_path / "plan.json"
     facts = json.loads(run("move", "plan", "--format", "json", "--output", str(file)).stdout)
     assert len(facts["planned"]) == 3
@@ -51,14 +51,14 @@ def test_a_plan_as_json_has_the_reassignment(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_plan_that_cannot_do_all_ends_with_1(run: Run, log_dirs: list[str]) -> None:
-    """Both dirs are to be emptied: nowhere to go, and each partition is named on stderr."""
+    """If both dirs are to be emptied, each partition is named on stderr: it has no target."""
     result = run("move", "plan", "--evacuate", log_dirs[0], "--evacuate", log_dirs[1])
     assert result.exit_code == 1
-    assert result.stderr.count("no other log dir takes replicas") == COUNT
+    assert result.stderr.count("no other log dir accepts replicas") == COUNT
 
 
 def test_a_dry_run_moves_nothing(run: Run, log_dirs: list[str], tmp_path: Path) -> None:
-    """Of a plan made now, of one partition, and of a file."""
+    """This holds for a new plan, for one partition, and for a file."""
     file = tmp_path / "plan.json"
     assert "3 moves" in run("move", "run", "--dry-run").stdout
     assert "1 move, " in run("move", "run", "orders", "0", log_dirs[1], "--dry-run").stdout
@@ -68,7 +68,7 @@ def test_a_dry_run_moves_nothing(run: Run, log_dirs: list[str], tmp_path: Path) 
 
 
 def test_one_partition_is_moved(run: Run, log_dirs: list[str]) -> None:
-    """Topic, partition, log dir; a second time there is nothing to do, and that is fine."""
+    """The second time, there is nothing to do, and the exit code is 0."""
     for _ in range(2):
         result = run("move", "run", "orders", "4", log_dirs[1])
         assert (result.exit_code, "done" in result.stdout) == (0, True)
@@ -77,7 +77,7 @@ def test_one_partition_is_moved(run: Run, log_dirs: list[str]) -> None:
 
 
 def test_the_dirs_are_evened_out(run: Run, log_dirs: list[str]) -> None:
-    """`move run` does what `move plan` shows; then there is nothing left to move."""
+    """`move run` makes the moves that `move plan` shows; after that, nothing is left to move."""
     facts = json.loads(run("move", "run", "--threads", "2", "--format", "json").stdout)
     assert [row["state"] for row in facts["moves"]] == ["done"] * 3
     assert all(row["bytes_done"] == row["bytes_total"] > 50_000 for row in facts["moves"])
@@ -86,7 +86,7 @@ def test_the_dirs_are_evened_out(run: Run, log_dirs: list[str]) -> None:
 
 
 def test_a_dir_is_emptied(run: Run, log_dirs: list[str]) -> None:
-    """Everything leaves it."""
+    """All replicas leave the dir."""
     assert run("move", "run", "--evacuate", log_dirs[0], "--throttle", "auto").exit_code == 0
     assert spread(log_dirs) == [0, COUNT]
 
@@ -94,7 +94,7 @@ def test_a_dir_is_emptied(run: Run, log_dirs: list[str]) -> None:
 def test_a_reassignment_is_executed_and_verified(
     run: Run, log_dirs: list[str], tmp_path: Path
 ) -> None:
-    """Before, it is not there; while nothing runs `--cancel` has nothing to do; after, complete."""
+    """Before the move, `--cancel` has nothing to do; after the move, all is complete."""
     file = tmp_path / "plan.json"
     run("move", "plan", "--output", str(file))
     before = run("reassign", "--verify", str(file))
@@ -112,13 +112,13 @@ def test_a_reassignment_is_executed_and_verified(
 def test_a_reassignment_names_what_it_leaves_out(
     run: Run, log_dirs: list[str], tmp_path: Path
 ) -> None:
-    """Another broker's replica is told and ends with 1; a bad document is wrong usage."""
+    """Another broker's replica is reported, with exit code 1; a bad document is wrong usage."""
     file = tmp_path / "plan.json"
     entry: dict[str, Any] = {"topic": "orders", "partition": 0, "log_dirs": [log_dirs[1]]}
     file.write_text(json.dumps({"version": 1, "partitions": [{**entry, "replicas": [7]}]}))
     result = run("reassign", "--execute", str(file))
     assert result.exit_code == 1
-    assert "broker 0 is not among its replicas" in result.stderr
+    assert "broker 0 is not among the replicas" in result.stderr
     file.write_text("{}")
     for action in ("--execute", "--verify", "--cancel"):
         assert run("reassign", action, str(file)).exit_code == 2
@@ -161,14 +161,14 @@ def test_a_reassignment_names_what_it_leaves_out(
 def test_what_is_typed_wrongly_is_said(
     run: Run, log_dirs: list[str], words: list[str], code: int, reason: str
 ) -> None:
-    """One line on stderr, and the exit code for a problem or for wrong usage."""
+    """There is one line on stderr, and the exit code for a problem or for wrong usage."""
     result = run("move", *(word.format(*log_dirs) for word in words))
     told = reason.format(*log_dirs) in result.stderr
     assert (result.exit_code, told) == (code, True), result.stderr
 
 
 def test_the_owner_moves_while_it_appends(run: Run, log_dirs: list[str]) -> None:
-    """Through its socket: the move, the status with its pid, a new rate; appends go on."""
+    """The owner's socket serves the move, its status, and a new rate during appends."""
     with owner_of(log_dirs) as owner:
         assert owner.append(b"before") == 500
         facts = json.loads(run("move", "status", "--format", "json").stdout)
@@ -187,7 +187,7 @@ def test_the_owner_moves_while_it_appends(run: Run, log_dirs: list[str]) -> None
 
 
 def interrupted_view() -> Iterator[Callable[[Any], None]]:
-    """Stand in for a person who presses Ctrl-C as soon as something is under way."""
+    """Stand in for a person who presses Ctrl-C as soon as a move is running."""
 
     def show(facts: dict[str, Any]) -> None:
         if any(row["bytes_done"] for row in facts["moves"]):
@@ -199,7 +199,7 @@ def interrupted_view() -> Iterator[Callable[[Any], None]]:
 def test_ctrl_c_leaves_what_can_go_on(
     run: Run, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command ends with 130 and says how to go on; the partition is whole where it was."""
+    """The exit code is 130, a hint says how to continue, and the partition is still complete."""
     monkeypatch.setattr(operating, "live_view", contextmanager(interrupted_view))
     result = run("move", "run", "orders", "0", log_dirs[1], "--throttle", "10KB/s")
     assert result.exit_code == 130
@@ -220,7 +220,7 @@ def test_ctrl_c_leaves_what_can_go_on(
 def test_regression_a_resumed_move_keeps_the_rate_it_had(
     run: Run, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next process holds it to the same rate; a pause in between changes nothing."""
+    """The next process uses the same rate for the move; a pause in between changes nothing."""
     seen: list[dict[str, Any]] = []
 
     @contextmanager
@@ -249,7 +249,7 @@ def test_regression_a_resumed_move_keeps_the_rate_it_had(
 def test_regression_the_time_that_a_move_needs_is_headed_eta(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """LEFT was read as bytes left, or as the state of a move that was left."""
+    """Users read the heading LEFT as bytes left, or as the state of an unfinished move."""
     row = {
         "topic": "orders", "partition": 0, "source": "/a", "target": "/b", "state": "copying",
         "bytes_done": 1, "bytes_total": 2, "lag_bytes": 1, "bytes_per_second": 1.0,
@@ -264,7 +264,7 @@ def test_regression_the_time_that_a_move_needs_is_headed_eta(
 def test_what_was_left_can_be_cancelled(
     run: Run, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its space comes back, and nothing is left to go on with."""
+    """The cancelled move frees its space, and no move is left to resume."""
     monkeypatch.setattr(operating, "live_view", contextmanager(interrupted_view))
     run("move", "run", "orders", "0", log_dirs[1], "--throttle", "10KB/s")
     monkeypatch.undo()
@@ -277,7 +277,7 @@ def test_what_was_left_can_be_cancelled(
 def test_a_reassignment_that_names_other_brokers_is_cancelled(
     run: Run, log_dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entries of this store's broker count, as they do where it is executed."""
+    """Only the entries of this store's broker count, as in `--execute`."""
     entry = {
         "topic": "orders",
         "partition": 0,
@@ -297,7 +297,7 @@ def test_a_reassignment_that_names_other_brokers_is_cancelled(
 def test_nothing_is_begun_of_a_reassignment_with_a_wrong_dir(
     run: Run, log_dirs: list[str], tmp_path: Path
 ) -> None:
-    """The log dir that is not the store's is named before the first move, in a dry run too."""
+    """A log dir that is not in the store is reported before the first move, even in a dry run."""
     entries = [
         {"topic": "orders", "partition": n, "replicas": [0], "log_dirs": [path]}
         for n, path in enumerate((log_dirs[1], "/nowhere"))
@@ -315,7 +315,7 @@ def test_nothing_is_begun_of_a_reassignment_with_a_wrong_dir(
 
 @pytest.mark.parametrize("text", [b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_document_is_wrong_usage(run: Run, tmp_path: Path, text: bytes) -> None:
-    """Bytes that are no text, and brackets without end, are said and not thrown."""
+    """Bytes that are not text, and endless brackets, are reported as wrong usage."""
     file = tmp_path / "plan.json"
     file.write_bytes(text)
     for command in (["reassign", "--execute"], ["reassign", "--verify"], ["move", "run", "--plan"]):
@@ -325,7 +325,7 @@ def test_a_file_that_is_no_document_is_wrong_usage(run: Run, tmp_path: Path, tex
 def test_the_view_shows_bytes_rate_time_lag_and_throttle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line in all, and one for each move that runs."""
+    """There is one line for all moves, and one line for each running move."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "160")
     row = {
@@ -343,7 +343,7 @@ def test_the_view_shows_bytes_rate_time_lag_and_throttle(
 
 
 def test_the_commands_are_in_the_help(run: Run) -> None:
-    """They are listed though another package has them."""
+    """The help lists these commands, although another package defines them."""
     text = run("--help").stdout
     assert "move " in text and "reassign " in text
     for verb in ("plan", "run", "status", "cancel", "pause", "resume", "retry", "throttle"):

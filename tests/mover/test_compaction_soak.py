@@ -1,4 +1,4 @@
-"""Compact logs while they are moved, written, read, truncated and shortened at the start.
+"""Compact logs while they are moved, appended to, read, truncated and trimmed.
 
 Nothing is timed: the moves are counted, and all threads end with the last one.
 """
@@ -30,7 +30,7 @@ def value_of(offset: int) -> bytes:
 
 
 class Beside:
-    """One compacted log, and all who work on it.
+    """One compacted log, and all threads that work on it.
 
     Attributes:
         lock: held by who appends and by who truncates, so that `keys` is what the log has.
@@ -79,7 +79,7 @@ class Beside:
             pass  # deleted, or cut meanwhile
 
     def cut(self) -> None:
-        """Truncate records whose keys no others have; delete a few at the start."""
+        """Truncate records whose keys no other records have; delete a few records at the start."""
         with self.lock:
             first = self.append([b"tail %d" % n for n in range(5)])
             if self.rounds["cut"] % 2:
@@ -108,7 +108,7 @@ class Beside:
 
 @pytest.mark.timeout(120 + MOVES * 10)
 def test_logs_are_compacted_beside_moves_and_all_else() -> None:
-    """No key loses its latest record, no log dir is blamed, nothing is left over."""
+    """No key loses its latest record, no log dir goes offline, and no file is left over."""
     config = StoreConfig(log_cleaner_enable=False)
     with fast_directory() as base:
         dirs = [base / name for name in "abc"]
@@ -150,7 +150,7 @@ def test_logs_are_compacted_beside_moves_and_all_else() -> None:
 
 
 def move_about(store: LogStore, dirs: list[Path], all_beside: list[Beside]) -> None:
-    """Move the logs in turn, each when a compaction of it has ended since its last move.
+    """Move the logs in turn; each log is compacted between two of its moves.
 
     On a slow machine, a truncation or a deletion may end every compaction. So the last compaction
     of each log holds back whoever changes the log.

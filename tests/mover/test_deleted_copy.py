@@ -1,4 +1,4 @@
-"""What is left of a move goes with the deletion of its replica: nothing comes back to life."""
+"""When a replica is deleted, the copies that moves left are deleted, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.keepers import wait_for_keepers, wait_until_idle
 
 
 def swaps_wait(patch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Have swaps wait once they are prepared, and then find that they have to catch up."""
+    """Make swaps wait after their preparation, and then find that the copy must catch up."""
     began, go_on = threading.Event(), threading.Event()
 
     def run(swap: Swap) -> bool:
@@ -34,7 +34,7 @@ def swaps_wait(patch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Ev
 def test_regression_a_deletion_cancels_a_move_and_takes_the_copy_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
 ) -> None:
-    """Whether the copy could not be removed, or its mover was closed over it."""
+    """This holds if the copy could not be removed, and if its mover was closed."""
     dirs = [tmp_path / "disk0", tmp_path / "disk1"]
     with LogStore.open(dirs, admin_socket=False) as store:
         store.create("orders", 0, log_dir=dirs[0]).extend([b"x"] * 50)

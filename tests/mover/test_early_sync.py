@@ -1,4 +1,4 @@
-"""Sync a copy beside the copying: what fails there, hangs there, or cannot begin there."""
+"""Sync a copy during the copying: the early sync fails, hangs, or cannot start."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NAME = "ReplicaMoveSync"
 
 @pytest.fixture(autouse=True)
 def _every_chunk_is_synced_early(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A small log has its bytes synced beside the copying, as a large one has; no thread stays."""
+    """The bytes of a small log are synced early, like those of a large log; no thread stays."""
     monkeypatch.setattr(copy_segments, "EARLY_SYNC_BYTES", 1)
     with no_thread_leaks():
         yield
 
 
 class Syncs:
-    """The syncs of segments below a directory, in their order: who made each, early or last.
+    """Record the syncs of segments below a directory, in order, each with its kind (early or last).
 
     Attributes:
         before: called in the thread of an early sync before it is made.
@@ -61,7 +61,7 @@ def syncs(monkeypatch: pytest.MonkeyPatch, base: Path) -> Syncs:
 
 @pytest.fixture
 def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Give what is set when somebody waits for an early sync."""
+    """Return the event that is set when a thread waits for an early sync."""
     awaited, join = threading.Event(), threading.Thread.join
 
     def join_and_tell(self: threading.Thread, timeout: float | None = None) -> None:
@@ -76,7 +76,7 @@ def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def test_the_copying_goes_on_beside_a_sync_and_the_last_one_waits_for_it(
     store: LogStore, log: Log, base: Path, syncs: Syncs, awaited: threading.Event
 ) -> None:
-    """An early sync that ends only when it is waited for holds up no chunk, and the swap."""
+    """An early sync that ends late delays neither the copying of chunks nor the swap."""
 
     def wait() -> None:
         assert awaited.wait(SECONDS_MAX)
@@ -94,7 +94,7 @@ def test_the_copying_goes_on_beside_a_sync_and_the_last_one_waits_for_it(
 def test_a_failed_early_sync_is_not_lost(
     store: LogStore, log: Log, base: Path, syncs: Syncs
 ) -> None:
-    """The kernel calls the next sync a success: the move fails all the same, its target is away."""
+    """The kernel reports success for the next sync, but the move fails: its target is offline."""
     failed: list[bool] = []
 
     def fail_once() -> None:
@@ -116,7 +116,7 @@ def test_a_failed_early_sync_is_not_lost(
 def test_a_failed_early_sync_is_told_by_whoever_waits_for_it(
     store: LogStore, log: Log, base: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the log dir says nothing: what could not be written must never be swapped in."""
+    """Even if the log dir reports nothing, bytes that were not written are never swapped in."""
     log_dir = store.host.replicas.log_dirs[1]
     failure = LogDirOfflineError(path=log_dir.path, reason="a flush failed")
     monkeypatch.setattr(log_dir, "failed", lambda *_: failure)
@@ -135,7 +135,7 @@ def test_a_failed_early_sync_is_told_by_whoever_waits_for_it(
 def test_a_cancel_waits_for_the_sync_under_way(
     store: LogStore, log: Log, base: Path, syncs: Syncs, awaited: threading.Event
 ) -> None:
-    """When it returns no thread of the move is left, nor anything that keeps the space."""
+    """When `cancel` returns, no thread of the move is left, and its space is free."""
     syncs.before = lambda: awaited.wait(10)  # longer than anybody takes who does not wait
     with gated(store) as (mover, gate):
         gate.hold(after=2)
@@ -152,7 +152,7 @@ def test_a_cancel_waits_for_the_sync_under_way(
 def test_nobody_waits_for_a_sync_that_hangs(
     store: LogStore, log: Log, base: Path, syncs: Syncs
 ) -> None:
-    """A move is held up when its target is suspect, and its mover can be closed."""
+    """A move is held up when its target is SUSPECT, and its mover can be closed."""
     answered = threading.Event()
     syncs.before = lambda: answered.wait(SECONDS_MAX)
     target = store.host.replicas.log_dirs[1]
@@ -175,7 +175,7 @@ def test_nobody_waits_for_a_sync_that_hangs(
 def test_without_a_thread_the_last_sync_does_it_all(
     store: LogStore, log: Log, base: Path, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A move does not fail because the process has no thread left for it."""
+    """If the process can start no thread, the move does not fail."""
     start = threading.Thread.start
 
     def refuse(self: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""Take the steps of one move in the thread of the test, and stop it between any two of them."""
+"""Run the steps of one move in the test's own thread, and stop between any two of them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Purges = list[tuple[str, str]]
 
 @pytest.fixture
 def purges() -> Purges:
-    """Give the list of what jobs have purged: the log dir and the directory."""
+    """Return the list of what jobs have purged: the log dir and the directory."""
     return []
 
 
 def job_to(store: LogStore, target: Path, purges: Purges, move_id: str = "") -> Job:
-    """Make a job that notes what it has purged."""
+    """Make a job that records what it has purged."""
     return job_of(store, target, lambda d, path: purges.append((d.path, path)), move_id)
 
 
 def test_each_step_leaves_what_the_next_begins_with(
     store: LogStore, log: Log, base: Path, purges: Purges
 ) -> None:
-    """Marks, then the bytes, then what was appended meanwhile, then one live directory."""
+    """The order is: marks, then bytes, then later appends, then one live directory."""
     job = job_to(store, base / "b", purges)
     name = os.path.relpath(job.target.path, base)
     job.begin()
@@ -77,7 +77,7 @@ def test_a_target_that_takes_nothing_is_refused(
     event: Event,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither a mark nor a directory is made for it."""
+    """Neither a mark nor a directory is made for a target that accepts nothing."""
     # A keeper looks for room as soon as a disk is full.
     monkeypatch.setattr(LogDir, "_look_for_room", lambda _: False)
     job = job_to(store, base / "b", purges)
@@ -104,7 +104,7 @@ def test_a_replica_that_is_not_served_has_no_job(
 def test_a_job_that_gives_up_leaves_nothing(
     store: LogStore, log: Log, base: Path, purges: Purges
 ) -> None:
-    """The copy and its marks are gone, and the log serves where it was."""
+    """The copy and its marks are removed, and the log is still served from the source."""
     job = job_to(store, base / "b", purges)
     job.begin()
     job.copy()
@@ -119,7 +119,7 @@ def test_a_job_that_gives_up_leaves_nothing(
 def test_the_next_job_goes_on_where_one_left(
     store: LogStore, log: Log, base: Path, purges: Purges
 ) -> None:
-    """A copy that was left counts from the beginning, and only what is new is copied."""
+    """The bytes of a copy that was left count as done, and only new bytes are copied."""
     first = job_to(store, base / "b", purges)
     first.begin()
     first.copy()
@@ -140,7 +140,7 @@ def test_the_next_job_goes_on_where_one_left(
 
 
 def test_another_move_id_begins_anew(store: LogStore, log: Log, base: Path, purges: Purges) -> None:
-    """What an earlier move left is purged: the live copy names it no more."""
+    """The copy of an earlier move is purged, because the live copy no longer names that move."""
     first = job_to(store, base / "b", purges)
     first.begin()
     first.copy()
@@ -172,7 +172,7 @@ def test_what_stops_a_job_decides_what_becomes_of_the_copy(
     state: MoveState,
     is_left: bool,
 ) -> None:
-    """What is to go on later leaves its copy; what was cancelled or has failed leaves nothing."""
+    """If the move will resume, the copy is kept; if it was cancelled or failed, it is removed."""
     job = job_to(store, base / "b", purges)
     told: list[tuple[MoveState, LogStoreError | None]] = []
 
@@ -195,7 +195,7 @@ def test_what_stops_a_job_decides_what_becomes_of_the_copy(
 
 
 def test_an_error_that_is_kept_holds_no_frames() -> None:
-    """Neither its own nor those of what led to it."""
+    """Neither the error's own frames nor those of its causes are kept."""
     try:
         try:
             raise OSError("the disk is gone")

@@ -1,4 +1,4 @@
-"""Lose the source of a move, get it back, and cancel in between: what is gone on with, what is not.
+"""Lose the source of a move, bring it back, and cancel in between: which moves resume.
 
 A move that failed with its source's disk is gone on with once that is back, as a start would; what
 was cancelled meanwhile is not, by no mover and after no restart.
@@ -26,7 +26,7 @@ CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
 
 
 def begun(mover: ReplicaMover, gate: Gate, target: Path) -> Move:
-    """Have five chunks copied."""
+    """Copy the first five chunks of a move."""
     gate.hold(after=5)
     move = mover.move("orders", 0, target)
     gate.wait_until_held()
@@ -34,7 +34,7 @@ def begun(mover: ReplicaMover, gate: Gate, target: Path) -> Move:
 
 
 def failed_with_its_source(store: LogStore, mover: ReplicaMover, gate: Gate, base: Path) -> Move:
-    """Take the source offline under a move."""
+    """Take the source offline during a move."""
     move = begun(mover, gate, base / "b")
     store.take_offline(base / "a")
     gate.open()
@@ -44,13 +44,13 @@ def failed_with_its_source(store: LogStore, mover: ReplicaMover, gate: Gate, bas
 
 
 def temporary(store: LogStore) -> list[tuple[str, bool]]:
-    """List the copies under way: in which log dir, and whether something is in it."""
+    """List the running copies: their log dirs, and whether they have bytes."""
     dirs = store.describe_dirs().log_dirs
     return [(d.path[-1], each.size > 0) for d in dirs for each in d.partitions if each.is_temporary]
 
 
 def look(mover: ReplicaMover) -> None:
-    """Have the mover look at what is left, unless one of its threads has already."""
+    """Make the mover look for unfinished moves, unless one of its threads has already done so."""
     with mover._taking:
         if mover._is_to_look:
             mover._is_to_look = False
@@ -58,7 +58,7 @@ def look(mover: ReplicaMover) -> None:
 
 
 def test_a_move_goes_on_when_its_source_is_back(store: LogStore, log: Log, base: Path) -> None:
-    """It was told as failed; a new one copies what is missing, without anybody's asking."""
+    """The move was reported as failed; a new move copies the missing bytes without a request."""
     with gated(store) as (mover, gate):
         move = failed_with_its_source(store, mover, gate, base)
         assert temporary(store) == [("b", True)]
@@ -76,7 +76,7 @@ def test_a_move_goes_on_when_its_source_is_back(store: LogStore, log: Log, base:
 
 
 def test_a_move_goes_on_when_its_target_is_back(store: LogStore, log: Log, base: Path) -> None:
-    """One that a mover could not take up for want of its target is taken up later, once."""
+    """If a move could not resume because its target was missing, it resumes once, later."""
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b")
     store.take_offline(base / "b")
@@ -98,7 +98,7 @@ def test_a_move_goes_on_when_its_target_is_back(store: LogStore, log: Log, base:
 def test_regression_a_move_to_a_log_dir_that_was_given_up_is_forgotten(
     store: LogStore, log: Log, base: Path, is_started: bool
 ) -> None:
-    """Each start began it again, and each time it failed: its target can never come back."""
+    """Each start began this move again, and it always failed: its target never returns."""
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b")
     store.take_offline(base / "b")
@@ -113,7 +113,7 @@ def test_regression_a_move_to_a_log_dir_that_was_given_up_is_forgotten(
 
 
 def test_without_a_mover_it_is_said_what_is_left(store: LogStore, log: Log, base: Path) -> None:
-    """The size of the copy, the state, and that nothing is under way; beside the owner too."""
+    """The owner and a reader report the copy's size, its state, and that no move is running."""
     with gated(store) as (mover, gate):
         failed_with_its_source(store, mover, gate, base)
     store.reopen_dir(base / "a")
@@ -122,11 +122,11 @@ def test_without_a_mover_it_is_said_what_is_left(store: LogStore, log: Log, base
             (row,) = left_moves(one)
             assert (row["state"], 0 < row["bytes_done"] < row["bytes_total"]) == ("left", True)
             (skipped,) = plan_moves(one, evacuate=[str(base / "a")]).skipped
-            assert f"a move left a copy of it in {base / 'b'}" in skipped.reason
+            assert f"a move left a copy of this replica in {base / 'b'}" in skipped.reason
 
 
 def test_a_closed_movers_copies_are_described(store: LogStore, log: Log, base: Path) -> None:
-    """What it leaves is there to be seen, until the next mover ends it."""
+    """The copies of a closed mover are visible until the next mover completes their moves."""
     with gated(store) as (mover, gate):
         move = begun(mover, gate, base / "b")
         mover.close()
@@ -136,7 +136,7 @@ def test_a_closed_movers_copies_are_described(store: LogStore, log: Log, base: P
 
 
 def test_what_an_earlier_process_left_has_its_size(base: Path) -> None:
-    """The owner knows it from its start."""
+    """The owner knows the size of the copy from its start."""
     dirs = [base / "a", base / "b"]
     with LogStore.open(dirs) as store:
         fill(store.create("orders", 0, log_dir=base / "a", config=CONFIG), 60)
@@ -159,7 +159,7 @@ def paused(store: LogStore, mover: ReplicaMover, gate: Gate, base: Path) -> Move
 def test_a_move_that_is_resumed_without_its_source_keeps_its_copy(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """It fails, and what it had copied before its pause is told still, and gone on with."""
+    """The move fails, but the bytes that it had copied are still reported, and are used later."""
     with gated(store) as (mover, gate):
         move = paused(store, mover, gate, base)
         size_bytes = move.bytes_done
@@ -177,7 +177,7 @@ def test_a_move_that_is_resumed_without_its_source_keeps_its_copy(
 def test_what_was_cancelled_without_its_source_is_not_resumed(
     base: Path, begin: Callable[..., Move], is_restarted: bool
 ) -> None:
-    """The copy stays while the source may be lost for good; then it goes, and the log stays."""
+    """The copy is kept while the source may be lost for good; then the copy is removed."""
     dirs = [base / "a", base / "b"]
     store = LogStore.open(dirs)
     fill(store.create("orders", 0, log_dir=base / "a", config=CONFIG), 60)
@@ -205,7 +205,7 @@ def test_what_was_cancelled_without_its_source_is_not_resumed(
 
 
 def test_a_lost_source_leaves_what_was_cancelled_to_be_read(base: Path) -> None:
-    """It is the only copy by then: it opens incomplete, and nothing removes it."""
+    """The copy is then the only one: it opens as incomplete, and is not removed."""
     dirs = [base / "a", base / "b"]
     with LogStore.open(dirs) as store:
         fill(store.create("orders", 0, log_dir=base / "a", config=CONFIG), 60)
@@ -218,7 +218,7 @@ def test_a_lost_source_leaves_what_was_cancelled_to_be_read(base: Path) -> None:
 
 
 def test_regression_a_copy_knows_what_was_deleted_meanwhile(base: Path) -> None:
-    """The copy lacked the segments that the source deleted, and was read as damaged."""
+    """The copy lacked the segments that the source had deleted, and was reported as damaged."""
     with LogStore.open([base / "a", base / "b"]) as store:
         log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
         fill(log, 120)
@@ -239,7 +239,7 @@ def test_regression_a_copy_knows_what_was_deleted_meanwhile(base: Path) -> None:
 
 
 def test_a_replaced_source_leaves_the_copy_to_be_read(base: Path) -> None:
-    """No move of it can be gone on with, and none is told of: it waits for its promotion."""
+    """No move of this copy can resume, and none is listed: the copy waits for its promotion."""
     with LogStore.open([base / "a", base / "b"]) as store:
         fill(store.create("orders", 0, log_dir=base / "a", config=CONFIG), 60)
         with gated(store) as (mover, gate):
@@ -257,7 +257,7 @@ def test_a_replaced_source_leaves_the_copy_to_be_read(base: Path) -> None:
 def test_a_copy_of_a_hung_source_goes_with_the_next_move(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """A move that is sent elsewhere while its source hangs leaves nothing at its first target."""
+    """If a move is sent to another target while its source hangs, the first target is cleaned."""
     source = store.host.replicas.log_dirs[0]
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b").pause()
@@ -273,7 +273,7 @@ def test_a_copy_of_a_hung_source_goes_with_the_next_move(
 
 
 def test_a_deletion_takes_along_what_was_cancelled(store: LogStore, log: Log, base: Path) -> None:
-    """The copy of a cancelled move does not outlive its partition."""
+    """When a partition is deleted, the copy of its cancelled move is deleted, too."""
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b")
     with gated(store, is_held=True) as (mover, gate):  # it was begun by another mover
@@ -291,7 +291,7 @@ def test_a_deletion_takes_along_what_was_cancelled(store: LogStore, log: Log, ba
 def test_a_source_that_hangs_learns_of_a_cancellation_later(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """The copy goes, and the mark, once its disk answers."""
+    """The copy and the mark are removed when the disk of the source answers."""
     source = store.host.replicas.log_dirs[0]
     with gated(store) as (mover, gate):
         move = begun(mover, gate, base / "b")
@@ -312,7 +312,7 @@ def test_a_source_that_hangs_learns_of_a_cancellation_later(
 def test_a_source_without_room_for_the_note_is_no_reason_to_resume(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mark cannot be taken from a full disk; what it names is gone all the same."""
+    """A full disk keeps the mark of the move, but the copy that the mark names is removed."""
 
     def full(*_: object) -> None:
         raise store.host.replicas.log_dirs[0].failed(OSError(errno.ENOSPC, "no space left"))
@@ -334,7 +334,7 @@ def test_a_source_without_room_for_the_note_is_no_reason_to_resume(
 def test_a_move_elsewhere_takes_the_place_of_what_was_left(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """What a mover could not take up, as its target is cordoned, goes when another move begins."""
+    """If a cordoned target prevented a resume, the old copy is removed when another move begins."""
     with gated(store) as (mover, gate):
         begun(mover, gate, base / "b")
     store.cordon(base / "b")
@@ -350,7 +350,7 @@ def test_a_move_elsewhere_takes_the_place_of_what_was_left(
 def test_a_source_that_is_away_by_itself_leaves_the_copy(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A replica that serves no more on a good log dir may be worse than its copy: that stays."""
+    """If a replica fails on a good log dir, its copy may be the better one, so it is kept."""
 
     def away(*_: object) -> None:
         raise ReplicaOfflineError(topic="orders", partition=0, reason="as a test has it")

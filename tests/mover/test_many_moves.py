@@ -1,4 +1,4 @@
-"""Move several replicas: room, order, requests, and what is left in the process."""
+"""Move several replicas: room, order, requests, and resources left in the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
 def test_two_moves_that_fit_singly(
     store: LogStore, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second is refused before a byte; it succeeds when the first was cancelled."""
+    """The second move is refused before its first byte; after the first is cancelled, it works."""
     logs = [store.create("orders", n, log_dir=base / "a", config=CONFIG) for n in (0, 1)]
     for log in logs:
         fill(log, 60)
@@ -53,7 +53,7 @@ def test_two_moves_that_fit_singly(
 
 
 def test_moves_go_in_order_and_few_at_once(store: LogStore, base: Path) -> None:
-    """By topic and partition, or the smallest first; never more than allowed."""
+    """Moves run by topic and partition, or the smallest first, and never more than allowed."""
     sizes = {("b", 1): 1, ("a", 2): 5, ("a", 0): 9}
     for (topic, partition), count in sizes.items():
         fill(store.create(topic, partition, log_dir=base / "a", config=CONFIG), count)
@@ -87,7 +87,7 @@ def test_moves_go_in_order_and_few_at_once(store: LogStore, base: Path) -> None:
 def test_a_request_is_complete_when_every_result_is_known(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """KIP-113's response: no error for what moved, an error for what could not."""
+    """KIP-113's response has no error for a completed move, and an error for any other."""
     with ReplicaMover(store) as mover:
         response = mover.change_replica_dirs({base / "b": [("orders", 0), ("orders", 7)]})
         assert response.wait(SECONDS_MAX)
@@ -103,7 +103,7 @@ def test_a_request_is_complete_when_every_result_is_known(
 
 
 def test_no_thread_and_no_file_is_left_open(base: Path) -> None:
-    """After a mover was closed there are as many threads and descriptors as before."""
+    """After a mover is closed, the process has as many threads and descriptors as before."""
     with LogStore.open([base / "a", base / "b"]) as store:
         log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
         fill(log, 60)
@@ -127,7 +127,7 @@ def test_no_thread_and_no_file_is_left_open(base: Path) -> None:
 def test_what_stands_in_the_way_is_found_before_the_first_byte(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """A directory of somebody else with the replica's name fails the move at once, and stays."""
+    """If a foreign directory has the replica's name, the move fails; the directory stays."""
     (base / "b" / "orders-0").mkdir()
     with gated(store) as (mover, gate):
         gate.hold()
@@ -146,7 +146,7 @@ def test_what_stands_in_the_way_is_found_before_the_first_byte(
 def test_what_comes_into_the_way_is_found_at_the_swap(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """A directory that appears while the copy is made fails the move; nothing of that is left."""
+    """If a directory appears during the copying, the move fails, and its copy is removed."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")

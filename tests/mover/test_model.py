@@ -1,4 +1,4 @@
-"""Ask anything of moves in any order, while log dirs go and come back.
+"""Make requests about moves in any order, while log dirs fail and return.
 
 LOGSTORE_MOVE_EXAMPLES=1000 asks more, and anew each time.
 
@@ -52,18 +52,18 @@ class Moves(RuleBasedStateMachine):
         self.mover._moves.throttle = self.gate  # type: ignore[assignment]
 
     def _newest(self) -> Move | None:
-        """Give the newest move; which one there is depends on how far the threads are."""
+        """Return the newest move, which depends on how far the threads have come."""
         moves = self.mover.moves()
         return moves[-1] if moves else None
 
     def _where(self) -> str:
-        """Say which log dir the replica is in, whether that serves or not."""
+        """Return the log dir of the replica, even if the log dir does not serve."""
         log_dir = self.store.host.replicas.dir_holding(next(iter(self.store)))
         assert log_dir is not None
         return log_dir.path[-1]
 
     def _ask(self, work: Callable[[], Any]) -> bool:
-        """Tell whether it was done; what is refused is refused by an error of ours."""
+        """Report whether the request was carried out; a refusal must raise one of our errors."""
         try:
             work()
         except (MoveError, LogDirError):
@@ -148,7 +148,7 @@ class Moves(RuleBasedStateMachine):
             self.place.__exit__(None, None, None)
 
     def _end(self) -> None:
-        """Bring everything back, and let every move end."""
+        """Bring all log dirs back, and let every move end."""
         self.gate.open()
         while self.offline:
             self.bring_back()

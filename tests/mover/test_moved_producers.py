@@ -1,4 +1,4 @@
-"""What a log knows of its producers goes along with a move, whatever comes in between."""
+"""A move takes along what a log knows of its producers, whatever happens during the move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Open = Callable[[], LogStore]
 
 @pytest.fixture
 def open_store(base: Path) -> Iterator[Open]:
-    """Give what opens the store of two log dirs again."""
+    """Return a function that opens the store of two log dirs again."""
     opened: list[LogStore] = []
 
     def open_it() -> LogStore:
@@ -53,7 +53,7 @@ def send(log: Log, first: int, count: int = 1) -> None:
 
 
 def job_to(store: LogStore, base: Path) -> Job:
-    """Give a move to the second log dir whose copy has everything."""
+    """Return a job to the second log dir whose copy is complete."""
     job = job_of(store, base / "b", lambda log_dir, path: None)
     job.begin()
     job.copy()
@@ -66,7 +66,7 @@ def swap_of(job: Job) -> Swap:
 
 
 def after_a_kill(store: LogStore, open_store: Open) -> Log:
-    """Open the log as it is on the disk now."""
+    """Open the log in its present state on the disk."""
     abandon(store)
     return open_store().log("orders", 0)
 
@@ -74,7 +74,7 @@ def after_a_kill(store: LogStore, open_store: Open) -> Log:
 def test_a_moved_log_knows_its_producers(
     store: LogStore, log: Log, base: Path, open_store: Open
 ) -> None:
-    """Also after a kill, before anything is flushed at the new place."""
+    """This also holds after a kill, before anything is flushed in the new log dir."""
     send(log, 0, 3)
     job = job_to(store, base)
     send(log, 3)
@@ -89,7 +89,7 @@ def test_a_moved_log_knows_its_producers(
 def test_the_first_producer_comes_just_before_the_lock(
     store: LogStore, log: Log, base: Path, open_store: Open
 ) -> None:
-    """The copy has no snapshot then, so it catches up again."""
+    """The copy then has no snapshot of producers, so it catches up again."""
     job = job_to(store, base)
 
     class Late(Swap):
@@ -108,7 +108,7 @@ def test_the_first_producer_comes_just_before_the_lock(
 def test_a_truncation_between_takes_the_snapshot_of_the_copy_away(
     store: LogStore, log: Log, base: Path, open_store: Open
 ) -> None:
-    """It would be after the end of the copy, and poison when that grows."""
+    """The snapshot would be after the end of the copy, and wrong when the copy grows."""
     send(log, 0, 30)
     job = job_to(store, base)
 
@@ -132,7 +132,7 @@ def test_a_truncation_between_takes_the_snapshot_of_the_copy_away(
 def test_a_copy_that_an_earlier_run_left_loses_its_snapshot(
     store: LogStore, log: Log, base: Path, open_store: Open
 ) -> None:
-    """Nobody knows what was truncated since then."""
+    """It is unknown which records were truncated since the snapshot."""
     send(log, 0, 3)
     job = job_to(store, base)
     ahead = Producers().snapshot(99)

@@ -1,4 +1,4 @@
-"""Move replicas while they are read, written, truncated and trimmed."""
+"""Move replicas while their logs are read, appended to, truncated and trimmed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
 
 
 def test_a_replica_moves(store: LogStore, log: Log, base: Path) -> None:
-    """The log object goes on, its records are the same, and nothing is left at the source."""
+    """The log object stays usable, the records are the same, and the source is removed."""
     before = list(log)
     with ReplicaMover(store) as mover:
         move = mover.move("orders", 0, base / "b")
@@ -36,7 +36,7 @@ def test_a_replica_moves(store: LogStore, log: Log, base: Path) -> None:
 
 
 def test_a_moved_replica_opens_without_a_scan(base: Path) -> None:
-    """After a move and an orderly close nothing is scanned, and everything is there."""
+    """After a move and a clean close, the next open scans nothing and finds every record."""
     with LogStore.open([base / "a", base / "b"]) as store:
         log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
         fill(log, 60)
@@ -51,7 +51,7 @@ def test_a_moved_replica_opens_without_a_scan(base: Path) -> None:
 
 
 def test_a_move_to_where_it_is_does_nothing(store: LogStore, log: Log, base: Path) -> None:
-    """It is done at once, whatever name leads to the dir, and no byte was copied."""
+    """The move is DONE at once, whatever path names the log dir, and no byte is copied."""
     os.symlink(base / "a", base / "link")
     with ReplicaMover(store) as mover:
         for name in (base / "a", f"{base}/a/", f"{base}/../{base.name}/a", base / "link"):
@@ -61,7 +61,7 @@ def test_a_move_to_where_it_is_does_nothing(store: LogStore, log: Log, base: Pat
 
 
 def test_the_newest_move_of_a_partition_is_found(store: LogStore, log: Log, base: Path) -> None:
-    """Also once it has ended; a partition that was never moved has none."""
+    """A move that has ended is found, too; a partition that was never moved has no move."""
     store.create("other", 0)
     with ReplicaMover(store) as mover:
         assert mover.move_of("orders", 0) is None
@@ -85,7 +85,7 @@ def test_what_is_appended_meanwhile_comes_along(store: LogStore, log: Log, base:
 
 
 def test_the_configuration_changes_meanwhile(store: LogStore, log: Log, base: Path) -> None:
-    """The moved copy ends with the last one, in memory, on the disk and after a start."""
+    """The moved log has the last configuration in memory, on the disk, and after a start."""
     sizes = [4096, 8192, 12288]
 
     def change() -> None:
@@ -105,7 +105,7 @@ def test_the_configuration_changes_meanwhile(store: LogStore, log: Log, base: Pa
 
 
 def test_a_truncation_is_followed(store: LogStore, log: Log, base: Path) -> None:
-    """What was copied and is truncated is not in the copy; what comes in its place is."""
+    """The copy loses the truncated records, and gets the records that replace them."""
     cuts = [555, 301, 300, 123]
 
     def cut() -> None:
@@ -121,7 +121,7 @@ def test_a_truncation_is_followed(store: LogStore, log: Log, base: Path) -> None
 
 
 def test_deleted_records_stay_deleted(store: LogStore, log: Log, base: Path) -> None:
-    """The log start, in the middle of a batch too, goes along; so does retention on the way."""
+    """The move keeps the log start, even inside a batch; retention may run during the move."""
     starts = [7, 250, 433]
 
     def delete() -> None:
@@ -136,7 +136,7 @@ def test_deleted_records_stay_deleted(store: LogStore, log: Log, base: Path) -> 
 
 
 def test_readers_go_on(store: LogStore, log: Log, base: Path) -> None:
-    """A reader that began before the swap ends after it, on the old files or on the new."""
+    """A reader that began before the swap continues after it, on the old or the new files."""
     batches, records = log.read_batches(), iter(log)
     first = next(batches)
     next(records)

@@ -1,4 +1,4 @@
-"""Hold the order of moves against every order there is."""
+"""Compare the order of moves with all possible orders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small_plans(draw: st.DrawFn) -> tuple[list[Transfer], dict[str, int]]:
 
 
 def done_in(order: Sequence[int], transfers: Sequence[Transfer], free: dict[str, int]) -> int:
-    """Do transfers one after the other; give how many went before one found no room."""
+    """Carry out transfers in order; return how many succeed before one finds no room."""
     left = dict(free)
     for count, number in enumerate(order):
         transfer = transfers[number]
@@ -37,7 +37,7 @@ def done_in(order: Sequence[int], transfers: Sequence[Transfer], free: dict[str,
 def test_an_order_is_found_where_there_is_one(
     case: tuple[list[Transfer], dict[str, int]],
 ) -> None:
-    """As many moves are done as in the best of all orders, and no step over-fills a disk."""
+    """As many moves are done as in the best order, and no step overfills a disk."""
     transfers, free = case
     order, left = in_order(transfers, free)
     assert sorted([*order, *left]) == list(range(len(transfers)))
@@ -48,7 +48,7 @@ def test_an_order_is_found_where_there_is_one(
 
 @given(st.integers(13, 60), st.randoms())
 def test_a_chain_of_full_disks_is_unwound(length: int, chance: object) -> None:
-    """Every disk is full but the last: the moves go from there backwards."""
+    """If all disks but the last are full, the moves are done in reverse, from the last disk."""
     numbers = list(range(length))
     chance.shuffle(numbers)  # type: ignore[attr-defined]
     transfers = [Transfer(f"d{n}", f"d{n + 1}", 10) for n in numbers]
@@ -59,12 +59,12 @@ def test_a_chain_of_full_disks_is_unwound(length: int, chance: object) -> None:
 
 
 def test_two_that_fit_singly_but_not_together() -> None:
-    """The second is named as one without an order."""
+    """The second move is reported as a move without an order."""
     transfers = [Transfer("a", "b", 7), Transfer("c", "b", 7)]
     assert in_order(transfers, {"a": 0, "b": 10, "c": 0}) == ([0], [1])
 
 
 def test_a_swap_without_room_is_refused() -> None:
-    """Two full disks cannot change their replicas."""
+    """Two full disks cannot exchange their replicas."""
     transfers = [Transfer("a", "b", 5), Transfer("b", "a", 5)]
     assert in_order(transfers, {"a": 0, "b": 0}) == ([], [0, 1])

@@ -1,4 +1,4 @@
-"""Move replicas while their store changes: log dirs that go for good, many replicas, forks."""
+"""Move replicas while their store changes: lost log dirs, many replicas, forks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def paused_half_way(mover: ReplicaMover, gate: Gate, target: Path) -> Move:
 
 
 def test_a_move_to_a_lost_dir_is_cancelled(store: LogStore, log: Log, base: Path) -> None:
-    """Nothing of it is left, in the log's metadata either, and the replica may go elsewhere."""
+    """The log's metadata has no trace of the move, and the replica can be moved again."""
     with gated(store) as (mover, gate):
         move = paused_half_way(mover, gate, base / "b")
         lose(store, base / "b")
@@ -58,7 +58,7 @@ def test_a_move_to_a_lost_dir_is_cancelled(store: LogStore, log: Log, base: Path
 
 
 def test_a_move_to_a_lost_dir_fails_with_a_reason(store: LogStore, log: Log, base: Path) -> None:
-    """Resumed or tried again, it says that its target is gone."""
+    """If the move is resumed or retried, the error says that its target is gone."""
     with gated(store) as (mover, gate):
         move = paused_half_way(mover, gate, base / "b")
         lose(store, base / "b")
@@ -66,7 +66,7 @@ def test_a_move_to_a_lost_dir_fails_with_a_reason(store: LogStore, log: Log, bas
             go_on()
             assert move.wait(SECONDS_MAX) is FAILED
             assert isinstance(move.error, LogDirError)
-            assert str(move.error).endswith("it is not a log dir of this store any more")
+            assert str(move.error).endswith("the path is no longer a log dir of this store")
         move.cancel()
         assert (move.state, log._state.metadata.moving) == (FAILED, None)
     with ReplicaMover(store) as mover:
@@ -75,7 +75,7 @@ def test_a_move_to_a_lost_dir_fails_with_a_reason(store: LogStore, log: Log, bas
 
 
 def test_a_plan_goes_on_without_a_lost_dir(store: LogStore, log: Log, base: Path) -> None:
-    """The move to it fails, and those behind it find a thread."""
+    """The move to the lost dir fails, and later moves of the plan are run."""
     for partition in (1, 2):
         fill(store.create("orders", partition, log_dir=base / "a", config=CONFIG), 5)
     plan = MovePlan(
@@ -97,7 +97,7 @@ def test_a_plan_goes_on_without_a_lost_dir(store: LogStore, log: Log, base: Path
 def test_a_move_is_cancelled_as_it_is_let_in(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
-    """It holds no room afterwards, and whoever asked for it is given what became of it."""
+    """The cancelled move has no reserved room, and its caller gets the result."""
     reserve = Reservations.reserve
 
     def cancel_and_reserve(self: Reservations, move: Any, target: Any) -> None:
@@ -120,7 +120,7 @@ def test_a_move_is_cancelled_as_it_is_let_in(
 def test_two_requests_at_once_make_one_mover(
     store: LogStore, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second waits for the mover that the first one makes, and takes that."""
+    """The second request waits for the first request's mover, and uses it."""
     made = []
     begin = ReplicaMover.__init__
     commands = commands_of(store)
@@ -145,7 +145,7 @@ def test_two_requests_at_once_make_one_mover(
 def test_a_move_asks_nothing_about_other_replicas(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its target may hold thousands: none of their names costs a call to the disk."""
+    """The target may hold thousands of replicas, but no disk call is made for their names."""
     for partition in range(10):
         store.create("others", partition, log_dir=base / "b")
     asked: list[str] = []
@@ -164,7 +164,7 @@ def test_a_move_asks_nothing_about_other_replicas(
 
 
 def test_what_an_earlier_move_left_is_told_from_another_topics(store: LogStore, base: Path) -> None:
-    """Two long topics that are cut to one name are told apart by what their copies say."""
+    """If two long topics are cut to one name, the metadata of their copies tells them apart."""
     topic, other = "t" * 240 + "1", "t" * 240 + "2"
     log = store.create(topic, 0, log_dir=base / "a")
     for name, move_id in ((topic, "1" * 32), (other, "2" * 32)):
@@ -185,7 +185,7 @@ def test_what_an_earlier_move_left_is_told_from_another_topics(store: LogStore, 
 
 
 def asked_in_child(mover: ReplicaMover, move: Move, base: Path) -> list[str]:
-    """Name what was not refused with LogClosedError."""
+    """Name the calls that did not raise LogClosedError."""
     calls: dict[str, Callable[[], object]] = {
         "move": lambda: mover.move("orders", 0, base / "c"),
         "pause": move.pause, "resume": move.resume, "cancel": move.cancel, "retry": move.retry,
@@ -203,7 +203,7 @@ def asked_in_child(mover: ReplicaMover, move: Move, base: Path) -> list[str]:
 
 
 def test_a_forked_child_is_refused_at_once(store: LogStore, log: Log, base: Path) -> None:
-    """Nobody would run its moves there; the parent's go on."""
+    """A child has no thread to run moves; the parent's moves continue."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")

@@ -1,4 +1,4 @@
-"""Plan on plain numbers, and on stores."""
+"""Make plans from plain numbers, and from stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replicas_on(path: str, *sizes: int, topic: str = "t") -> list[ReplicaFacts]:
 
 @given(small_stores())
 def test_no_step_overfills_a_disk(case: tuple[list[DirFacts], list[ReplicaFacts], float]) -> None:
-    """Each move finds its bytes free on the target when all before it are done."""
+    """When a move begins, the earlier moves have left enough free bytes on its target."""
     dirs, replicas, tolerance = case
     plan = plan_of(dirs, replicas, tolerance)
     free = {one.path: one.usable_bytes for one in dirs}
@@ -40,7 +40,7 @@ def test_no_step_overfills_a_disk(case: tuple[list[DirFacts], list[ReplicaFacts]
 
 @given(small_stores())
 def test_what_is_not_done_is_said(case: tuple[list[DirFacts], list[ReplicaFacts], float]) -> None:
-    """A replica on a leaving dir is either moved or named; a dir off its share is named."""
+    """A replica on a leaving dir is either moved or reported; a dir off its share is reported."""
     dirs, replicas, tolerance = case
     plan = plan_of(dirs, replicas, tolerance)
     moved = {(move.topic, move.partition) for move in plan.moves}
@@ -52,7 +52,7 @@ def test_what_is_not_done_is_said(case: tuple[list[DirFacts], list[ReplicaFacts]
 
 
 def test_a_plan_tells_before_and_after() -> None:
-    """Bytes, replicas, share and room of each log dir."""
+    """A plan reports the bytes, replicas, share and room of each log dir."""
     dirs = [a_dir(0, 100), a_dir(1, 140)]
     plan = plan_of(dirs, replicas_on("/d0", 20, 20), 0.05)
     first, second = plan.log_dirs
@@ -68,12 +68,12 @@ def test_regression_room_is_looked_for_disk_by_disk() -> None:
     dirs = [a_dir(0, 0, is_leaving=True), a_dir(1, 1000), a_dir(2, 1000)]
     plan = plan_of(dirs, replicas_on("/d0", 1500), 0.05)
     assert plan.moves == ()
-    assert "never has room for its 1500 bytes" in plan.skipped[0].reason
+    assert "has room for the 1500 bytes of this replica" in plan.skipped[0].reason
     assert (plan.skipped[0].topic, plan.skipped[0].partition) == ("t", 0)
 
 
 def test_what_cannot_be_divided_is_named() -> None:
-    """One large replica leaves the dirs unequal, and both are named with how far they are off."""
+    """One large replica keeps the dirs unequal; both are reported, with their distance."""
     plan = plan_of([a_dir(0), a_dir(1, 1900)], replicas_on("/d0", 900), 0.05)
     assert plan.moves == ()
     assert [one.log_dir for one in plan.skipped] == ["/d0", "/d1"]
@@ -93,7 +93,7 @@ def test_a_dir_that_does_not_take_part_is_named(may_give: bool) -> None:
 
 
 def test_an_offline_dir_cannot_be_emptied() -> None:
-    """Its replicas are named with the reason, and nothing else is held up."""
+    """The replicas of the dir are reported with the reason, and other moves are planned."""
     bad = DirFacts("/d0", "disk0", 0, False, False, True, "it is offline: EIO")
     plan = plan_of([bad, a_dir(1)], replicas_on("/d0", 10), 0.05)
     assert plan.moves == ()
@@ -101,10 +101,10 @@ def test_an_offline_dir_cannot_be_emptied() -> None:
 
 
 def test_the_last_dir_cannot_be_emptied() -> None:
-    """There is nowhere to go."""
+    """The replicas have no other log dir to go to."""
     plan = plan_of([a_dir(0, is_leaving=True)], replicas_on("/d0", 10), 0.05)
     assert plan.moves == ()
-    assert plan.skipped[0].reason == "no other log dir takes replicas"
+    assert plan.skipped[0].reason == "no other log dir accepts replicas"
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def dirs(tmp_path: Path) -> list[str]:
 
 
 def filled(dirs: list[str], count: int) -> LogStore:
-    """Make a store with everything on its first log dir."""
+    """Make a store with all replicas on its first log dir."""
     store = LogStore.open(dirs)
     for partition in range(count):
         store.create("t", partition, log_dir=dirs[0]).append(RECORD)
@@ -121,7 +121,7 @@ def filled(dirs: list[str], count: int) -> LogStore:
 
 
 def test_a_store_is_evened_out(dirs: list[str]) -> None:
-    """Nine equal replicas on the first of three dirs: three go to each of the others."""
+    """Of nine equal replicas on the first of three dirs, three go to each other dir."""
     with filled(dirs, 9) as store:
         plan = plan_moves(store)
     assert sorted(move.target for move in plan.moves) == [dirs[1]] * 3 + [dirs[2]] * 3
@@ -132,7 +132,7 @@ def test_a_store_is_evened_out(dirs: list[str]) -> None:
 
 
 def test_a_balanced_store_needs_nothing(dirs: list[str]) -> None:
-    """No replica moves where every dir has its share; neither does one in an empty store."""
+    """If every dir has its share, or the store is empty, no replica moves."""
     with LogStore.open(dirs) as store:
         assert plan_moves(store).moves == ()
         for partition, path in enumerate(dirs):
@@ -142,7 +142,7 @@ def test_a_balanced_store_needs_nothing(dirs: list[str]) -> None:
 
 
 def test_a_dir_is_emptied(dirs: list[str], tmp_path: Path) -> None:
-    """All that a dir holds goes to the others; another name of the dir will do."""
+    """All replicas of a dir move away; the dir may be given by another path."""
     link = tmp_path / "link"
     with filled(dirs, 4) as store:
         link.symlink_to(dirs[0])
@@ -154,7 +154,7 @@ def test_a_dir_is_emptied(dirs: list[str], tmp_path: Path) -> None:
 
 
 def test_an_offline_dir_takes_no_part(dirs: list[str]) -> None:
-    """Nothing goes to it; the others share."""
+    """No replica goes to the offline dir; the other dirs share the bytes."""
     with filled(dirs, 4) as store:
         store.host.replicas.dir_of(dirs[1]).take_offline("pulled")
         plan = plan_moves(store)
@@ -164,7 +164,7 @@ def test_an_offline_dir_takes_no_part(dirs: list[str]) -> None:
 
 
 def test_wrong_arguments_are_refused(dirs: list[str], tmp_path: Path) -> None:
-    """A tolerance below 0, and a path that is no log dir."""
+    """A tolerance below 0 and a path that is no log dir raise an error."""
     with LogStore.open(dirs) as store:
         for tolerance in (-0.1, float("nan")):
             with pytest.raises(ValueError, match="tolerance"):

@@ -1,4 +1,4 @@
-"""A move passes the ceilings of the log dirs that it has now, however it came by them."""
+"""A move obeys the ceilings of its present log dirs, however they became its log dirs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ DONE, FAILED = MoveState.DONE, MoveState.FAILED
 
 
 def set_rates(mover: ReplicaMover, base: Path) -> None:
-    """Give each log dir a ceiling of its own, all far above what a test needs."""
+    """Give each log dir its own ceiling, far above what a test needs."""
     for name, rate in RATES.items():
         mover.set_throttled_rate(rate, base / name)
 
 
 def failed(store: LogStore, mover: ReplicaMover, target: Path) -> Move:
-    """Ask for a move to a log dir that takes none now."""
+    """Request a move to a log dir that accepts none at present."""
     store.cordon(target)
     move = mover.move("orders", 0, target)
     assert move.wait(SECONDS_MAX) is FAILED
@@ -33,7 +33,7 @@ def failed(store: LogStore, mover: ReplicaMover, target: Path) -> Move:
 
 
 def check_rate(move: Move, base: Path, *names: str) -> None:
-    """The move is held to the narrowest rate of its log dirs, and to no other one's."""
+    """The move obeys the lowest ceiling of its log dirs, and no other ceiling."""
     assert (move.source_dir, move.target_dir) == tuple(str(base / name) for name in names)
     assert move.throttle.rate == min(RATES[name] for name in names)
 
@@ -41,7 +41,7 @@ def check_rate(move: Move, base: Path, *names: str) -> None:
 def test_regression_a_retried_move_has_the_rate_of_its_present_source(
     store: LogStore, log: Log, base: Path
 ) -> None:
-    """The replica had gone elsewhere meanwhile, and the move kept to the rate of where it was."""
+    """The replica had moved in the meantime, and the retry used the ceiling of the old source."""
     with ReplicaMover(store) as mover:
         set_rates(mover, base)
         move = failed(store, mover, base / "c")
@@ -59,7 +59,7 @@ def test_regression_a_retried_move_has_the_rate_of_its_present_source(
 def test_regression_a_retargeted_move_has_the_rate_of_its_present_source(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The move before it had ended after its source was looked up, and before it was let in."""
+    """An earlier move ended after the source was looked up, and before the move was admitted."""
     for_move = Throttle.for_move
 
     def moved_first(throttle: Throttle, *given: Any) -> MoveThrottle:
@@ -80,7 +80,7 @@ def test_regression_a_retargeted_move_has_the_rate_of_its_present_source(
 def test_rates_follow_any_order_of_moves_failures_and_retries(
     store: LogStore, log: Log, base: Path, seed: int
 ) -> None:
-    """The rate of each move that runs is that of where the replica is, and of where it goes."""
+    """Each running move obeys the ceilings of its present source and target."""
     rng = random.Random(seed)
     print(f"seed {seed}")
     with ReplicaMover(store) as mover:

@@ -26,7 +26,7 @@ def entry(**facts: Any) -> dict[str, Any]:
 
 
 def test_a_plan_is_written_as_kafka_takes_it() -> None:
-    """Version, topic, partition, the broker as only replica, its log dir; nothing else."""
+    """The JSON has only version, topic, partition, the broker as only replica, and the log dir."""
     assert json.loads(MovePlan(MOVES, broker_id=7).to_json()) == {
         "version": 1,
         "partitions": [
@@ -37,7 +37,7 @@ def test_a_plan_is_written_as_kafka_takes_it() -> None:
 
 
 def test_what_was_written_can_be_read() -> None:
-    """The moves come back in their order, without source and size; the bytes count as 0."""
+    """The moves are read in their order, without sources and sizes; their bytes count as 0."""
     plan = MovePlan(MOVES, broker_id=7)
     assert plan.bytes_to_move == 750
     back = MovePlan.from_json(plan.to_json(indent=2))
@@ -46,22 +46,22 @@ def test_what_was_written_can_be_read() -> None:
 
 
 def test_only_this_broker_counts() -> None:
-    """Of several replicas the one of the given broker is taken, by its place."""
+    """Of several replicas, the one of the given broker is used, by its place in the list."""
     text = document(entry(replicas=[1, 2], log_dirs=["/d1", "/d2"]), entry(topic="u", replicas=[1]))
     plan = MovePlan.from_json(text, broker_id=2)
     assert plan.moves == (PlannedMove("t", 0, "/d2"),)
     assert [(one.topic, one.reason) for one in plan.skipped] == [
-        ("u", "broker 2 is not among its replicas [1]")
+        ("u", "broker 2 is not among the replicas [1]")
     ]
 
 
 @pytest.mark.parametrize("facts", [{"log_dirs": ["any"]}, {"log_dirs": None}])
 def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
-    """With "any", or without log_dirs, nothing moves, and the plan says so."""
+    """With "any", or without log_dirs, nothing moves, and the plan reports this."""
     cells = {name: value for name, value in entry(**facts).items() if value is not None}
     plan = MovePlan.from_json(document(cells))
     assert plan.moves == ()
-    assert plan.skipped[0].reason == "the document accepts any log dir for it"
+    assert plan.skipped[0].reason == "the document accepts any log dir for this replica"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_any_log_dir_asks_for_nothing(facts: dict[str, Any]) -> None:
     ],
 )
 def test_a_bad_document_is_refused_by_place_and_reason(text: str, reason: str) -> None:
-    """Nothing is read half; the error names the entry."""
+    """No part of a bad document is used, and the error names the wrong entry."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         MovePlan.from_json(text)

@@ -28,7 +28,7 @@ CONFIG = LogConfig(segment_bytes=64 << 10, index_interval_bytes=1024, retention_
 
 
 class Soak:
-    """One log with everybody who works on it.
+    """One log, with all threads that work on it.
 
     Attributes:
         lock: held by who appends and by who truncates, so that `records` is what the log has.
@@ -90,7 +90,7 @@ class Soak:
 
 @pytest.mark.timeout(120 + MOVES * 5)
 def test_logs_move_to_and_fro_under_everybody(capsys: pytest.CaptureFixture[str]) -> None:
-    """No record is lost or invented, no dir is blamed, and nothing is left over."""
+    """No record is lost or invented, no log dir goes offline, and no file is left over."""
     with fast_directory() as base:
         dirs = [base / name for name in "abcd"]
         with LogStore.open(dirs) as store:
@@ -125,7 +125,7 @@ def test_logs_move_to_and_fro_under_everybody(capsys: pytest.CaptureFixture[str]
 
 
 def move_about(store: LogStore, dirs: list[Path]) -> int:
-    """Move the logs, some at a time, each to another dir than it is in."""
+    """Move the logs, some at a time, each to another dir."""
     rng, done = random.Random(SEED), 0
     with ReplicaMover(store, num_replica_move_threads=2) as mover:
         while done < MOVES:
@@ -142,7 +142,7 @@ def move_about(store: LogStore, dirs: list[Path]) -> int:
 
 
 def check(store: LogStore, soaks: list[Soak], dirs: list[Path]) -> None:
-    """Hold the bytes on the disks, read by the document alone, against what was acknowledged."""
+    """Compare the bytes on the disks, read by FORMAT.md alone, with what was acknowledged."""
     for number, soak in enumerate(soaks):
         log = soak.log
         log.flush()

@@ -1,4 +1,4 @@
-"""Hold the table of a move's states, and the documents that are made from it."""
+"""Test the table of a move's states, and the documents that are made from the table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_every_state_stands_in_the_table() -> None:
-    """No state is forgotten, and none leads to itself."""
+    """The table has every state, and no state leads to itself."""
     assert set(state.TRANSITIONS) == set(MoveState)
     assert all(old not in new for old, new in state.TRANSITIONS.items())
 
 
 @pytest.mark.parametrize("old", MoveState)
 def test_only_the_table_is_legal(old: MoveState) -> None:
-    """What the table has passes; all else raises, with both states as facts."""
+    """Transitions in the table are allowed; others raise, with both states as attributes."""
     for new in MoveState:
         if new in state.TRANSITIONS[old]:
             state.check_transition(old, new)
@@ -31,7 +31,7 @@ def test_only_the_table_is_legal(old: MoveState) -> None:
 
 
 def test_every_state_is_reached_and_left() -> None:
-    """From the first state every other one is reached; what runs can be stopped in each way."""
+    """Each state can be reached from the first; a running move can be stopped in each way."""
     reached = {MoveState.PLANNED}
     for _ in MoveState:
         reached |= set(itertools.chain(*(state.TRANSITIONS[one] for one in reached)))

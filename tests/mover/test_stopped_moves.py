@@ -1,4 +1,4 @@
-"""Stop moves in every way, and go on with them."""
+"""Stop moves in every way, and continue them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CANCELLED, FAILED = MoveState.CANCELLED, MoveState.FAILED
 
 
 def test_a_pause_keeps_what_was_copied(store: LogStore, log: Log, base: Path) -> None:
-    """It stops within a chunk; resumed, it copies only what is missing."""
+    """The move stops within one chunk; after a resume, it copies only the missing bytes."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -47,7 +47,7 @@ def test_a_pause_keeps_what_was_copied(store: LogStore, log: Log, base: Path) ->
 
 
 def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
-    """The copy is gone when `cancel` returns, the log is where it was, and retention runs."""
+    """When `cancel` returns, the copy is gone, the log is unchanged, and retention runs."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -71,7 +71,7 @@ def test_a_cancel_leaves_nothing(store: LogStore, log: Log, base: Path) -> None:
 
 
 def test_a_paused_and_a_planned_move_are_cancelled(store: LogStore, base: Path) -> None:
-    """Neither runs, and of both nothing is left."""
+    """Neither move runs, and both leave no copy."""
     logs = [store.create("orders", n, log_dir=base / "a", config=CONFIG) for n in (0, 1)]
     for log in logs:
         fill(log, 60)
@@ -92,7 +92,7 @@ def test_a_paused_and_a_planned_move_are_cancelled(store: LogStore, base: Path) 
 
 
 def test_another_target_while_it_runs(store: LogStore, log: Log, base: Path) -> None:
-    """Five changes of the target leave one copy, at the last one."""
+    """After five changes of the target, there is one copy, in the last target."""
     with gated(store) as (mover, gate):
         moves = []
         for number in range(5):
@@ -110,7 +110,7 @@ def test_another_target_while_it_runs(store: LogStore, log: Log, base: Path) -> 
 
 
 def test_a_deletion_takes_the_move_along(store: LogStore, log: Log, base: Path) -> None:
-    """The partition is gone everywhere, and the move is cancelled with that reason."""
+    """The partition is gone from all log dirs, and the move is cancelled for that reason."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -128,7 +128,7 @@ def test_a_deletion_takes_the_move_along(store: LogStore, log: Log, base: Path) 
 def test_a_closed_mover_leaves_moves_for_the_next(
     store: LogStore, log: Log, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What ran is paused; the next mover wants room for the rest only, and copies only that."""
+    """Running moves are paused; the next mover reserves and copies only the missing bytes."""
     with gated(store) as (mover, gate):
         gate.hold(after=5)
         move = mover.move("orders", 0, base / "b")
@@ -157,7 +157,7 @@ def test_a_closed_mover_leaves_moves_for_the_next(
 
 
 def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
-    """The store closes in order under a move, and the next owner's mover ends it."""
+    """The store closes cleanly during a move, and the next owner's mover completes the move."""
     dirs = [base / "a", base / "b"]
     store = LogStore.open(dirs)
     log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
@@ -181,7 +181,7 @@ def test_a_closed_store_leaves_moves_for_the_next(base: Path) -> None:
 
 @contextmanager
 def held_up(store: LogStore, base: Path, where: str) -> Iterator[tuple[Gate, Move, LogDir]]:
-    """Start a move and have a disk hang in the middle of it, until it is paused."""
+    """Start a move and let a disk hang in the middle of it, until the move is paused."""
     (hanging,) = (d for d in store.host.replicas.log_dirs if d.path == str(base / where))
     with gated(store) as (mover, gate):
         gate.hold(after=5)
@@ -196,7 +196,7 @@ def held_up(store: LogStore, base: Path, where: str) -> Iterator[tuple[Gate, Mov
 
 @pytest.mark.parametrize("where", ["a", "b"])
 def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, where: str) -> None:
-    """It keeps what was copied, and goes on by itself once the disk answers."""
+    """The move keeps its copied bytes, and continues by itself when the disk answers."""
     with held_up(store, base, where) as (gate, move, hanging):
         assert (move.error, gate.passed) == (None, 6)
         hanging.change(Event.ANSWERED)
@@ -207,7 +207,7 @@ def test_a_disk_that_hangs_pauses_a_move(store: LogStore, log: Log, base: Path, 
 
 
 def test_a_user_who_pauses_a_held_up_move_is_obeyed(store: LogStore, log: Log, base: Path) -> None:
-    """What was paused by its user does not go on because a disk answers; what he resumes does."""
+    """A move that the user paused stays paused when the disk answers, until the user resumes it."""
     with held_up(store, base, "a") as (_, move, hanging):
         move.pause()
         hanging.change(Event.ANSWERED)

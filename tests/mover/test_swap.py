@@ -1,4 +1,4 @@
-"""Swap a copy for its source by hand: what comes at the last moment, and what fails half way."""
+"""Run a swap step by step: changes at the last moment, and failures halfway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.moving import check_whole, fill, job_of, replica_dirs
 
 @pytest.fixture
 def job(store: LogStore, log: Log, base: Path) -> Job:
-    """Give a move to the second log dir whose copy has everything."""
+    """Return a job to the second log dir whose copy is complete."""
     job = job_of(store, base / "b", lambda log_dir, path: None)
     job.begin()
     job.copy()
@@ -30,7 +30,7 @@ def job(store: LogStore, log: Log, base: Path) -> Job:
 
 
 def swap_of(job: Job, change: Callable[[], object] = lambda: None) -> Swap:
-    """Make a swap in which something happens right before the lock is asked for."""
+    """Make a swap during which something happens just before it asks for the lock."""
 
     class Late(Swap):
         def prepare(self) -> None:
@@ -55,7 +55,7 @@ def new_epoch(log: Log) -> None:
 def test_a_change_of_the_configuration_at_the_last_moment_goes_along(
     store: LogStore, log: Log, job: Job
 ) -> None:
-    """The copy has the old one then: it is marked anew, and ends with the new one."""
+    """The copy has the old configuration: it is marked again, and ends with the new one."""
     changes = {"retention_ms": 5, "record_format": "kafka", "segment_bytes": 4096}
     late = swap_of(job, lambda: store.set_config("orders", 0, changes))
     assert not late.run()
@@ -69,7 +69,7 @@ def test_a_change_of_the_configuration_at_the_last_moment_goes_along(
 
 
 def test_the_copy_takes_the_name_of_the_source(log: Log, base: Path, job: Job) -> None:
-    """The source waits under another name to be purged; the log object goes on."""
+    """The source waits for its purge under another name; the log object stays usable."""
     before = list(log)
     swap = swap_of(job)
     assert swap.run() and not swap.is_undecided
@@ -81,7 +81,7 @@ def test_the_copy_takes_the_name_of_the_source(log: Log, base: Path, job: Job) -
 
 
 def test_a_few_bytes_are_taken_along_under_the_lock(log: Log, base: Path, job: Job) -> None:
-    """An append right before the lock does not put the swap off."""
+    """An append just before the lock does not delay the swap."""
     assert swap_of(job, lambda: log.append(b"%d:late" % log.log_end_offset)).run()
     check_whole(log, base, "b")
 
@@ -98,7 +98,7 @@ CHANGES: dict[str, Callable[[Log], object]] = {
 def test_what_the_mark_does_not_cover_puts_the_swap_off(
     log: Log, base: Path, job: Job, name: str
 ) -> None:
-    """The log serves where it was, and the next try succeeds when the copy has followed."""
+    """The log is still served from the source; after the copy catches up, the swap succeeds."""
     swap = swap_of(job, lambda: CHANGES[name](log))
     assert not swap.run()
     assert (log.log_dir, swap.is_undecided) == (str(base / "a"), False)
@@ -112,7 +112,7 @@ def test_what_the_mark_does_not_cover_puts_the_swap_off(
 
 
 class Refusing:
-    """Has renames fail: of these paths, so many times."""
+    """Let renames fail: given paths, and how often each."""
 
     def __init__(self, patch: pytest.MonkeyPatch, number: int) -> None:
         self.number, self.refused, self.rename = number, list[str](), files.rename
@@ -131,7 +131,7 @@ class Refusing:
 def test_a_rename_that_is_refused_leaves_the_log_where_it_was(
     log: Log, base: Path, job: Job, monkeypatch: pytest.MonkeyPatch, which: str, number: int
 ) -> None:
-    """The source has its name, and outranks the copy where that was to be live already."""
+    """The source has its name, and outranks the copy that was to become live."""
     before, generation = list(log), relocation.metadata_of(log).generation
     swap, refusing = swap_of(job), Refusing(monkeypatch, number)
     refusing.paths = [swap.live_path if which == "source" else job.target.path]
@@ -150,7 +150,7 @@ def test_a_rename_that_is_refused_leaves_the_log_where_it_was(
 def test_a_source_that_gets_no_name_back_is_served_no_more(
     store: LogStore, log: Log, base: Path, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which directory is the log is for the next start to find out, and no copy is removed."""
+    """Only the next start can find out which directory is the log; no copy is removed."""
     swap, refusing = swap_of(job), Refusing(monkeypatch, errno.EMFILE)
     refusing.paths = [job.target.path, swap.doomed_path]
     with pytest.raises(LogStoreError):
@@ -170,7 +170,7 @@ def test_a_source_that_gets_no_name_back_is_served_no_more(
 def test_a_swap_that_broke_off_is_ended_by_the_next_start(
     store: LogStore, log: Log, base: Path, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy is whole and the source has given up its name: the copy becomes the log."""
+    """The copy is complete and the source has lost its name, so the copy becomes the log."""
     before = list(log)
     swap, refusing = swap_of(job), Refusing(monkeypatch, errno.EMFILE)
     refusing.paths = [job.target.path, swap.doomed_path]

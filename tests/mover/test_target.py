@@ -1,4 +1,4 @@
-"""Build the directory of a copy beside a log that changes, and find it again after a stop."""
+"""Build the directory of a copy while its log changes, and find it again after a stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ends(store: LogStore, base: Path) -> Ends:
 
 
 def target_of(ends: Ends, move_id: str = MOVE_ID, key: TopicPartition = KEY) -> Target:
-    """Name the directory of a move; nothing is made yet."""
+    """Name the directory of a move, without making it."""
     return Target(ends, key, move_id, CONFIG.index_interval_bytes)
 
 
@@ -51,7 +51,7 @@ def record_of(target: Target) -> MoveRecord:
 
 
 def test_a_copy_is_marked_before_it_has_a_byte(log: Log, ends: Ends) -> None:
-    """Its mark names the move and the source, its generation outranks the log's."""
+    """The mark names the move and the source, and its generation outranks the log's."""
     target = target_of(ends)
     target.begin(relocation.metadata_of(log))
     assert record_of(target) == (MOVE_ID, ends.source.directory_id, COPYING, 0)
@@ -62,7 +62,7 @@ def test_a_copy_is_marked_before_it_has_a_byte(log: Log, ends: Ends) -> None:
 
 
 def test_a_copy_follows_truncation_retention_and_appends(log: Log, ends: Ends) -> None:
-    """After each pass the bytes that stand there are the log's, of every segment."""
+    """After each pass, all bytes of the copy equal the log's bytes, in every segment."""
     target = target_of(ends)
     target.begin(relocation.metadata_of(log))
     changes: list[Callable[[], object]] = [

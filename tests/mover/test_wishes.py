@@ -32,7 +32,7 @@ def test_a_partition_to_come_is_wished_somewhere(
     file = reassignment(tmp_path, (0, log_dirs[1]), (77, log_dirs[1] + "/"))
     before = run("reassign", "--verify", file)
     assert (before.exit_code, "not created, not requested" in before.stdout) == (1, True)
-    said = f"orders-77 does not exist yet: it will be in {log_dirs[1]}"
+    said = f"orders-77 does not exist yet: it will be created in {log_dirs[1]}"
     dry = run("reassign", "--execute", file, "--dry-run")
     assert (dry.exit_code, said in dry.stdout) == (0, True)
     assert "not requested" in run("reassign", "--verify", file).stdout
@@ -71,7 +71,7 @@ def test_regression_a_cancel_withdraws_what_was_wished(
         assert run("reassign", "--execute", file).exit_code == 0
         file = reassignment(tmp_path, (77, log_dirs[1] + "/"), (78, log_dirs[0]))
         result = run("reassign", "--cancel", file)
-        said = f"orders-77 will not be created in {log_dirs[1]} any more"
+        said = f"orders-77 will no longer be created in {log_dirs[1]}"
         assert (result.exit_code, result.stdout.splitlines()) == (0, [said])
         verified = run("reassign", "--verify", file).stdout.splitlines()[1]
         assert "not created, not requested" in verified

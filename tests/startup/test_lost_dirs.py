@@ -117,10 +117,10 @@ def test_regression_one_remedy_is_named_once_and_everywhere(
         disks[2].mkdir()
     elif kind == "file":
         disks[2].touch()
-    remedy = f"mount it, or, if it is lost for good: logstore remove-dir --lost {missing}"
+    remedy = f"mount it, or, if the disk is lost for good: logstore remove-dir --lost {missing}"
     if kind == "empty":
         command = f"logstore reopen {disks[2]} --format-new"
-        remedy = f"mount it, or, if this empty disk replaces it: {command}"
+        remedy = f"mount the disk, or, if this empty disk replaces it: {command}"
     with caplog.at_level(logging.WARNING), LogStore.open(disks, read_only=read_only) as store:
         (row,) = [row for row in store.describe_dirs().log_dirs if row.path == str(disks[2])]
         with pytest.raises(LogDirError) as caught:
@@ -140,7 +140,7 @@ def test_the_remedy_of_a_log_dir_that_is_not_configured_is_the_same(disks: list[
     """It is missing without a path; the report, the error and the addition of another agree."""
     missing = directory_id_of(disks[2].with_name("dead"))
     shutil.rmtree(disks[2])
-    end = f"or, if it is lost for good: logstore remove-dir --lost {missing}"
+    end = f"or, if the disk is lost for good: logstore remove-dir --lost {missing}"
     remedy = f"mount it and add it to --log-dirs, {end}"
     with LogStore.open(disks[:2], admin_socket=False) as store:
         with pytest.raises(LogDirError) as caught:

@@ -48,7 +48,7 @@ def bare(path: str, **facts: object) -> DirFacts:
 
 def damaged(path: str, hint: Hint = NO_HINT) -> DirFacts:
     """Make a dir whose identity does not check out."""
-    reason = "its checksum does not match its content"
+    reason = "the checksum does not match the content"
     return DirFacts(path, Found.DAMAGED, hint=hint, reason=reason)
 
 

@@ -84,7 +84,8 @@ def check(base: Path, *sentences: str, is_once: bool = True) -> None:
 def test_regression_a_log_start_in_one_file_deletes_nothing(base: Path, start: int) -> None:
     """The file of the leader epochs does not name it; it once deleted every segment."""
     change(base / METADATA, log_start_offset=start)
-    check(base, f"partition.metadata says {start}, which leader-epoch-checkpoint does not confirm")
+    told = f"partition.metadata has the log start {start}"
+    check(base, f"{told}, which leader-epoch-checkpoint does not confirm")
 
 
 @pytest.mark.parametrize("start", [33, 2**40])
@@ -164,9 +165,9 @@ def test_regression_a_log_start_checkpoint_without_topic_ids_hides_nothing(base:
         ([[7, 0]], "has epoch 7 at offset"),
         ([[0, 0], [3, 31]], "rebuilt from the batches: epoch 3 does not begin at offset 31"),
         ([[0, 6], [3, 30]], "epoch"),
-        ([[3, 0], [0, 30]], "do not both rise"),
-        ([[0, 0], [3, 30], [4, 2**61]], "corrected: it has an epoch that begins at a later offset"),
-        ([[0, 0], [3, 2**61]], "at a later offset than the log end offset"),
+        ([[3, 0], [0, 30]], "epochs and their offsets must rise"),
+        ([[0, 0], [3, 30], [4, 2**61]], "corrected: the file has an epoch that begins after"),
+        ([[0, 0], [3, 2**61]], "begins after the log end offset"),
         ([[0, 0], [2**63, 30]], "an epoch is 9223372036854775808"),
         ([[0, 0], [3, -1]], "the first offset of an epoch is -1"),
         ([[0, 0], ["x", 30]], "an epoch is x"),

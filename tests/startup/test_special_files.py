@@ -160,5 +160,5 @@ def test_a_small_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     """Its size is looked at first."""
     path = tmp_path / "file"
     strange_files.sparse(path)
-    with pytest.raises(files.UnfitError, match="1099511627776 bytes, more than the 1048576"):
+    with pytest.raises(files.UnfitError, match="1099511627776 bytes, but at most 1048576"):
         files.read_file(str(path))

@@ -167,7 +167,7 @@ def test_what_may_lack_records_opens_incomplete_and_says_what_is_missing() -> No
         [superseded(), superseded(log_dir="/3", end_offset=12)], is_a_dir_bad=False
     )
     assert decision.replicas[0].end_offset == 12
-    assert "a copy of generation 2 in log dir id of /2 replaced it" in decision.reason
+    assert "a copy of generation 2 in log dir id of /2 replaced this copy" in decision.reason
 
 
 def test_copies_that_contradict_each_other_are_offline() -> None:
@@ -186,7 +186,10 @@ def test_regression_copies_without_metadata_are_incomplete() -> None:
     unknown = replica("delete", topic_id="", generation=0)
     longer = a_move(topic_id="", record=None, generation=0, end_offset=12)
     (decision,) = decide([unknown], is_a_dir_bad=False)
-    assert decision.act is Act.INCOMPLETE and "partition.metadata is lost" in decision.reason
+    assert (
+        decision.act is Act.INCOMPLETE
+        and "partition.metadata of the replica is lost" in decision.reason
+    )
     assert acts(unknown, longer) == [(Act.INCOMPLETE, "move", "delete")]
     assert acts(unknown, a_move()) == [(Act.INCOMPLETE, "move", "delete")]
     empty = a_move(topic_id="", record=None, is_empty=True)

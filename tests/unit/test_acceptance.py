@@ -1,4 +1,4 @@
-"""An old copy of a log dir is not changed until its user accepts it; then the right disk is old."""
+"""An old copy is not changed until its user accepts it; then the other disk is the old copy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def state_of(store: LogStore, path: str) -> str:
 def test_regression_an_old_copy_takes_no_replica(
     disks: Disks, is_beside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it took was lost, acknowledged, when the right disk was mounted."""
+    """Records that the old copy accepted were lost when the current disk was mounted."""
     old, other = disks.dirs
     store = opened(disks.dirs)
     store.log(*ORDERS).append(b"1", durable=True)
@@ -66,7 +66,7 @@ def test_regression_an_old_copy_takes_no_replica(
 def test_a_move_that_is_under_way_does_not_end_in_an_old_copy(
     disks: Disks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A witness that returns may show that its target is one, when all is copied already."""
+    """When all is copied, a log dir may return and show that the move's target is an old copy."""
     from mover.swap import Swap
 
     with opened(disks.dirs) as store:
@@ -86,7 +86,7 @@ def test_a_move_that_is_under_way_does_not_end_in_an_old_copy(
 
 
 def test_regression_what_a_promotion_let_in_is_not_lost_in_silence(disks: Disks) -> None:
-    """The right disk took its place, and the same offsets were given out again."""
+    """The current disk replaced the old copy, and the same offsets were given to other records."""
     with opened(disks.dirs) as store:
         store.log(*ORDERS).append(b"1")
     disks.put_in()
@@ -123,7 +123,7 @@ def test_regression_what_a_promotion_let_in_is_not_lost_in_silence(disks: Disks)
 def test_regression_what_was_deleted_in_an_old_copy_is_not_served_from_the_right_disk(
     disks: Disks, is_created: bool
 ) -> None:
-    """It came back writable, and what was created again was gone, or offline."""
+    """The deleted replica came back writable, and what was created again was gone or offline."""
     with opened(disks.dirs) as store:
         store.log(*ORDERS).append(b"1")
     disks.put_in()
@@ -142,7 +142,7 @@ def test_regression_what_was_deleted_in_an_old_copy_is_not_served_from_the_right
 
 
 def test_regression_a_deletion_stays_on_record_while_an_old_copy_stands_in(disks: Disks) -> None:
-    """What the right disk had left of the partition came back as an incomplete replica."""
+    """The rest of the partition on the current disk came back as an incomplete replica."""
     with opened(disks.dirs) as store, ReplicaMover(store) as mover:
         store.log(*ORDERS).append(b"1")
         store.log(*OTHER).extend([b"x"] * 10)
@@ -169,7 +169,7 @@ def test_regression_a_deletion_stays_on_record_while_an_old_copy_stands_in(disks
 
 
 def test_a_deletion_is_purged_once_the_old_copy_is_accepted(disks: Disks) -> None:
-    """It waits for a right disk that is not expected any more."""
+    """Until then, the purge waits for the current disk, which may have another copy."""
     with opened(disks.dirs) as store:
         store.log(*ORDERS).append(b"1")
     disks.put_in()
@@ -183,7 +183,7 @@ def test_a_deletion_is_purged_once_the_old_copy_is_accepted(disks: Disks) -> Non
 
 
 def test_what_a_move_to_the_right_disk_left_is_not_promoted_meanwhile(disks: Disks) -> None:
-    """The live copy is on the right disk: a promotion of its rest would outrank it."""
+    """The live copy is on the current disk: a promotion of the rest would outrank it."""
     with opened(disks.dirs) as store:
         store.log(*ORDERS).append(b"1")
     source, target = Path(disks.dirs[1]), Path(disks.dirs[0])
@@ -201,7 +201,7 @@ def test_what_a_move_to_the_right_disk_left_is_not_promoted_meanwhile(disks: Dis
 
 
 def test_an_old_copy_is_not_removed_as_empty(tmp_path: Path) -> None:
-    """The right disk may hold a replica that was created just before a kill."""
+    """The current disk may have a replica that was created just before a kill."""
     old, other = dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     opened(dirs).close()
     shutil.copytree(old, f"{old}.copy")
@@ -217,7 +217,7 @@ def test_an_old_copy_is_not_removed_as_empty(tmp_path: Path) -> None:
 
 
 def test_what_the_process_remembers_outlives_an_old_copy(disks: Disks) -> None:
-    """A second old copy is recognised, though no other log dir has seen the last checkpoint."""
+    """A second old copy is recognised, although no other log dir recorded the last checkpoint."""
     with opened(disks.dirs) as store:
         log = store.log(*ORDERS)
         shutil.rmtree(disks.copy)
@@ -238,7 +238,7 @@ def test_what_the_process_remembers_outlives_an_old_copy(disks: Disks) -> None:
 
 
 def test_regression_a_name_that_only_the_right_disk_may_hold_is_not_created(disks: Disks) -> None:
-    """The store was killed: no catalog names the partition, which was created twice."""
+    """The store was killed: no catalog names the partition, and it was created twice."""
     new = TopicPartition("new", 0)
     store = opened(disks.dirs)
     for keeper in keepers_of(store).values():
@@ -260,7 +260,7 @@ def test_regression_a_name_that_only_the_right_disk_may_hold_is_not_created(disk
 
 
 def test_an_old_copy_that_may_lack_only_unknown_names_is_given_up(tmp_path: Path) -> None:
-    """Nothing in it can be promoted; the error says what to do, and that works."""
+    """The old copy has nothing to promote; the error says what to do, and this works."""
     old, other = dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     opened(dirs).close()
     shutil.copytree(old, f"{old}.copy")
@@ -288,7 +288,7 @@ def test_an_old_copy_that_may_lack_only_unknown_names_is_given_up(tmp_path: Path
 def test_regression_an_old_copy_is_noticed_when_its_witness_returns(
     disks: Disks, is_running: bool, starts: int
 ) -> None:
-    """It went on for some starts alone: to a running store it was no old copy, after 16 never."""
+    """The old copy was used alone for some starts; a running store did not recognise it then."""
     with opened(disks.dirs) as store:
         store.log(*ORDERS).append(b"lost")
         store.create("new", 0, log_dir=disks.dirs[0])
@@ -324,7 +324,7 @@ def test_regression_an_old_copy_is_noticed_when_its_witness_returns(
 
 
 def test_no_old_copy_is_accepted_that_no_other_log_dir_would_see(disks: Disks) -> None:
-    """The right disk would be served after the next start, as if nothing had been decided."""
+    """Otherwise the next start would serve the current disk, as if nothing had been decided."""
     with opened(disks.dirs) as store:
         store.log(*ORDERS).append(b"1")
     disks.put_in()
@@ -341,7 +341,7 @@ def test_no_old_copy_is_accepted_that_no_other_log_dir_would_see(disks: Disks) -
 
 @pytest.mark.parametrize("work", ["truncate", "more", "delete", "recreate"])
 def test_regression_what_another_process_did_is_no_old_copy(disks: Disks, work: str) -> None:
-    """The log dir was taken out for a while; its generation is later than the one remembered."""
+    """Another process used the log dir in between, so its generation is later than expected."""
     with opened(disks.dirs) as store:
         store.take_offline(disks.dirs[0])
         with opened(disks.dirs[:1]) as other:
@@ -364,7 +364,7 @@ def test_regression_what_another_process_did_is_no_old_copy(disks: Disks, work: 
 
 
 def test_regression_all_of_a_log_dir_is_in_doubt_if_one_replica_is_short(disks: Disks) -> None:
-    """One that was truncated and written again, or deleted, since looks whole in the copy."""
+    """A replica that was truncated and written again, or deleted, looks complete in the copy."""
     with opened(disks.dirs) as store:
         shutil.rmtree(disks.copy)
         shutil.copytree(disks.dirs[0], disks.copy)

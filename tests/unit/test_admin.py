@@ -1,4 +1,4 @@
-"""Commands are registered and called by name, bounded where they may hang."""
+"""Commands are registered, and called by name; requests that may hang are limited."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logstore.store.admin.protocol import decode_line, encode_line
 
 
 def ask(admin: Admin, command: object, **arguments: object) -> dict[str, object]:
-    """Send a request as the server would."""
+    """Send a request, as the server does."""
     line = encode_line({"command": command, **arguments})
     return decode_line(admin.answer(line, lambda line: None, lambda: False))
 
@@ -36,7 +36,7 @@ def test_a_command_gets_its_arguments_and_tells_of_progress() -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    """Whoever comes second is told; what was taken away can be given anew."""
+    """A second registration is refused; after a removal, the name can be registered again."""
     admin = Admin()
     admin.register("move", lambda arguments, request: 1)
     with pytest.raises(ValueError, match="move"):
@@ -48,7 +48,7 @@ def test_a_name_is_given_once() -> None:
 
 
 def test_whatever_goes_wrong_is_answered() -> None:
-    """Nonsense, unknown commands, errors of the store and bugs all make an answer."""
+    """Nonsense, unknown commands, errors of the store and bugs are all answered."""
     admin = Admin()
 
     def lose(arguments: Arguments, request: Request) -> object:
@@ -93,7 +93,7 @@ def test_requests_that_hang_leave_room_for_those_that_cannot() -> None:
     try:
         for _ in threads:
             started.acquire()
-        assert "16 requests are running" in str(ask(admin, "hang"))
+        assert "16 requests are already running" in str(ask(admin, "hang"))
         assert ask(admin, "look") == {"result": "seen"}
     finally:
         gate.set()

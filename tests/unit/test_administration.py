@@ -1,4 +1,4 @@
-"""Log dirs come and go while the store runs, and what was decided about them lasts."""
+"""Add, remove and reopen log dirs of a running store; the decisions last."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.inside import state_of, wait_for_failures, watchdog_of
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Name three log dirs, with a partition on each."""
+    """Return three log dirs, with a partition on each."""
     paths = [str(tmp_path / f"disk{number}") for number in range(3)]
     fill(paths)
     return paths
@@ -39,7 +39,7 @@ def dirs(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def store(dirs: list[str]) -> Iterator[LogStore]:
-    """Give a store over them."""
+    """Return a store over the three log dirs."""
     with LogStore.open(dirs, config=QUIET) as store:
         yield store
 
@@ -49,7 +49,7 @@ def states(store: LogStore) -> list[str]:
 
 
 def break_disk(store: LogStore, path: str) -> None:
-    """Have the disk of one log dir fail at a flush."""
+    """Make the disk of one log dir fail at a flush."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "fdatasync", failing("fdatasync", path, errno.EIO))
         for log in store.host.replicas.on(store.host.dir_of(path)):
@@ -60,7 +60,7 @@ def break_disk(store: LogStore, path: str) -> None:
 
 
 def test_a_failed_dir_comes_back_whole(store: LogStore, dirs: list[str]) -> None:
-    """Its replicas serve again, a log from before does not, and it can fail again."""
+    """The replicas of the dir serve again, old log objects do not, and the dir can fail again."""
     old, other = store["orders", 1], store["orders", 0]
     for life in range(2):
         break_disk(store, dirs[1])
@@ -87,7 +87,7 @@ def test_a_failed_dir_comes_back_whole(store: LogStore, dirs: list[str]) -> None
 
 
 def test_a_disk_that_is_still_broken_stays_offline(store: LogStore, dirs: list[str]) -> None:
-    """The attempt changes nothing and leaves nothing open; the next one may succeed."""
+    """A failed attempt changes nothing and keeps nothing open; the next attempt may succeed."""
     break_disk(store, dirs[1])
     for name in ("open_file", "fsync", "pwritev", "scandir", "statvfs", "flock", "rename"):
         with pytest.MonkeyPatch.context() as patch:
@@ -106,7 +106,7 @@ def test_a_disk_that_is_still_broken_stays_offline(store: LogStore, dirs: list[s
 def test_a_deletion_cut_short_by_its_disk_ends_when_the_dir_is_back(
     store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is noted in the replica and comes true; the name is free, not offline until a restart."""
+    """The deletion is recorded in the replica, and completed; the name can be used again."""
     real = files.rename
 
     def rename(source: str, target: str) -> None:
@@ -128,7 +128,7 @@ def test_a_deletion_cut_short_by_its_disk_ends_when_the_dir_is_back(
 def test_a_replica_that_does_not_open_with_its_dir_is_not_unknown(
     store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is offline by itself, cannot be created anew, and is opened once it can be."""
+    """This replica alone is offline; it cannot be created again, and opens when it can."""
     store.take_offline(dirs[1])
     replica = os.path.join(dirs[1], "orders-1")
     monkeypatch.setattr(files, "scandir", failing("scandir", replica, errno.EMFILE))
@@ -144,7 +144,7 @@ def test_a_replica_that_does_not_open_with_its_dir_is_not_unknown(
 def test_log_dirs_with_a_parent_that_neither_has_yet_are_both_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are made at once, so each may find that the other was faster at the parent."""
+    """Both dirs are made at the same time, so each may find that the parent exists already."""
     real, parent = files.mkdir, tmp_path / "new"
 
     def mkdir(path: str) -> None:
@@ -159,7 +159,7 @@ def test_log_dirs_with_a_parent_that_neither_has_yet_are_both_made(
 
 
 def test_an_empty_mount_point_is_not_taken_for_it(store: LogStore, dirs: list[str]) -> None:
-    """Nothing is formatted unasked; the disk in its place is what it was."""
+    """Nothing is formatted without a request, and the mounted disk is unchanged."""
     store.take_offline(dirs[1])
     os.rename(dirs[1], dirs[1] + ".away")
     os.mkdir(dirs[1])
@@ -173,7 +173,7 @@ def test_an_empty_mount_point_is_not_taken_for_it(store: LogStore, dirs: list[st
 
 
 def test_a_dir_taken_offline_lets_go_of_everything(store: LogStore, dirs: list[str]) -> None:
-    """It can be unmounted at once, and all of it is durable."""
+    """The disk can be unmounted at once, and all records are durable."""
     log = store["orders", 1]
     log.append(b"last")
     store.take_offline(dirs[1])
@@ -187,7 +187,7 @@ def test_a_dir_taken_offline_lets_go_of_everything(store: LogStore, dirs: list[s
 
 
 def test_kip112_scenario_4_a_disk_is_replaced(store: LogStore, dirs: list[str]) -> None:
-    """The new disk takes the old one's place; what was on it is to be created anew."""
+    """The new disk replaces the old one; its partitions must be created again."""
     break_disk(store, dirs[1])
     shutil.rmtree(dirs[1])
     os.mkdir(dirs[1])
@@ -206,7 +206,7 @@ def test_kip112_scenario_4_a_disk_is_replaced(store: LogStore, dirs: list[str]) 
 
 
 def test_kip112_scenario_4_a_disk_is_taken_out(store: LogStore, dirs: list[str]) -> None:
-    """A dead disk leaves the store with what it held, which is named; then nothing is bad."""
+    """A dead disk is removed with its replicas, which are listed; then no log dir is bad."""
     break_disk(store, dirs[1])
     with pytest.raises(LogDirError, match="serves"):
         store.remove_dir(dirs[0], lost=True)
@@ -225,7 +225,7 @@ def test_kip112_scenario_4_a_disk_is_taken_out(store: LogStore, dirs: list[str])
 def test_kip112_scenario_8_a_topic_is_deleted_while_a_dir_is_offline(
     store: LogStore, dirs: list[str]
 ) -> None:
-    """What is on the good dirs goes; the rest is refused, and can be deleted once it is back."""
+    """Replicas on good dirs are deleted; the others can be deleted when their dir is back."""
     store.take_offline(dirs[1])
     store.delete("orders", 0)
     with pytest.raises(LogDirOfflineError):
@@ -242,7 +242,7 @@ def test_kip112_scenario_8_a_topic_is_deleted_while_a_dir_is_offline(
 
 
 def test_a_further_dir_joins(store: LogStore, dirs: list[str], tmp_path: Path) -> None:
-    """It takes replicas at once, and belongs to the store from then on."""
+    """The new dir gets replicas at once, and belongs to the store from then on."""
     new = str(tmp_path / "disk3")
     with pytest.raises(LogDirIdentityError):
         store.add_dir(new, format_new=False)
@@ -259,7 +259,7 @@ def test_a_further_dir_joins(store: LogStore, dirs: list[str], tmp_path: Path) -
 
 
 def test_a_dir_that_was_missing_is_added_with_what_it_holds(dirs: list[str]) -> None:
-    """A store that began without it serves its replicas."""
+    """A store that started without the dir then serves the replicas of the dir."""
     with LogStore.open(dirs[:2]) as store:
         with pytest.raises(LogDirOfflineError):
             store.log("orders", 2)
@@ -271,7 +271,7 @@ def test_a_dir_that_was_missing_is_added_with_what_it_holds(dirs: list[str]) -> 
 
 
 def test_a_missing_dir_is_given_up_by_its_id(dirs: list[str]) -> None:
-    """Nobody knows its path any more."""
+    """The path of the missing dir is no longer known."""
     with LogStore.open(dirs[:2]) as store:
         (missing,) = store.host.replicas.missing_ids
         with pytest.raises(LogDirError, match="lost"):
@@ -283,7 +283,7 @@ def test_a_missing_dir_is_given_up_by_its_id(dirs: list[str]) -> None:
 
 
 def test_what_was_given_up_is_missed_no_more(store: LogStore, dirs: list[str]) -> None:
-    """A second disk that fails has its own replicas offline, and not those of the first."""
+    """If a second disk fails, its replicas are offline, but not those of the first disk."""
     store.take_offline(dirs[1])
     assert store.remove_dir(dirs[1], lost=True) == (("orders", 1),)
     store.take_offline(dirs[2])
@@ -293,7 +293,7 @@ def test_what_was_given_up_is_missed_no_more(store: LogStore, dirs: list[str]) -
 
 
 def test_a_dir_of_another_store_is_refused(store: LogStore, tmp_path: Path) -> None:
-    """And one that another process, or another store of this one, has open."""
+    """A dir that another process, or another store, has open is refused, too."""
     other = str(tmp_path / "theirs")
     with LogStore.open(other), pytest.raises(LogDirError):
         store.add_dir(other)
@@ -303,7 +303,7 @@ def test_a_dir_of_another_store_is_refused(store: LogStore, tmp_path: Path) -> N
 
 
 def test_a_dir_is_removed_when_it_holds_nothing(store: LogStore, dirs: list[str]) -> None:
-    """First it must be empty; then it is no member any more."""
+    """A dir must be empty before its removal; after that, it is not a member."""
     with pytest.raises(LogDirError, match="orders-1"):
         store.remove_dir(dirs[1])
     store.delete("orders", 1)
@@ -315,7 +315,7 @@ def test_a_dir_is_removed_when_it_holds_nothing(store: LogStore, dirs: list[str]
 
 
 def test_a_dir_that_others_need_is_not_removed(store: LogStore, dirs: list[str]) -> None:
-    """While a dir is offline, the record of a deletion has to stay where it is."""
+    """While a dir is offline, the record of a deletion must be kept."""
     store.take_offline(dirs[2])
     store.delete("orders", 1)
     with pytest.raises(LogDirError, match="deleted replicas"):
@@ -324,13 +324,13 @@ def test_a_dir_that_others_need_is_not_removed(store: LogStore, dirs: list[str])
 
 
 def test_the_last_dir_stays(tmp_path: Path) -> None:
-    """A store has one log dir at least."""
+    """A store needs at least one log dir."""
     with LogStore.open(tmp_path / "a") as store, pytest.raises(LogDirError, match="no other"):
         store.remove_dir(tmp_path / "a")
 
 
 def test_cordon_and_wishes_last(store: LogStore, dirs: list[str]) -> None:
-    """Set, undone, and kept over a restart; a wish for what exists is refused."""
+    """Both can be set and removed, and survive a restart; a wish for a partition is refused."""
     store.cordon(dirs[0])
     with pytest.raises(PartitionExistsError):
         store.prefer_dir("orders", 0, dirs[1])
@@ -347,7 +347,7 @@ def test_cordon_and_wishes_last(store: LogStore, dirs: list[str]) -> None:
 
 
 def test_regression_an_offline_dir_says_how_it_is_removed(store: LogStore, dirs: list[str]) -> None:
-    """Its refusal did not tell of the way to do it all the same."""
+    """The refusal did not say how the dir can be removed."""
     store.take_offline(dirs[2])
     with pytest.raises(LogDirOfflineError, match="remove-dir --lost"):
         store.remove_dir(dirs[2])
@@ -355,7 +355,7 @@ def test_regression_an_offline_dir_says_how_it_is_removed(store: LogStore, dirs:
 
 
 def test_a_copy_that_is_open_is_never_replaced(store: LogStore, dirs: list[str]) -> None:
-    """One that outranks it comes back with its disk: both are named, the open one goes on."""
+    """If a copy that outranks the open one returns, both are reported, and the open one serves."""
     from logstore.log.metadata import FILE_NAME, PartitionMetadata
 
     store.take_offline(dirs[1])
@@ -377,7 +377,7 @@ def test_a_copy_that_is_open_is_never_replaced(store: LogStore, dirs: list[str])
 def test_a_dir_that_hangs_keeps_nobody_from_administration(
     store: LogStore, dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it touches that disk."""
+    """No administration of the other dirs calls the disk that hangs."""
     watchdog_of(store).stop()
     store.host.replicas.dir_of(dirs[0]).change(Event.STUCK, "it hangs")
     for name in ("open_file", "scandir", "mkdir", "rename", "lstat"):
@@ -394,7 +394,7 @@ def test_a_dir_that_hangs_keeps_nobody_from_administration(
 
 
 def test_two_changes_of_one_dir_do_not_meet(store: LogStore, dirs: list[str]) -> None:
-    """The second is told to try again."""
+    """The second change is told to try again."""
     with state_of(store).claims.change_of(dirs[0]), pytest.raises(LogDirError, match="is running"):
         store.cordon(dirs[0])
     store.cordon(dirs[0])

@@ -19,18 +19,18 @@ FOR_EVER = 3600.0
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """Give an empty log that takes small batches only."""
+    """Return an empty log that accepts only small batches."""
     with LogStore.open(tmp_path / "logs") as store:
         yield store.create("orders", 0, config=LogConfig(max_message_bytes=1024))
 
 
 def counts(log: Log) -> list[int]:
-    """Give how many records each batch has."""
+    """Return the number of records of each batch."""
     return [batch.count for batch in log.read_batches()]
 
 
 def test_records_go_as_one_batch_at_the_close(log: Log) -> None:
-    """Each with all it has; the futures know the offsets then."""
+    """Each record has all its fields, and the futures then have the offsets."""
     with log.appender(linger=FOR_EVER) as appender:
         futures = [
             appender.append(b"a"),
@@ -52,14 +52,14 @@ def test_records_go_as_one_batch_at_the_close(log: Log) -> None:
 
 
 def test_a_record_goes_when_its_linger_is_over(log: Log) -> None:
-    """With nobody calling flush or close; again for the next one."""
+    """No call of `flush` or `close` is needed; the next record gets its own linger time."""
     with log.appender(linger=0) as appender:
         assert appender.append(b"a").result(60) == 0
         assert appender.append(b"b").result(60) == 1
 
 
 def test_a_full_batch_goes_at_once(log: Log) -> None:
-    """By `max_bytes`, with no wait for the linger."""
+    """A batch with `max_bytes` does not wait for the linger time."""
     with log.appender(linger=FOR_EVER, max_bytes=100) as appender:
         futures = [appender.append(b"x" * 60) for _ in range(3)]
         assert [future.done() for future in futures] == [True, True, False]
@@ -67,7 +67,7 @@ def test_a_full_batch_goes_at_once(log: Log) -> None:
 
 
 def test_flush_returns_when_all_is_in_the_log(log: Log) -> None:
-    """What was given before; an empty batch is none."""
+    """All earlier records are in the log; without records, no batch is made."""
     with log.appender(linger=FOR_EVER) as appender:
         appender.flush()
         future = appender.append(b"a")
@@ -77,7 +77,7 @@ def test_flush_returns_when_all_is_in_the_log(log: Log) -> None:
 
 
 def test_closing_twice_is_fine_and_nothing_goes_in_afterwards(log: Log) -> None:
-    """Also when nothing was ever appended."""
+    """This also holds if nothing was ever appended."""
     log.appender().close()
     appender = log.appender(linger=FOR_EVER)
     appender.append(b"a")
@@ -90,7 +90,7 @@ def test_closing_twice_is_fine_and_nothing_goes_in_afterwards(log: Log) -> None:
 
 
 def test_a_record_that_is_none_spares_the_others(log: Log) -> None:
-    """It is refused by `append`, and the batch it would have joined goes on without it."""
+    """`append` refuses the record; the batch that it would have joined is appended."""
     with log.appender(linger=FOR_EVER) as appender:
         before = appender.append(b"a")
         for value, error in (("text", TypeError), (b"x" * 1024, RecordTooLargeError)):
@@ -105,7 +105,7 @@ def test_a_record_that_is_none_spares_the_others(log: Log) -> None:
 
 
 def test_regression_text_that_cannot_be_encoded_spares_the_others(log: Log) -> None:
-    """A lone surrogate in a header's name failed its whole batch."""
+    """A lone surrogate in the name of a header failed the whole batch."""
     with log.appender(linger=FOR_EVER) as appender:
         good = appender.append(b"a")
         with pytest.raises(UnicodeEncodeError):
@@ -115,7 +115,7 @@ def test_regression_text_that_cannot_be_encoded_spares_the_others(log: Log) -> N
 
 @pytest.mark.parametrize("size", [100, 300, 480, 900])
 def test_regression_records_that_fit_alone_never_fail_together(log: Log, size: int) -> None:
-    """Whatever they are made of: the batch is cut before it is too large."""
+    """A batch is closed before it becomes too large, whatever its records are made of."""
     with log.appender(linger=FOR_EVER) as appender:
         futures = [appender.append(b"x" * size) for _ in range(9)]
         futures += [appender.append(b"", key=b"x" * size) for _ in range(9)]
@@ -125,7 +125,7 @@ def test_regression_records_that_fit_alone_never_fail_together(log: Log, size: i
 
 
 def test_the_largest_record_that_the_log_takes_goes_through(log: Log) -> None:
-    """To the byte; one more is refused."""
+    """A record of exactly this size is appended; one more byte is refused."""
     with log.appender(linger=FOR_EVER) as appender:
         future = appender.append(b"x" * 936)
         with pytest.raises(RecordTooLargeError):
@@ -136,7 +136,7 @@ def test_the_largest_record_that_the_log_takes_goes_through(log: Log) -> None:
 
 
 def test_errors_reach_every_future_of_the_batch(log: Log) -> None:
-    """And `flush` and `close` still return."""
+    """`flush` and `close` return, too."""
     appender = log.appender(linger=FOR_EVER)
     futures = [appender.append(b"a"), appender.append(b"b")]
     log._state.log_dir.failed(OSError(5, "Input/output error"))
@@ -150,7 +150,7 @@ def test_errors_reach_every_future_of_the_batch(log: Log) -> None:
 
 
 def test_many_threads_keep_their_own_order(log: Log) -> None:
-    """Every record once, each thread's in the order it gave them, each future its own offset."""
+    """Each record is appended once, in the order of its thread, and its future has its offset."""
     count, each = 8, 200
     found: dict[int, list[int]] = {}
 
@@ -171,7 +171,7 @@ def test_many_threads_keep_their_own_order(log: Log) -> None:
 
 
 def test_a_coroutine_waits_without_a_thread(log: Log) -> None:
-    """For one record, for many at once, also of batches that are full; or it raises the error."""
+    """This works for one record, for many records and for full batches; or the error is raised."""
 
     async def give(appender: Appender) -> list[int]:
         futures = [appender.append(b"x" * 300) for _ in range(8)]
@@ -190,7 +190,7 @@ def test_a_coroutine_waits_without_a_thread(log: Log) -> None:
 
 
 def test_a_coroutine_that_goes_away_is_nobodys_trouble(log: Log) -> None:
-    """Cancelled, or its loop closed: the others get their offsets."""
+    """If a coroutine is cancelled, or its loop closed, the other coroutines get their offsets."""
 
     async def give(appender: Appender) -> AppendFuture:
         future = appender.append(b"a")
@@ -211,7 +211,7 @@ def test_a_coroutine_that_goes_away_is_nobodys_trouble(log: Log) -> None:
 
 @pytest.mark.parametrize("linger", [-1, float("nan"), float("inf"), 1e30])
 def test_a_linger_that_is_no_time_is_refused(log: Log, linger: float) -> None:
-    """ValueError; so are batches of no bytes."""
+    """A ValueError is raised; this also holds for batches of no bytes."""
     with pytest.raises(ValueError, match="linger"):
         log.appender(linger=linger)
     with pytest.raises(ValueError, match="max_bytes"):
@@ -221,7 +221,7 @@ def test_a_linger_that_is_no_time_is_refused(log: Log, linger: float) -> None:
 def test_regression_a_durable_future_is_done_when_its_record_is_on_the_disk(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not before the sync of its batch; records that came during it share the next one."""
+    """The future waits for the sync of its batch; records that came during it share the next."""
     syncing, go_on = threading.Event(), threading.Event()
     syncs: list[int] = []
     real = files.sync_data
@@ -249,7 +249,7 @@ def test_regression_a_durable_future_is_done_when_its_record_is_on_the_disk(
 def test_a_sync_that_fails_fails_every_future_of_its_batch(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No future claims what the disk did not confirm, and close returns."""
+    """No future reports success for records that the disk did not confirm, and `close` returns."""
 
     def fail(fd: int) -> None:
         raise files.SyncError(5, "Input/output error")
@@ -267,7 +267,7 @@ def test_a_sync_that_fails_fails_every_future_of_its_batch(
 
 
 def test_a_close_waits_for_the_disk(log: Log) -> None:
-    """After it all that was given is durable; `flush` promises the same."""
+    """After a close, all appended records are durable; `flush` guarantees the same."""
     appender = log.appender(linger=FOR_EVER, durable=True)
     appender.append(b"a")
     appender.flush()
@@ -278,7 +278,7 @@ def test_a_close_waits_for_the_disk(log: Log) -> None:
 
 
 def test_an_interrupted_sync_is_made_up_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch is in the log once, and its future is done only after the next sync."""
+    """The batch is in the log once, and its future is done after the next sync."""
     real = files.sync_data
 
     def interrupt(fd: int) -> None:

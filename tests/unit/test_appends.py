@@ -60,7 +60,7 @@ def kafka(store: LogStore) -> Log:
 def test_a_batch_that_is_sent_again_is_answered_and_not_written(
     log: Log, is_columnar: bool
 ) -> None:
-    """With the offsets that it has; a durable one is on the disk then (KIP-98)."""
+    """The answer has the batch's offsets; if it must be durable, it is on the disk (KIP-98)."""
     batches = [sent(7, 2 * n, (b"a", b"b"), columnar=is_columnar) for n in range(3)]
     log.append(b"of nobody")
     for number, raw in enumerate(batches):
@@ -74,7 +74,7 @@ def test_a_batch_that_is_sent_again_is_answered_and_not_written(
 
 
 def test_a_batch_that_is_sent_again_has_the_time_that_it_got(store: LogStore, clock: Clock) -> None:
-    """With LogAppendTime; otherwise there is none."""
+    """With LogAppendTime, the answer has the time of the first append; otherwise it has none."""
     log = store.create("t", 0, config=KAFKA.replace(message_timestamp_type="LogAppendTime"))
     first = log.append_encoded(sent(7, 0))
     clock.ms += 50
@@ -82,7 +82,7 @@ def test_a_batch_that_is_sent_again_has_the_time_that_it_got(store: LogStore, cl
 
 
 def test_batches_of_which_the_log_has_some_are_refused(log: Log, is_columnar: bool) -> None:
-    """No client of Kafka's sends them."""
+    """No Kafka client sends such requests."""
     first, second = (sent(7, n, columnar=is_columnar) for n in range(2))
     log.append_encoded(first)
     with pytest.raises(ValueError, match=r"1 of 2 .* offset 0: append only the others") as caught:
@@ -101,7 +101,7 @@ def test_batches_of_which_the_log_has_some_are_refused(log: Log, is_columnar: bo
     ],
 )
 def test_what_may_not_follow_is_not_written(kafka: Log, raw: bytes, error: type[Exception]) -> None:
-    """All or none; the next right batch is appended."""
+    """All batches are written or none; then the next correct batch is appended."""
     kafka.append_encoded(sent(7, 0))
     before = known(kafka)
     with pytest.raises(error) as caught:
@@ -112,7 +112,7 @@ def test_what_may_not_follow_is_not_written(kafka: Log, raw: bytes, error: type[
 
 
 def test_a_transaction_needs_the_token_if_one_is_given(kafka: Log) -> None:
-    """A token of before a marker permits nothing (KIP-890)."""
+    """A token from before a marker permits nothing (KIP-890)."""
     token = kafka.transaction_token(7, 0, 0)
     assert token > 0
     kafka.append_encoded(marker_of(7, commit=False))
@@ -126,7 +126,7 @@ def test_a_transaction_needs_the_token_if_one_is_given(kafka: Log) -> None:
 def test_a_write_that_fails_leaves_no_trace(
     log: Log, is_columnar: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same batch is appended when there is room again."""
+    """When there is room again, the same batch can be appended."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -145,7 +145,7 @@ def test_a_write_that_fails_leaves_no_trace(
 def test_an_interrupt_between_the_write_and_the_record_of_it_is_made_good(
     log: Log, is_columnar: bool, monkeypatch: pytest.MonkeyPatch, kind: type, is_first: bool
 ) -> None:
-    """The batch is in the log, and it is not appended a second time."""
+    """The batch is in the log, and is not appended a second time."""
     if not is_first:
         log.append_encoded(sent(7, 0, columnar=is_columnar), durable=True)
         log.append_encoded(sent(8, 0, columnar=is_columnar))
@@ -167,7 +167,7 @@ def test_an_interrupt_between_the_write_and_the_record_of_it_is_made_good(
 
 
 def test_a_follower_takes_what_its_leader_has(kafka: Log, store: LogStore) -> None:
-    """Unchecked, with its markers; then it leads and knows all of it."""
+    """A follower appends without checks, with markers; as a leader, it knows all producers."""
     for raw in (sent(7, 5), sent(8, 3, transactional=True), marker_of(8, commit=True), sent(7, 9)):
         follower_end = kafka.log_end_offset
         data = bytearray(raw)
@@ -182,7 +182,7 @@ def test_a_follower_takes_what_its_leader_has(kafka: Log, store: LogStore) -> No
 
 
 def test_a_batch_without_an_epoch_is_its_programs_own_affair(log: Log, is_columnar: bool) -> None:
-    """Spark's commits, each with an id of its own, would fill the log's memory."""
+    """Each commit of Spark has its own id: the ids would fill the memory of the log."""
     raw = stamp(sent(7, 0, columnar=is_columnar), 7, 0, NO_EPOCH)
     append_staged(log, raw)
     append_staged(log, raw)
@@ -191,7 +191,7 @@ def test_a_batch_without_an_epoch_is_its_programs_own_affair(log: Log, is_column
 
 
 def test_a_producer_that_was_not_used_is_forgotten(kafka: Log, clock: Clock) -> None:
-    """By the log's clock; one with an open transaction stays (KIP-98)."""
+    """The log's clock counts; a producer with an open transaction is kept (KIP-98)."""
     kafka.append_encoded(sent(7, 0) + sent(8, 0, transactional=True))
     clock.ms += EXPIRATION_MS
     kafka.append_encoded(sent(9, 0))
@@ -201,7 +201,7 @@ def test_a_producer_that_was_not_used_is_forgotten(kafka: Log, clock: Clock) -> 
 
 
 def test_the_wrong_numbers_of_a_token_are_refused(kafka: Log) -> None:
-    """Before anything is looked up."""
+    """The numbers are checked before any lookup."""
     for wrong in ((-1, 0, 0), (2**63, 0, 0), (1, -1, 0), (1, 2**15, 0), (1, 0, -2), (1, 0, 2**31)):
         with pytest.raises(ValueError, match="less than"):
             kafka.transaction_token(*wrong)

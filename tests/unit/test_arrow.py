@@ -1,4 +1,4 @@
-"""Arrow data of every make goes into a log cell by cell as it is, and comes out as it went in."""
+"""Arrow data of every type is appended cell by cell, and read back without a change."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ CELLS = [b"ab", None, b"", b"cd", b"ef"]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LogStore]:
-    """Give a new store."""
+    """Return a new store."""
     with LogStore.open(tmp_path / "logs") as store:
         yield store
 
 
 @pytest.fixture
 def log(store: LogStore) -> Log:
-    """Give an empty log."""
+    """Return an empty log."""
     return store.create("orders", 0)
 
 
 def values(log: Log, data: Any) -> list[bytes | None]:
-    """Append Arrow rows and give their values as they are read one by one."""
+    """Append Arrow rows, and return their values, read one by one."""
     given = log.append_arrow(data)
     found = [log[offset].value for offset in given]
     assert found == [record.value for record in log[given.start : given.stop]]
@@ -62,7 +62,7 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(1, 4), slice(3, 5), slice(0)])
 def test_columns_of_bytes_and_text_go_in(log: Log, kind: pa.DataType, part: slice) -> None:
-    """Of every layout, whole and as slices with an offset; as values and as keys."""
+    """This holds for every layout, whole and as slices, as values and as keys."""
     cells = column(kind)[part]
     expected = CELLS[part]
     if pa.types.is_fixed_size_binary(kind):
@@ -74,7 +74,7 @@ def test_columns_of_bytes_and_text_go_in(log: Log, kind: pa.DataType, part: slic
 
 
 def test_bytes_that_hide_behind_a_null_stay_outside(log: Log) -> None:
-    """Arrow allows them; the log keeps a null as no bytes."""
+    """Arrow allows such bytes; the log stores no bytes for a null."""
     hidden = pa.Array.from_buffers(
         pa.binary(),
         3,
@@ -90,7 +90,7 @@ def test_bytes_that_hide_behind_a_null_stay_outside(log: Log) -> None:
 
 
 def test_nulls_alone_are_a_column(log: Log) -> None:
-    """Of the type null as well."""
+    """A column of the type null is accepted, too."""
     assert values(log, pa.table({"value": pa.nulls(3)})) == [None] * 3
     assert values(log, pa.table({"value": pa.nulls(2, pa.binary())})) == [None] * 2
     log.append_arrow(pa.table({"value": [b"x"], "key": pa.nulls(1, pa.binary())}))
@@ -98,7 +98,7 @@ def test_nulls_alone_are_a_column(log: Log) -> None:
 
 
 def test_a_table_of_many_chunks_is_one_batch(log: Log) -> None:
-    """Chunks of values and keys need not end at the same rows."""
+    """The chunks of values and keys may end at different rows."""
     table = pa.table(
         {
             "value": pa.chunked_array([[b"a"], [], [b"b", None], [b"d"]], pa.binary()),
@@ -120,7 +120,7 @@ def test_a_table_of_many_chunks_is_one_batch(log: Log) -> None:
 def test_timestamps_of_every_unit_become_ms(
     log: Log, unit: str, given: int, expected: int, zone: str | None
 ) -> None:
-    """Finer ones lose their rest; a zone is only how a point in time is shown."""
+    """Fractions of a ms are dropped; a zone only changes how a time is shown."""
     times = pa.array([given, given + 5_000_000_000], pa.timestamp(unit, zone))
     log.append_arrow(pa.table({"value": [b"x", b"y"], "timestamp": times}))
     assert log[0].timestamp == expected
@@ -130,7 +130,7 @@ def test_timestamps_of_every_unit_become_ms(
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.uint64(), pa.uint8()], ids=str)
 def test_timestamps_are_whole_numbers_too(log: Log, kind: pa.DataType) -> None:
-    """Of any size, sliced or not."""
+    """Whole numbers of any size are accepted, sliced or not."""
     times = pa.array([1, 5, 3], kind)
     log.append_arrow(pa.table({"value": [b"x"] * 2, "timestamp": times[1:]}))
     assert [record.timestamp for record in log] == [5, 3]
@@ -148,7 +148,7 @@ def test_timestamps_are_whole_numbers_too(log: Log, kind: pa.DataType) -> None:
     ids=str,
 )
 def test_times_that_are_none_are_refused(log: Log, times: pa.Array) -> None:
-    """Nulls, times before 1970 and (regression) seconds too many for 64 bits of ms."""
+    """Nulls, times before 1970, and seconds that overflow 64 bits of ms are refused."""
     with pytest.raises(ValueError, match=r"[a-z]"):
         log.append_arrow(pa.table({"value": [b"x"], "timestamp": times}))
     assert log.log_end_offset == 0
@@ -171,14 +171,14 @@ def test_times_that_are_none_are_refused(log: Log, times: pa.Array) -> None:
     ids=str,
 )
 def test_what_is_no_table_of_records_is_refused(log: Log, data: Any, error: type) -> None:
-    """The columns that are there are named; nothing is appended."""
+    """The error names the columns of the table, and nothing is appended."""
     with pytest.raises(error):
         log.append_arrow(data)
     assert log.log_end_offset == 0
 
 
 def test_what_is_too_large_is_refused(store: LogStore) -> None:
-    """As in any append."""
+    """The rule is the same as for any append."""
     log = store.create("small", 0, config=LogConfig(max_message_bytes=1024))
     with pytest.raises(RecordTooLargeError):
         log.append_arrow(pa.table({"value": [b"x" * 1024]}))
@@ -186,7 +186,7 @@ def test_what_is_too_large_is_refused(store: LogStore) -> None:
 
 
 def test_what_comes_out_goes_in_again(store: LogStore, log: Log) -> None:
-    """With keys, headers and times; the offsets are new."""
+    """The table has keys, headers and times; the appended records get new offsets."""
     headers = [{"a": b"1", "é": None}, None, {"b": b""}]
     log.extend([b"x", None, b""], keys=[None, b"k", b""], timestamps=[5, 3, 4], headers=headers)
     table = log[:].to_arrow()
@@ -202,7 +202,7 @@ def test_what_comes_out_goes_in_again(store: LogStore, log: Log) -> None:
 
 
 def test_batches_and_their_parts_come_out(log: Log) -> None:
-    """Each column is checked by Arrow itself."""
+    """Arrow checks each column."""
     log.extend([b"x", None, b"yy"], headers=[None, {"a": b"1"}, None], timestamps=[1, 2, 3])
     (batch,) = log.read_batches()
     for part, expected in (
@@ -217,7 +217,7 @@ def test_batches_and_their_parts_come_out(log: Log) -> None:
 
 
 def test_log_append_time_wins(store: LogStore) -> None:
-    """Over the column of timestamps."""
+    """The column of timestamps is ignored."""
     config = LogConfig(message_timestamp_type="LogAppendTime", compression_type="zstd")
     log = store.create("stamped", 0, config=config)
     log.append_arrow(pa.table({"value": [b"x" * 500], "timestamp": [5]}))
@@ -225,7 +225,7 @@ def test_log_append_time_wins(store: LogStore) -> None:
 
 
 def test_headers_of_another_shape_are_refused(tmp_path: Path) -> None:
-    """A list of structs without key and value is a TypeError that names the column."""
+    """A list of structs without key and value causes a TypeError that names the column."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         for headers in (pa.array([[{"name": "a"}]]), pa.array([["a"]]), pa.array([1])):
@@ -269,7 +269,7 @@ def test_cells_of_one_size_are_told_from_all_others(log: Log) -> None:
 
 
 def test_batches_far_apart_and_in_any_order_keep_their_offsets_and_times(log: Log) -> None:
-    """What was kept of the last one is not taken for another's."""
+    """Arrays that are kept for the last batch are not used for another batch."""
     for number in range(30):
         log.extend([b"%d" % number] * (number % 4 + 1), timestamps=number // 3)
     batches = list(log.read_batches())

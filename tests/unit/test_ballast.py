@@ -20,21 +20,21 @@ from support.small_ballast import REAL_BYTES as BALLAST_BYTES
 
 @pytest.fixture(autouse=True)
 def real_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write as much as a store does; other tests write less."""
+    """Use the real size of the ballast; other tests use a smaller one."""
     monkeypatch.setattr(module, "BALLAST_BYTES", BALLAST_BYTES)
     monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK_BYTES)
 
 
 @pytest.fixture
 def ballast(tmp_path: Path) -> Ballast:
-    """One that is there."""
+    """Return a ballast that is on the disk."""
     kept = Ballast(str(tmp_path))
     kept.keep()
     return kept
 
 
 class Work:
-    """Work that finds no room until the ballast is gone."""
+    """Work that finds no room until the ballast is removed."""
 
     def __init__(self, ballast: Ballast, code: int = errno.ENOSPC) -> None:
         self.path, self.code, self.tries = ballast.path, code, 0
@@ -47,7 +47,7 @@ class Work:
 
 
 def test_it_is_whole_and_cannot_be_compressed(ballast: Ballast) -> None:
-    """A file system that compresses would keep nothing in reserve for a file of zeros."""
+    """On a file system that compresses, a file of zeros would reserve no space."""
     import zlib
 
     data = Path(ballast.path).read_bytes()
@@ -57,7 +57,7 @@ def test_it_is_whole_and_cannot_be_compressed(ballast: Ballast) -> None:
 
 
 def test_work_that_has_room_leaves_it_alone(ballast: Ballast) -> None:
-    """It is for a full disk only."""
+    """The ballast is only for a full disk."""
     before = os.stat(ballast.path).st_ino
     assert ballast.use(lambda: 7) == 7
     assert os.stat(ballast.path).st_ino == before
@@ -65,7 +65,7 @@ def test_work_that_has_room_leaves_it_alone(ballast: Ballast) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_work_without_room_is_done_in_its_place(ballast: Ballast, code: int) -> None:
-    """It is there again afterwards, as there is room."""
+    """When there is room again, the ballast is written again."""
     work = Work(ballast, code)
     assert ballast.use(work) == "done"
     assert work.tries == 2
@@ -74,7 +74,7 @@ def test_work_without_room_is_done_in_its_place(ballast: Ballast, code: int) -> 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EFBIG, errno.EMFILE])
 def test_what_space_does_not_help_is_not_repeated(ballast: Ballast, code: int) -> None:
-    """A limit of the process and a bad disk are no full disk."""
+    """A limit of the process, or a bad disk, does not count as a full disk."""
     work = Work(ballast, code)
     with pytest.raises(OSError, match="what is written"):
         ballast.use(work)
@@ -82,7 +82,7 @@ def test_what_space_does_not_help_is_not_repeated(ballast: Ballast, code: int) -
 
 
 def test_a_failed_sync_is_not_repeated(ballast: Ballast) -> None:
-    """Whatever its errno: the next sync would report success (R6)."""
+    """This holds for any errno, because the next sync would report success (R6)."""
 
     def sync() -> None:
         raise files.SyncError(errno.ENOSPC, "no room", "file")
@@ -93,7 +93,7 @@ def test_a_failed_sync_is_not_repeated(ballast: Ballast) -> None:
 
 
 def test_without_it_work_is_tried_once(tmp_path: Path) -> None:
-    """There is nothing to give away."""
+    """Without a ballast, nothing can be freed."""
     tries = []
 
     def work() -> None:
@@ -106,7 +106,7 @@ def test_without_it_work_is_tried_once(tmp_path: Path) -> None:
 
 
 def test_work_inside_work_gives_it_away_each_time(ballast: Ballast) -> None:
-    """The inner one brings it back, so the outer one must remove it once more."""
+    """The inner work writes the ballast again, so the outer work must remove it once more."""
     inner, outer = Work(ballast), Work(ballast)
 
     def both() -> str:
@@ -119,7 +119,7 @@ def test_work_inside_work_gives_it_away_each_time(ballast: Ballast) -> None:
 
 
 def test_two_threads_without_room_both_try_again(ballast: Ballast) -> None:
-    """The one that comes second finds it gone, and has room all the same."""
+    """The second thread finds the ballast removed, and has room, too."""
     met = threading.Barrier(2, timeout=10)
     done: list[str] = []
 
@@ -147,14 +147,14 @@ def test_two_threads_without_room_both_try_again(ballast: Ballast) -> None:
     "content", [b"", b"half", b"x" * (BALLAST_BYTES + 1), b"x" * (2 * BALLAST_BYTES - 1)]
 )
 def test_a_part_of_it_is_replaced(tmp_path: Path, content: bytes) -> None:
-    """A crash while it was written leaves a part."""
+    """A crash during the write leaves a part of the ballast."""
     (tmp_path / BALLAST_NAME).write_bytes(content)
     Ballast(str(tmp_path)).keep()
     assert (tmp_path / BALLAST_NAME).stat().st_size == BALLAST_BYTES
 
 
 def test_a_directory_in_its_place_is_set_aside(tmp_path: Path) -> None:
-    """Nothing of somebody else's is removed."""
+    """Foreign files are not removed."""
     (tmp_path / BALLAST_NAME).mkdir()
     (tmp_path / BALLAST_NAME / "mine").write_text("stays")
     Ballast(str(tmp_path)).keep()
@@ -165,7 +165,7 @@ def test_a_directory_in_its_place_is_set_aside(tmp_path: Path) -> None:
 def test_a_disk_with_little_room_has_a_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That part is given away too, and made whole when there is room."""
+    """The part is removed when room is needed, and completed when there is room."""
     room, pwritev = [5000], files.pwritev
 
     def write(fd: int, buffers: list[bytes], position: int) -> int:
@@ -186,7 +186,7 @@ def test_a_disk_with_little_room_has_a_part_of_it(
 
 
 def test_a_bad_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no full disk."""
+    """A bad disk does not count as a full disk."""
 
     def write(*_: object) -> int:
         raise OSError(errno.EIO, "bad", "ballast")
@@ -197,7 +197,7 @@ def test_a_bad_disk_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_regression_no_thread_removes_what_another_one_writes(tmp_path: Path) -> None:
-    """Two threads on a full disk wore it away: one removed the file that the other one wrote."""
+    """Two threads on a full disk lost the ballast: one removed the file that the other wrote."""
     ballast = Ballast(str(tmp_path))
     ballast.keep()
     began, go_on = threading.Event(), threading.Event()
@@ -224,7 +224,7 @@ def test_regression_no_thread_removes_what_another_one_writes(tmp_path: Path) ->
 
 
 def test_what_is_missing_of_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The space that it lacks is not given to records; what is there is never written twice."""
+    """Records do not get the missing space; the existing part is never written twice."""
     ballast, blocks = Ballast(str(tmp_path)), BALLAST_BYTES // BLOCK_BYTES
     room, real = [3], files.write_fully
 
@@ -250,7 +250,7 @@ def test_what_is_missing_of_it_is_known(tmp_path: Path, monkeypatch: pytest.Monk
 def test_regression_a_file_of_no_use_takes_no_log_dir_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """An immutable file, or another owner's, is a warning, and one only."""
+    """An immutable file, or a file of another owner, causes one warning."""
     warnings: list[str] = []
     ballast = Ballast(str(tmp_path), warnings=warnings)
 
@@ -264,7 +264,7 @@ def test_regression_a_file_of_no_use_takes_no_log_dir_offline(
 
 
 def test_a_disk_that_fails_is_no_full_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its error is not hidden."""
+    """The error of the disk is raised."""
 
     def fail(fd: int) -> None:
         raise files.SyncError(errno.EIO, "broken")
@@ -275,7 +275,7 @@ def test_a_disk_that_fails_is_no_full_one(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_regression_nobody_fills_it_while_its_room_is_used(ballast: Ballast) -> None:
-    """An append that was tried again looked for room, and took that of the work that makes some."""
+    """An append that was retried took the room that other work needed to free space."""
     tries = []
 
     def work() -> str:
@@ -292,7 +292,7 @@ def test_regression_nobody_fills_it_while_its_room_is_used(ballast: Ballast) -> 
 
 
 def test_regression_an_interrupt_leaves_the_ballast_to_be_filled_again(tmp_path: Path) -> None:
-    """Its room counted as in use for ever: nothing could be deleted from the next full disk."""
+    """The ballast counted as in use forever, so the next full disk could not be emptied."""
     number, was_hit = 0, True
     while was_hit:
         number += 1

@@ -1,4 +1,4 @@
-"""Several batches are appended whole or not at all, whatever fails on the way, in few writes."""
+"""Several batches are appended in few writes: all of them or none, whatever fails."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ PLANS = {"the active segment takes all": 4, "a new segment takes all": 7, "many 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Give a directory that takes no disk's time."""
+    """Return a directory in memory, so that the test does not wait for a disk."""
     with fast_directory() as path:
         yield Path(path)
 
 
 def begin(store: LogStore) -> Log:
-    """Give a log with three batches in its active segment."""
+    """Return a log with three batches in its active segment."""
     log = store.create("t", 0, config=LogConfig(segment_bytes=8 * BATCH, index_interval_bytes=256))
     log.append_encoded(batches(3))
     log.flush()
@@ -62,7 +62,7 @@ def begin(store: LogStore) -> Log:
 
 
 def state(log: Log) -> tuple[Any, ...]:
-    """Give what a log is, in memory and on the disk."""
+    """Return the state of a log, in memory and on the disk."""
     sizes = {
         name: os.path.getsize(os.path.join(log.directory, name))
         for name in os.listdir(log.directory)
@@ -73,7 +73,7 @@ def state(log: Log) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("count", PLANS.values(), ids=PLANS)
 def test_one_write_a_segment(place: Path, count: int) -> None:
-    """And all of it is read again, also after a reopening."""
+    """All batches can be read again, also after a reopening."""
     calls: Any = []
     with LogStore.open(place, config=QUIET) as store:
         log = begin(store)
@@ -95,7 +95,7 @@ def test_one_write_a_segment(place: Path, count: int) -> None:
 def test_regression_encoded_batches_are_all_or_nothing(
     count: int, is_short: bool, kind: int | None
 ) -> None:
-    """A full disk at the second batch left the first, under an error that said: nothing."""
+    """With a full disk at the second batch, the first stayed, but the error said that none did."""
     nth, was_hit = 0, True
     while was_hit:
         nth += 1
@@ -124,7 +124,7 @@ def test_regression_encoded_batches_are_all_or_nothing(
 
 
 class FailingCall:
-    """Let the nth call that writes or opens fail, after some bytes if it writes."""
+    """Let the nth call that writes or opens fail; a write first writes some bytes."""
 
     def __init__(
         self, patch: pytest.MonkeyPatch, nth: int, kind: int | None, is_short: bool
@@ -152,7 +152,7 @@ class FailingCall:
 
 @pytest.mark.parametrize("count", PLANS.values(), ids=PLANS)
 def test_regression_an_interrupt_leaves_all_or_nothing(count: int) -> None:
-    """At any line of the way: what readers see, what the disk has, what comes next."""
+    """After an interrupt at any line, readers, the disk and the next append agree."""
     number, was_hit, seen = 0, True, set()
     while was_hit:
         number += 1 if number < DENSE else STEP
@@ -200,7 +200,7 @@ class BetweenTwoRounds:
 def test_regression_a_second_interrupt_leaves_no_half(
     place: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """It came between two rounds of the loop, which did not catch it: the log was unusable."""
+    """The interrupt came between two rounds of the loop, and the log became unusable."""
     real, left = batch_group._publish, list[type[BaseException]]()
 
     def publish(*arguments: Any) -> None:
@@ -224,7 +224,7 @@ def test_regression_a_second_interrupt_leaves_no_half(
 
 
 def test_a_failed_follower_fetches_the_same_again(place: Path) -> None:
-    """Verbatim batches are all or nothing, too."""
+    """Batches that a follower appends are also written all or none."""
     with LogStore.open(place, config=QUIET) as store:
         leader = begin(store)
         leader.append_encoded(batches(20, 3))
@@ -253,7 +253,7 @@ def test_a_failed_follower_fetches_the_same_again(place: Path) -> None:
 def test_regression_log_append_time_holds_for_encoded_batches(
     place: Path, record_format: str, codec: str
 ) -> None:
-    """They kept the times that their sender gave them."""
+    """The batches kept the timestamps of their sender."""
     with LogStore.open(place, config=QUIET) as store:
         config = LogConfig(record_format=record_format, compression_type=codec)
         source = store.create("source", 0, config=config)
@@ -275,7 +275,7 @@ def test_regression_log_append_time_holds_for_encoded_batches(
 
 
 def test_batches_of_two_layouts_begin_segments(place: Path) -> None:
-    """A segment holds one layout, and the group goes on behind a roll."""
+    """A segment has one layout, so the group continues after a roll."""
     with LogStore.open(place, config=QUIET) as store:
         log = store.create("t", 0)
         raw = columnar_batch(column([b"a"]), 1) + kafka_batch(row(b"b"), 1)

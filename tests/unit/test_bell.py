@@ -1,4 +1,4 @@
-"""A bell wakes those who wait, and what an interrupt left in it is in nobody's way."""
+"""A bell wakes waiting threads, and does not break if a wait is interrupted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAIT_SECONDS = 60
 
 
 def test_a_rung_bell_lets_nobody_wait() -> None:
-    """Until it is cleared; then a wait ends with its time."""
+    """After `clear`, a wait ends with its timeout."""
     bell = Bell()
     assert not bell.wait(0)
     bell.ring()
@@ -22,7 +22,7 @@ def test_a_rung_bell_lets_nobody_wait() -> None:
 
 
 def test_it_wakes_all_that_wait() -> None:
-    """Each looks at what it waits for, and goes on when that is true."""
+    """Each thread checks its condition, and continues if the condition is true."""
     bell, facts = Bell(), set[str]()
     threads = [threading.Thread(target=bell.wait_for, args=(lambda: "done" in facts,))]
     threads.append(threading.Thread(target=bell.wait, args=(WAIT_SECONDS,)))
@@ -37,7 +37,7 @@ def test_it_wakes_all_that_wait() -> None:
 
 
 def test_what_an_interrupt_leaves_is_in_nobodys_way() -> None:
-    """A lock that nobody waits for, held or woken already, is thrown away."""
+    """A lock for which no thread waits is dropped, whether it is held or released."""
     bell = Bell()
     held, woken = allocate_lock(), allocate_lock()
     held.acquire()

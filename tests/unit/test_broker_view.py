@@ -21,7 +21,7 @@ Dirs = list[Path]
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> Dirs:
-    """Make the two log dirs of a broker that runs, with `t-0` and `t-1` in each its own."""
+    """Make the two log dirs of a running broker, with `t-0` and `t-1`, each in one log dir."""
     found = [tmp_path / "a", tmp_path / "b"]
     for number, log_dir in enumerate(found):
         replica = log_dir / f"t-{number}"
@@ -63,7 +63,7 @@ def test_a_log_dir_whose_disk_fails_while_it_is_listed_is_left_out(
 
 
 class Swap:
-    """Stand in for a broker between the two renames of a swap, and for the time that passes."""
+    """Stand in for a broker between the two renames of a swap, with a fake clock."""
 
     def __init__(self, dirs: Dirs, monkeypatch: pytest.MonkeyPatch) -> None:
         self.source, self.naps, self.naps_max = dirs[0] / "t-0", 0, 10**9
@@ -83,7 +83,7 @@ class Swap:
 def test_a_replica_that_the_broker_swaps_is_met_once(
     dirs: Dirs, monkeypatch: pytest.MonkeyPatch, is_open: bool
 ) -> None:
-    """For as long as a sync takes, both copies have its name."""
+    """During a sync of the broker, both copies have the name of the replica."""
     before = LogStore.open_kafka(dirs) if is_open else None
     swap = Swap(dirs, monkeypatch)
     swap.naps_max = 3
@@ -96,7 +96,7 @@ def test_a_replica_that_the_broker_swaps_is_met_once(
 def test_two_copies_that_stay_are_waited_for_once(
     dirs: Dirs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are a broker's that was killed in between; of one stopped in order they are at once."""
+    """The copies belong to a killed broker; if a broker stopped cleanly, no wait is needed."""
     swap = Swap(dirs, monkeypatch)
     naps_max = kafka_view.SWAP_SECONDS_MAX / kafka_view.PAUSE_SECONDS + 1
     with LogStore.open_kafka(dirs) as store:

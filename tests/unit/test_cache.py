@@ -13,7 +13,7 @@ from logstore.log.segments.cache import Cache, Handle
 
 
 def test_the_weight_stays_within_the_capacity() -> None:
-    """The oldest that was not used goes first."""
+    """The oldest item that was not used is evicted first."""
     cache, home = Cache(3), dict[Any, Any]()
     for key in "abc":
         cache.put(home, key, key.upper(), 1)
@@ -24,7 +24,7 @@ def test_the_weight_stays_within_the_capacity() -> None:
 
 
 def test_the_first_of_two_values_stays() -> None:
-    """So that two threads that made the same share one."""
+    """So two threads that made the same value share one value."""
     cache, home = Cache(3), dict[Any, Any]()
     assert cache.put(home, "a", "first", 1) == "first"
     assert cache.put(home, "a", "second", 1) == "first"
@@ -32,7 +32,7 @@ def test_the_first_of_two_values_stays() -> None:
 
 
 def test_what_is_larger_than_the_cache_stands_alone() -> None:
-    """Until something else comes."""
+    """It stays until another value is added."""
     cache, home = Cache(3), dict[Any, Any]()
     cache.put(home, "a", "A", 1)
     cache.put(home, "large", "L", 100)
@@ -42,7 +42,7 @@ def test_what_is_larger_than_the_cache_stands_alone() -> None:
 
 
 def test_what_is_dropped_weighs_nothing() -> None:
-    """One by one, or a whole home; dropping what is not there is fine."""
+    """This holds for single values and for a whole home; a missing value may be dropped, too."""
     cache, home, other = Cache(100), dict[Any, Any](), dict[Any, Any]()
     for key in range(50):
         cache.put(home, key, key, 1)
@@ -56,7 +56,7 @@ def test_what_is_dropped_weighs_nothing() -> None:
 
 
 def test_a_handle_closes_when_nobody_holds_it(tmp_path: Path) -> None:
-    """And not while somebody does, whatever the cache does."""
+    """While any object refers to the handle, it stays open, whatever the cache does."""
     fd = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
     cache, home = Cache(1), dict[Any, Any]()
     held = cache.put(home, "a", Handle(fd), 1)
@@ -70,7 +70,7 @@ def test_a_handle_closes_when_nobody_holds_it(tmp_path: Path) -> None:
 def test_regression_nothing_is_closed_under_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All log dirs share it: a close that hangs in one disk must not stall the others."""
+    """All log dirs share the lock: a close that hangs on one disk must not block the others."""
     cache, home, is_locked = Cache(1), dict[Any, Any](), list[bool]()
     real = files.close
 

@@ -1,4 +1,4 @@
-"""The catalog knows by name what lives on a disk that is away, and is only a hint."""
+"""The catalog names the replicas on a missing disk; it is only a hint."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PLACES = st.builds(Place, st.integers(0, 99), st.sampled_from(["a" * 32, "b" * 3
 def test_a_catalog_is_read_back(
     places: dict[TopicPartition, Place], more: list[tuple[TopicPartition, Place]]
 ) -> None:
-    """What was written whole and what was appended; the highest sequence counts."""
+    """Both the written and the appended entries are read; the highest sequence counts."""
     data = encode_catalog(places) + b"".join(line_of(*one) for one in more)
     found = decode_catalog(data)
     expected = dict(places)
@@ -56,7 +56,7 @@ def test_a_catalog_is_read_back(
 
 @given(data=st.data())
 def test_damage_costs_the_lines_it_is_in(data: st.DataObject) -> None:
-    """Any byte may be wrong, and the file may be cut anywhere: nothing is invented."""
+    """If any byte is wrong, or the file is cut anywhere, no entry is invented."""
     places = {TopicPartition("orders", n): Place(n, "a" * 32) for n in range(4)}
     whole = encode_catalog(places)
     at = data.draw(st.integers(0, len(whole) - 1))
@@ -72,7 +72,7 @@ def test_damage_costs_the_lines_it_is_in(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("end", [b"3f", b"\0" * 40, b"0123456789abcdef 9 x 0 orders\n", b"\0\n"])
 def test_regression_a_torn_end_is_no_damage(end: bytes) -> None:
-    """A crash during an append leaves it; a whole line after it makes it damage."""
+    """A crash during an append causes a torn end; with a valid line after it, it is damage."""
     places = {KEY: Place(1, "a" * 32)}
     found = decode_catalog(encode_catalog(places) + end)
     assert found.places == places and found.is_torn and not found.is_whole
@@ -99,13 +99,13 @@ def named_in(disk: Path) -> list[str]:
 
 
 def test_all_dirs_carry_the_same_catalog(disks: list[Path]) -> None:
-    """To the byte, so that one of them is parsed at a start."""
+    """All bytes are equal, so that a start decodes only one file."""
     assert len({(disk / CATALOG_NAME).read_bytes() for disk in disks}) == 1
     assert named_in(disks[0]) == [f"orders-{n}" for n in range(3)]
 
 
 def test_without_a_disk_what_lives_there_is_missed_by_name(disks: list[Path]) -> None:
-    """What never was is unknown, and the gauge is true."""
+    """A name that never existed is unknown, and the gauge is right."""
     for some in (disks[:2], [*disks[:2], disks[2].parent / "empty mount point"]):
         with LogStore.open(some) as store:
             with pytest.raises(LogDirOfflineError, match="orders-2 is in the log dir with id"):
@@ -129,7 +129,7 @@ def test_without_a_disk_what_lives_there_is_missed_by_name(disks: list[Path]) ->
 def test_regression_a_deletion_is_known_without_its_log_dir(
     disks: list[Path], away: int, is_orderly: bool
 ) -> None:
-    """Others learned of it at a checkpoint: after a kill the partition was offline or lost."""
+    """Other dirs got the deletion at a checkpoint: after a kill, it was unknown to them."""
     with_incomplete = disks[0].with_name("backup")
     shutil.copytree(disks[0], with_incomplete)
     with LogStore.open(disks) as store:
@@ -155,7 +155,7 @@ def test_regression_a_deletion_is_known_without_its_log_dir(
 def test_a_deletion_does_not_fail_because_another_disk_does(
     disks: list[Path], error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk learns of it later; a dead one goes offline, as with any call."""
+    """A full disk gets the deletion later; a dead disk goes offline, as after any call."""
     with LogStore.open(disks, admin_socket=False) as store:
         lines: list[str] = []
 
@@ -178,7 +178,7 @@ def test_a_deletion_does_not_fail_because_another_disk_does(
 def test_a_deletion_does_not_wait_for_a_disk_that_hangs(
     disks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits until that log dir is SUSPECT; the other catalogs are written."""
+    """The deletion waits until the log dir is SUSPECT, and is written to the other catalogs."""
     answered = threading.Event()
 
     def hang(path: str, lines: list[bytes]) -> None:
@@ -199,7 +199,7 @@ def test_a_deletion_does_not_wait_for_a_disk_that_hangs(
 
 
 def test_a_failed_disk_is_missed_by_name_and_no_other(disks: list[Path]) -> None:
-    """While the store runs, too."""
+    """This holds while the store runs, too."""
     with LogStore.open(disks) as store:
         store.host.replicas.log_dirs[2].take_offline("pulled out")
         with pytest.raises(LogDirOfflineError):
@@ -213,7 +213,7 @@ def test_a_failed_disk_is_missed_by_name_and_no_other(disks: list[Path]) -> None
 
 
 def test_a_store_without_catalogs_says_what_it_knows(disks: list[Path]) -> None:
-    """Whatever is not found may be on the bad dir; once all dirs are good there is a catalog."""
+    """What is not found may be on the bad dir; when all dirs are good, a catalog is made."""
     for disk in disks:
         (disk / CATALOG_NAME).unlink()
     with LogStore.open(disks[:2]) as store, pytest.raises(LogDirOfflineError):
@@ -226,13 +226,13 @@ def test_a_store_without_catalogs_says_what_it_knows(disks: list[Path]) -> None:
 
 
 def test_the_directories_are_right_and_a_disagreement_is_told(disks: list[Path]) -> None:
-    """One that was moved by hand, and one that was removed by hand."""
+    """One replica was moved by hand, and one was removed by hand."""
     (disks[0] / "orders-0").rename(disks[1] / "orders-0")
     shutil.rmtree(disks[2] / "orders-2")
     with LogStore.open(disks) as store:
         told = "\n".join(store.recovery_report.warnings)
         assert f"recorded orders-0 in {disks[0]}, but it is in {disks[1]}" in told
-        assert f"recorded orders-2 in {disks[2]}, but no log dir" in told
+        assert f"recorded orders-2 in {disks[2]}, but none of" in told
         assert list(store) == [("orders", 0), ("orders", 1)]
         store.create("orders", 2)
         with pytest.raises(PartitionExistsError):
@@ -264,7 +264,7 @@ def test_regression_a_damaged_catalog_beside_a_missing_dir_is_reported_as_what_i
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 64, b"replica-catalog 7\n", b"x" * 5000])
 def test_a_damaged_catalog_is_written_anew(disks: list[Path], garbage: bytes) -> None:
-    """One good copy is enough; with none, the directories tell."""
+    """One good copy is enough; without one, the directories are used."""
     (disks[0] / CATALOG_NAME).write_bytes(garbage)
     with LogStore.open(disks) as store:
         assert store.recovery_report.is_sound
@@ -278,7 +278,7 @@ def test_a_damaged_catalog_is_written_anew(disks: list[Path], garbage: bytes) ->
 
 
 def test_regression_a_torn_catalog_is_no_warning(disks: list[Path]) -> None:
-    """A killed owner leaves it; it is written anew, and nothing is reported."""
+    """A killed owner leaves a torn catalog; it is rewritten, and nothing is reported."""
     before = (disks[0] / CATALOG_NAME).read_bytes()
     (disks[0] / CATALOG_NAME).write_bytes(before + b"77f0")
     with LogStore.open(disks) as store:
@@ -287,7 +287,7 @@ def test_regression_a_torn_catalog_is_no_warning(disks: list[Path]) -> None:
 
 
 def test_a_dir_that_was_away_learns_what_changed(disks: list[Path]) -> None:
-    """And does not bring back what was deleted without it."""
+    """The dir does not bring back replicas that were deleted in its absence."""
     with LogStore.open(disks[:2]) as store:
         store.create("new", 0, is_new=True)
         store.delete("orders", 1)
@@ -298,7 +298,7 @@ def test_a_dir_that_was_away_learns_what_changed(disks: list[Path]) -> None:
 
 
 def test_regression_a_returned_dir_teaches_the_others_what_it_knows(disks: list[Path]) -> None:
-    """They wrote only what changed while they served: its replicas were unknown without it."""
+    """The other dirs only wrote changes while they served, so its replicas were unknown to them."""
     with LogStore.open(disks[1:], admin_socket=False) as store:
         store.create("new", 0, log_dir=disks[2], is_new=True)
     for disk in disks[1:]:
@@ -313,7 +313,7 @@ def test_regression_a_returned_dir_teaches_the_others_what_it_knows(disks: list[
 
 
 def test_it_is_compacted(tmp_path: Path) -> None:
-    """A file does not grow with what came and went."""
+    """The file does not grow with each creation and deletion."""
     catalog, log_dir = Catalog(), LogDir(str(tmp_path))
     catalog.load([log_dir], is_a_dir_bad=False)
     catalog.write(log_dir)
@@ -334,7 +334,7 @@ def test_it_is_compacted(tmp_path: Path) -> None:
 
 
 def test_giving_a_missing_dir_up_names_what_it_held(disks: list[Path]) -> None:
-    """And from then on nobody knows of it."""
+    """After that, the replicas of the dir are unknown."""
     with LogStore.open(disks[:2]) as store:
         (lost,) = store.host.replicas.missing_ids
         assert store.host.replicas.catalog.on(lost) == [("orders", 2)]
@@ -343,7 +343,7 @@ def test_giving_a_missing_dir_up_names_what_it_held(disks: list[Path]) -> None:
 
 
 def test_ten_thousand_replicas_are_read_in_little_time(tmp_path: Path) -> None:
-    """Twelve dirs carry them, in the same bytes, which are parsed once."""
+    """Twelve dirs have the catalog in the same bytes, which are decoded once."""
     places = {TopicPartition("orders", n): Place(n, f"{n % 12:032x}") for n in range(10_000)}
     dirs = []
     for number in range(12):

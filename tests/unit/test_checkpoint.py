@@ -15,7 +15,7 @@ DIRECTORY_ID = "0123456789abcdef" * 2
 
 
 def test_a_document_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    """What goes in comes out, whatever letters are in it."""
+    """Any text in the document is read back unchanged."""
     document = {"version": 1, "topic": "örders", "offsets": [1, 2, 3], "none": None}
     path = str(tmp_path / "small")
     checkpoint.write_document(path, document)
@@ -24,12 +24,12 @@ def test_a_document_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_document_that_is_not_there_is_none(tmp_path: Path) -> None:
-    """A missing file is no damage."""
+    """A missing file does not count as damage."""
     assert checkpoint.read_document(str(tmp_path / "small")) is None
 
 
 def test_every_flipped_bit_cut_and_extension_is_found_out() -> None:
-    """No damage to a document reads as another document."""
+    """A damaged document is never read as another document."""
     data = checkpoint.encode_document({"version": 1, "n": 12})
     damaged = [data[:size] for size in range(len(data))] + [data + b"\n", b"\0" * len(data)]
     for position in range(len(data)):
@@ -43,20 +43,20 @@ def test_every_flipped_bit_cut_and_extension_is_found_out() -> None:
 
 
 def test_an_empty_document_says_so() -> None:
-    """The reason of an empty file is that it is empty."""
-    with pytest.raises(CorruptCheckpointError, match="it is empty"):
+    """The error says that the document is empty."""
+    with pytest.raises(CorruptCheckpointError, match="the document is empty"):
         checkpoint.decode_document(b"", "small")
 
 
 def test_a_later_version_is_refused_as_one() -> None:
-    """A whole document of a later version is not damage."""
+    """A valid document of a later version does not count as damage."""
     with pytest.raises(UnsupportedFormatError):
         checkpoint.decode_document(checkpoint.encode_document({"version": 2}), "small")
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b"not json", b"null", b"[" * 100_000])
 def test_a_line_that_is_no_document_is_corrupt(line: bytes) -> None:
-    """A right checksum does not make a document."""
+    """A line with a right checksum is not enough to be a document."""
     import xxhash
 
     data = line + b"\nxxh3-64 " + xxhash.xxh3_64_hexdigest(line).encode() + b"\n"
@@ -65,7 +65,7 @@ def test_a_line_that_is_no_document_is_corrupt(line: bytes) -> None:
 
 
 def test_a_directory_in_the_place_of_a_document_is_corrupt(tmp_path: Path) -> None:
-    """A directory is no document, and no failure of the disk."""
+    """A directory is not a document, and does not count as a failure of the disk."""
     with pytest.raises(CorruptCheckpointError, match="directory"):
         checkpoint.read_document(str(tmp_path))
 
@@ -81,10 +81,10 @@ def test_offsets_come_back(tmp_path: Path) -> None:
 
 
 def test_a_whole_offsets_checkpoint_in_the_wrong_place_is_corrupt(tmp_path: Path) -> None:
-    """One kind copied over the other, or from another log dir, is not believed."""
+    """A checkpoint of another kind, or from another log dir, is refused."""
     path = str(tmp_path / "offsets")
     checkpoint.write_offsets(path, RECOVERY_POINTS, DIRECTORY_ID, checkpoint.Offsets({}, {}))
-    is_here = f"it is the file {RECOVERY_POINTS} of log dir {DIRECTORY_ID}"
+    is_here = f"this is the file {RECOVERY_POINTS} of log dir {DIRECTORY_ID}"
     expected = f"{is_here}, not {LOG_START_OFFSETS} of log dir {DIRECTORY_ID}"
     with pytest.raises(CorruptCheckpointError, match=expected):
         checkpoint.read_offsets(path, LOG_START_OFFSETS, DIRECTORY_ID)
@@ -95,7 +95,7 @@ def test_a_whole_offsets_checkpoint_in_the_wrong_place_is_corrupt(tmp_path: Path
 
 @pytest.mark.parametrize("rows", [None, [[1]], [["a", "b", 1]], [["a", 0, -1]], [["a", 0, True]]])
 def test_rows_that_are_no_offsets_are_corrupt(tmp_path: Path, rows: object) -> None:
-    """Rows are checked one by one."""
+    """Each row is checked separately."""
     path = str(tmp_path / "offsets")
     document = {
         "version": 1,

@@ -121,7 +121,7 @@ def test_what_is_left_is_what_a_dictionary_says(layout: str, codec: int, seed: i
 def test_passes_over_a_growing_log_keep_its_state(
     layout: str, codec: int, key_count_max: int
 ) -> None:
-    """However small the table: each pass comes further, and a reader's state stays the same."""
+    """With a table of any size, each pass gets further, and a reader sees the same state."""
     rng = random.Random(f"{layout} {codec} {key_count_max}")
     log: list[bytes] = []
     dirty = 0
@@ -162,7 +162,7 @@ def test_a_tombstone_stays_for_the_whole_time_after_its_first_cleaning() -> None
 
 
 def test_a_tombstone_after_the_end_of_the_range_gets_no_horizon() -> None:
-    """Records that it deletes may still be there, so its time has not begun."""
+    """Records that the tombstone deletes may still exist, so its time has not begun."""
     rows: list[Row] = [(b"a", b"1", 1), (b"b", b"2", 2), (b"c", None, 3)]
     for layout in ("columnar", "kafka"):
         done = clean(
@@ -174,7 +174,7 @@ def test_a_tombstone_after_the_end_of_the_range_gets_no_horizon() -> None:
 
 
 def test_an_old_horizon_covers_no_newer_tombstone_of_another_batch() -> None:
-    """Each batch has its own horizon, and a kept one is not replaced."""
+    """Each batch has its own horizon, and an existing horizon is not replaced."""
     log = [batch_of("kafka", 0, [(b"a", None, 1)])]
     log = clean(log, now_ms=NOW).batches
     log.append(batch_of("kafka", 1, [(b"b", None, 2)]))
@@ -184,7 +184,7 @@ def test_an_old_horizon_covers_no_newer_tombstone_of_another_batch() -> None:
 
 
 def test_a_batch_that_is_not_changed_is_the_same_bytes() -> None:
-    """A batch of distinct keys is passed on as it is; neighbours come as one buffer."""
+    """A batch of distinct keys is kept unchanged; adjacent batches come as one buffer."""
     for layout, codec in LAYOUTS:
         log = [
             batch_of(
@@ -197,7 +197,7 @@ def test_a_batch_that_is_not_changed_is_the_same_bytes() -> None:
 
 
 def test_the_last_batch_of_a_producer_stays_without_records() -> None:
-    """Its sequence numbers and its epoch are still there, in both layouts."""
+    """The batch still has its sequence numbers and its epoch, in both layouts."""
     for layout in ("columnar", "kafka"):
         log = [
             batch_of(layout, 0, [(b"a", b"1", NOW)] * 3, producer=(7, 0, 40), epoch=2, codec=3),
@@ -218,7 +218,7 @@ def test_the_last_batch_of_a_producer_stays_without_records() -> None:
 
 
 def test_offsets_of_many_batches_that_go_are_one_columnar_batch() -> None:
-    """One for each leader epoch, and one at the end of a segment; they merge in later passes."""
+    """There is one batch for each leader epoch and segment end; later passes merge them."""
     log = [batch_of("columnar", n, [(b"k", b"%d" % n, n)], epoch=n // 4) for n in range(10)]
     log.append(batch_of("columnar", 10, [(None, b"", 1)], epoch=2))
     done = clean(log)
@@ -247,7 +247,7 @@ def test_a_log_of_which_nothing_is_left_spans_its_offsets_or_is_empty() -> None:
 
 
 def test_markers_outlive_their_transactions() -> None:
-    """First the records go, then the marker gets a horizon, then it goes."""
+    """First the records are removed, then the marker gets a horizon, then the marker is removed."""
 
     def data(base: int, producer_id: int, key: bytes) -> bytes:
         return batch_of(
@@ -294,7 +294,7 @@ def test_markers_outlive_their_transactions() -> None:
 def test_committed_records_are_the_same_after_each_of_many_passes(
     seed: int, key_count_max: int
 ) -> None:
-    """Whatever ends where: no aborted record becomes visible, and no committed one is lost."""
+    """Wherever passes end, no aborted record becomes visible, and no committed record is lost."""
     rng = random.Random(seed)
     log: list[bytes] = []
     base = dirty = 0

@@ -1,4 +1,4 @@
-"""A client finds the owner of a store by its log dirs, and is told when it is gone or silent."""
+"""A client finds a store's owner through the log dirs, and gets an error if it ends or hangs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dirs(tmp_path: Path) -> list[str]:
 
 
 def test_any_log_dir_leads_to_the_owner(dirs: list[str]) -> None:
-    """Its lock names the socket while the store is open, and nobody afterwards."""
+    """The lock file names the socket while the store is open, but not after a close."""
     assert find_owner(dirs) is None
     with LogStore.open(dirs) as store:
         for named in ([dirs[0]], [dirs[1]], [*dirs, "/not/there"]):
@@ -37,7 +37,7 @@ def test_any_log_dir_leads_to_the_owner(dirs: list[str]) -> None:
 
 
 def test_a_store_may_serve_no_socket(dirs: list[str]) -> None:
-    """`admin_socket=False`: no socket, no thread, and the lock names none."""
+    """With `admin_socket=False` there is no socket and no thread, and the lock file names none."""
     with LogStore.open(dirs, admin_socket=False) as store:
         assert store.admin.path is None
         assert find_owner(dirs) is None
@@ -49,7 +49,7 @@ def test_a_store_may_serve_no_socket(dirs: list[str]) -> None:
 def test_a_store_opens_where_no_socket_can_be_made(
     dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To be operated from outside is not what a store is for."""
+    """A store does not depend on its admin socket."""
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(admin_place, "TEMPORARY", str(tmp_path / "not there"))
     with LogStore.open(dirs) as store:
@@ -67,7 +67,7 @@ def test_a_store_opens_where_no_socket_can_be_made(
 
 @pytest.mark.parametrize("lock", [b"", b"nonsense", json.dumps({"admin_socket": 7}).encode()])
 def test_a_damaged_lock_names_nobody(tmp_path: Path, lock: bytes) -> None:
-    """It is a hint, and is not believed when it does not check out."""
+    """The lock file is a hint, and is ignored if its checksum is wrong."""
     (tmp_path / LOCK_NAME).write_bytes(lock)
     assert read_owner(str(tmp_path)) == (None, None)
     assert find_owner([tmp_path]) is None
@@ -76,7 +76,7 @@ def test_a_damaged_lock_names_nobody(tmp_path: Path, lock: bytes) -> None:
 def test_a_log_dir_that_hangs_does_not_hang_the_search(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another one names the owner; when none does in time, there is none to be found."""
+    """Another lock file names the owner; if none answers in time, no owner is found."""
     gate = threading.Event()
 
     def read(path: str) -> Owner:
@@ -95,7 +95,7 @@ def test_a_log_dir_that_hangs_does_not_hang_the_search(
 
 
 def serve(path: str, answer: bytes, gate: threading.Event) -> threading.Thread:
-    """Be an owner that gives one answer, waits, and goes away."""
+    """Stand in for an owner that sends one answer, waits, and ends."""
     listener = admin_place.listen(path)
     listener.setblocking(True)
 
@@ -123,7 +123,7 @@ def serve(path: str, answer: bytes, gate: threading.Event) -> threading.Thread:
     ],
 )
 def test_an_owner_that_breaks_off_is_told(tmp_path: Path, answer: bytes, said: str) -> None:
-    """Every end but a last line is an error that names the process."""
+    """Any end before the last line causes an error that names the process."""
     gate = threading.Event()
     gate.set()
     thread = serve(str(tmp_path / "s.sock"), answer, gate)
@@ -134,7 +134,7 @@ def test_an_owner_that_breaks_off_is_told(tmp_path: Path, answer: bytes, said: s
 
 
 def test_a_silent_owner_is_given_up(tmp_path: Path) -> None:
-    """After so many seconds without a word."""
+    """The client waits for the given number of seconds."""
     gate = threading.Event()
     thread = serve(str(tmp_path / "s.sock"), b"", gate)
     try:
@@ -148,7 +148,7 @@ def test_a_silent_owner_is_given_up(tmp_path: Path) -> None:
 def test_a_relative_path_is_the_clients(
     dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner stands elsewhere; an id of a missing log dir is no path."""
+    """The owner has another working directory; the id of a missing log dir is not a path."""
     with LogStore.open(dirs) as store:
         owner = find_owner(dirs)
         assert owner is not None

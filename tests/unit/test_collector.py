@@ -1,4 +1,4 @@
-"""The collector rests while logs are loaded, and only then."""
+"""The garbage collector is switched off while logs are loaded, and only then."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from logstore.store.start.loader import Loader
 
 @pytest.fixture(autouse=True)
 def collecting() -> Iterator[None]:
-    """Have a collector before each test, and after it."""
+    """Switch the collector on before and after each test."""
     gc.enable()
     yield
     gc.enable()
 
 
 def test_blocks_overlap() -> None:
-    """The last block that ends lets the collector go on."""
+    """When the last block ends, the collector is switched on again."""
     with AT_REST:
         with AT_REST:
             assert not gc.isenabled()
@@ -39,14 +39,14 @@ def test_a_program_without_a_collector_keeps_it_off() -> None:
 
 
 def test_an_error_ends_it() -> None:
-    """An interrupt in the middle leaves the collector on."""
+    """After an interrupt in the block, the collector is on."""
     with pytest.raises(KeyboardInterrupt), AT_REST:
         raise KeyboardInterrupt
     assert gc.isenabled()
 
 
 def test_a_start_rests_while_it_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No collection looks at what is being made; a store in use has its collector again."""
+    """No collection examines the objects of a start; after that, the collector is on."""
     seen = []
     load = Loader.load
 

@@ -1,4 +1,4 @@
-"""A columnar batch gives back what was put in, and no damage to it passes for a batch."""
+"""A columnar batch is read back unchanged, and a damaged batch is always refused."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def build(rows: list[Any], codec_id: int = 0, deltas: list[int] | None = None) -
 
 
 def joined(payload: Payload, base_offset: int = 7) -> bytes:
-    """Frame a payload as one run of bytes."""
+    """Join the buffers of a batch with this payload."""
     return b"".join(columnar.frame(payload, base_offset, 3))
 
 
 def rows_of(data: bytes) -> list[Any]:
-    """Decode a batch into the rows that made it."""
+    """Decode a batch into its rows."""
     records = columnar.decode(data, 0).records()
     return [(record.value, record.key, record.timestamp, record.headers) for record in records]
 
 
 @given(rows=ROWS, codec_id=CODECS, base_offset=st.integers(0, 2**62))
 def test_rows_come_back(rows: list[Any], codec_id: int, base_offset: int) -> None:
-    """By records, one by one and in parts; the size is what was foretold."""
+    """Records are read one by one and in parts; the size is as estimated."""
     payload = build(rows, codec_id)
     data = joined(payload, base_offset)
     assert len(data) == payload.size_bytes
@@ -69,7 +69,7 @@ def test_rows_come_back(rows: list[Any], codec_id: int, base_offset: int) -> Non
 
 @given(rows=ROWS, codec_id=CODECS, steps=st.lists(st.integers(1, 9), min_size=20, max_size=20))
 def test_offsets_with_gaps_come_back(rows: list[Any], codec_id: int, steps: list[int]) -> None:
-    """And again when the records are laid out anew."""
+    """This also holds after the records are encoded again."""
     deltas = np.cumsum(steps[: len(rows)]).tolist()
     data = joined(build(rows, codec_id, deltas))
     batch = columnar.decode(data, 0)
@@ -81,7 +81,7 @@ def test_offsets_with_gaps_come_back(rows: list[Any], codec_id: int, steps: list
 
 @given(rows=ROWS)
 def test_no_batch_is_larger_than_its_records_are_at_most(rows: list[Any]) -> None:
-    """So whoever gathers records knows when a batch is full."""
+    """So code that gathers records knows when a batch is full."""
     most = sum(size_max(value, key, check_headers(pairs)) for value, key, _, pairs in rows)
     assert build(rows).size_bytes <= most + BATCH_OVERHEAD_BYTES
 
@@ -89,7 +89,7 @@ def test_no_batch_is_larger_than_its_records_are_at_most(rows: list[Any]) -> Non
 @settings(max_examples=20)
 @given(rows=ROWS, codec_id=CODECS)
 def test_no_part_of_a_batch_is_a_batch(rows: list[Any], codec_id: int) -> None:
-    """Cut at any byte it is at fault, alone and before another."""
+    """A batch that is cut at any byte has a fault, alone and before another batch."""
     data = joined(build(rows, codec_id))
     for end in range(len(data)):
         assert layouts.fault(data[:end], 0, None) is not None
@@ -112,13 +112,13 @@ def test_no_changed_byte_passes(rows: list[Any], codec_id: int, bit: int) -> Non
 
 @given(value=st.binary(max_size=40), time=TIMES, base_offset=st.integers(0, 2**62))
 def test_the_short_way_makes_the_same_bytes(value: bytes, time: int, base_offset: int) -> None:
-    """One plain record, by `frame_one` or by the general way."""
+    """`frame_one` and the general function make the same bytes for one plain record."""
     payload = build_payload(encode_cells([value]), 1, timestamps=time)
     assert columnar.frame_one(base_offset, 3, time, value) == joined(payload, base_offset)
 
 
 def test_a_batch_moves_to_another_offset() -> None:
-    """Its records stay, and the checksum holds again."""
+    """The records do not change, and the checksum is right again."""
     data = joined(build([(b"a", b"k", 5, ()), (None, None, 4, (("h", b""),))]))
     moved = columnar.reframe(data, 100, 9)
     assert layouts.fault(moved, 0, 100) is None
@@ -128,7 +128,7 @@ def test_a_batch_moves_to_another_offset() -> None:
 
 
 def test_a_hole_has_offsets_and_no_records() -> None:
-    """It spans what was lost."""
+    """The batch spans the lost offsets."""
     data = columnar.hole(5, 9, 2)
     header = columnar.read_header(data, 0)
     assert (header.base_offset, header.last_offset, header.record_count) == (5, 8, 0)
@@ -137,7 +137,7 @@ def test_a_hole_has_offsets_and_no_records() -> None:
 
 
 def crafted(data: bytes, changes: dict[int, bytes]) -> bytes:
-    """Change bytes of a batch and make its checksum hold again, as a bad peer would."""
+    """Change bytes of a batch and correct its checksum, as a faulty peer could."""
     body = bytearray(data[:-8])
     for at, new in changes.items():
         body[at : at + len(new)] = new
@@ -172,13 +172,13 @@ U32, I64 = struct.Struct("<I").pack, struct.Struct(">q").pack
     ],
 )
 def test_what_a_peer_made_badly_is_refused(data: bytes) -> None:
-    """Though its checksum holds: ValueError, and never a batch."""
+    """Although the checksum is right, a ValueError is raised. ValueError, and never a batch."""
     with pytest.raises(ValueError, match=r"[a-z]"):
         parse(data)
 
 
 def test_what_is_no_bytes_is_refused() -> None:
-    """By its type."""
+    """The error is a TypeError."""
     raw: Any = "text"
     with pytest.raises(TypeError, match="as bytes, not"):
         parse(raw)

@@ -28,7 +28,7 @@ CELLS = st.one_of(
 
 @given(cells=CELLS)
 def test_cells_come_back(cells: list[bytes | None]) -> None:
-    """Whole, one by one, from the end, as a slice; and laid out again they are the same bytes."""
+    """Cells are read as a whole, one by one, from the end and as a slice; encoded again, too."""
     data = b"".join(encode_cells(cells))
     assert len(data) % 8 == 0
     column, end = decode_column(data, 0, len(data), len(cells))
@@ -45,7 +45,7 @@ def test_cells_come_back(cells: list[bytes | None]) -> None:
 
 @given(cells=CELLS)
 def test_no_part_of_a_column_is_one(cells: list[bytes | None]) -> None:
-    """Where it must end before its data does, it is refused."""
+    """A column that must end before its data is refused."""
     data = b"".join(encode_cells(cells))
     column, _ = decode_column(data, 0, len(data), len(cells))
     least = len(data) - (-len(column.data) % 8)
@@ -56,13 +56,13 @@ def test_no_part_of_a_column_is_one(cells: list[bytes | None]) -> None:
 
 @pytest.mark.parametrize("cells", [["a"], [1], [b"a", None, "b"], [array("q", [1, 2])]])
 def test_what_is_no_bytes_is_refused(cells: Any) -> None:
-    """Text, numbers, arrays of wider items; beside nulls as well."""
+    """Text, numbers and arrays of wider items are refused, also next to nulls."""
     with pytest.raises(TypeError):
         encode_cells(cells)
 
 
 def test_columns_that_follow_one_another_become_one() -> None:
-    """Cells of one size in one buffer, without a copy; all others stay as they are."""
+    """Cells of one size in one buffer are merged without a copy; other columns stay unchanged."""
     buffer = b"abcdefgh"
     parts = [BytesColumn(buffer, 2, 1, 0, 0, at, at + 2) for at in (0, 2, 6)]
     other = BytesColumn(bytes(buffer[:2]) + b"x", 2, 1, 0, 0, 0, 2)
@@ -75,7 +75,7 @@ def test_columns_that_follow_one_another_become_one() -> None:
 
 
 def test_regression_an_empty_column_may_claim_any_width() -> None:
-    """NumPy has no type that wide, and a TypeError came out of a read."""
+    """NumPy has no type of this size, so a read raised a TypeError."""
     data = HEAD.pack(0, 3_672_850_860)
     column, _ = decode_column(data, 0, len(data), 0)
     assert column.to_list() == [] and column.cell_bytes == 0

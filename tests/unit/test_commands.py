@@ -1,4 +1,4 @@
-"""Every store can be asked to do what its methods do."""
+"""A store's commands do the same as its methods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def owner(store: LogStore) -> AdminClient:
 
 
 def test_partitions_are_made_mended_and_deleted(store: LogStore, owner: AdminClient) -> None:
-    """From outside as from inside, with the same errors."""
+    """Commands from outside and inside do the same, with the same errors."""
     place = store.log_dirs[1]
     arguments = {"topic": "orders", "partition": 0, "log_dir": place}
     made = owner.call("create", {**arguments, "config": {"segment_bytes": "1MiB"}})
@@ -50,7 +50,7 @@ def test_partitions_are_made_mended_and_deleted(store: LogStore, owner: AdminCli
 
 
 def test_the_document_is_the_one_of_kip_113(store: LogStore, owner: AdminClient) -> None:
-    """Described through the socket as in the process."""
+    """The description through the socket is the same as in the process."""
     store.create("orders", 0).append(b"x")
     assert owner.call("describe_dirs") == store.describe_dirs().to_dict()
     chosen = owner.call("describe_dirs", {"log_dirs": [store.log_dirs[0]], "topics": ["none"]})
@@ -58,7 +58,7 @@ def test_the_document_is_the_one_of_kip_113(store: LogStore, owner: AdminClient)
 
 
 def test_a_forked_child_does_not_keep_the_socket(store: LogStore, owner: AdminClient) -> None:
-    """It holds no descriptor of it, so a dead owner's socket answers nobody; the parent serves."""
+    """The child has no descriptor of the socket: a dead owner does not answer, a parent does."""
     server = store.admin._server
     assert server is not None
     fds = [server._listener.fileno(), server._wakes.fileno(), server._waker.fileno()]

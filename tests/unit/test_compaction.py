@@ -51,7 +51,7 @@ def logs_on_disk(log: Log) -> list[int]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_latest_record_of_each_key_is_left(tmp_path: Path, clock: Clock, layout: str) -> None:
-    """At its offset; in the next process too, and in one that only reads."""
+    """Records keep their offsets, also in the next process and in a read-only view."""
     with LogStore.open(tmp_path, clock=clock) as store:
         keep = keyed(store, layout)
         log = keep.log
@@ -84,7 +84,7 @@ def test_the_latest_record_of_each_key_is_left(tmp_path: Path, clock: Clock, lay
 def test_a_removed_record_is_out_of_range_and_readers_go_on_after_it(
     store: LogStore, layout: str
 ) -> None:
-    """A point read of it raises; a walk that begins at it gives the next one."""
+    """Reading the removed offset raises; a walk that begins there gives the next record."""
     keep = keyed(store, layout)
     keep.log.compact()
     left = [record.offset for record in keep.log]
@@ -92,7 +92,7 @@ def test_a_removed_record_is_out_of_range_and_readers_go_on_after_it(
         if offset in left:
             assert keep.log[offset].value == keep.appended[offset][1]
             continue
-        with pytest.raises(OffsetOutOfRangeError, match="not each of them has a record"):
+        with pytest.raises(OffsetOutOfRangeError, match="some of these offsets have no record"):
             keep.log[offset]
         following = next(iter(keep.log[offset:]))
         assert following.offset == min(at for at in left if at > offset)
@@ -100,7 +100,7 @@ def test_a_removed_record_is_out_of_range_and_readers_go_on_after_it(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_only_what_is_sealed_and_flushed_is_compacted(store: LogStore, layout: str) -> None:
-    """Never the active segment, and nothing after the recovery point."""
+    """The active segment, and records after the recovery point, are never compacted."""
     keep = keyed(store, layout)
     log = keep.log
     flushed = log.recovery_point
@@ -123,7 +123,7 @@ def test_only_what_is_sealed_and_flushed_is_compacted(store: LogStore, layout: s
 def test_tombstones_stay_for_their_time_and_a_plan_is_due_for_them(
     store: LogStore, clock: Clock
 ) -> None:
-    """Without a new record: the horizon is in `partition.metadata`."""
+    """No new record is needed: the horizon is in `partition.metadata`."""
     keep = keyed(store, "columnar", min_cleanable_dirty_ratio=0.9)
     log, active = keep.log, bases(keep.log)[-1]
     log.compact()
@@ -142,7 +142,7 @@ def test_tombstones_stay_for_their_time_and_a_plan_is_due_for_them(
 
 
 def test_a_small_table_takes_several_compactions(store: LogStore) -> None:
-    """Each one comes further."""
+    """Each compaction gets further than the previous one."""
     keep = keyed(store, "kafka")
     keep.key_count = 500
     keep.append(200)
@@ -176,7 +176,7 @@ def test_a_young_record_and_the_segments_after_it_are_left_alone(
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("part", [0.2, 1.2, 1.8])
 def test_a_truncation_ends_a_compaction(store: LogStore, layout: str, part: float) -> None:
-    """Records that outdated others may be gone: those are not removed then."""
+    """Records that superseded others may be gone, so the others must not be removed."""
     keep = keyed(store, layout)
     log, half = keep.log, bases(keep.log)[len(bases(keep.log)) // 2]
     when, calls = int(part * len(bases(log))), 0
@@ -202,7 +202,7 @@ def test_a_truncation_ends_a_compaction(store: LogStore, layout: str, part: floa
 def test_a_truncation_of_later_records_does_not_end_a_compaction(
     store: LogStore, layout: str
 ) -> None:
-    """A follower truncates what is not flushed everywhere; what is compacted is before that."""
+    """A follower truncates only unreplicated records, which are never compacted."""
     keep = keyed(store, layout)
     log, active, calls = keep.log, bases(keep.log)[-1], 0
 
@@ -219,7 +219,7 @@ def test_a_truncation_of_later_records_does_not_end_a_compaction(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nothing_after_the_high_watermark_is_compacted(store: LogStore, layout: str) -> None:
-    """A record that is not replicated may be truncated: it must not replace one that is."""
+    """A record that is not replicated may be truncated, so it must not replace a replicated one."""
     keep = keyed(store, layout)
     log, active = keep.log, bases(keep.log)[-1]
     replicated = bases(log)[len(bases(log)) // 2] + 1  # in the middle of a segment
@@ -252,7 +252,7 @@ def test_offsets_far_apart_are_compacted_once(store: LogStore) -> None:
 
 
 def test_what_was_compacted_is_dirty_again_after_a_truncation(store: LogStore) -> None:
-    """Other records may take the offsets."""
+    """Other records may get the offsets."""
     keep = keyed(store, "columnar")
     keep.log.compact()
     half = bases(keep.log)[len(bases(keep.log)) // 2]
@@ -273,7 +273,7 @@ def test_what_was_compacted_is_dirty_again_after_a_truncation(store: LogStore) -
 def test_other_changes_beside_a_compaction(
     store: LogStore, change: Callable[[Log], object]
 ) -> None:
-    """Retention takes segments, a repair loads them again: nothing wrong is put in their place."""
+    """Retention removes segments, and a repair reloads them: no wrong segment replaces them."""
     keep = keyed(store, "columnar")
     log, calls = keep.log, 0
 
@@ -314,7 +314,7 @@ def test_offsets_may_be_missing_after_compaction_of_kafkas_layout(store: LogStor
 
 
 def test_a_damaged_batch_ends_a_compaction(store: LogStore) -> None:
-    """The error names it, and the segments with and after it are as they were."""
+    """The error names the batch; its segment and all later ones are unchanged."""
     keep = keyed(store, "columnar")
     log, segment = keep.log, state_of(keep.log).segments[7]
     path = Path(segment.log_path)
@@ -330,7 +330,7 @@ def test_a_damaged_batch_ends_a_compaction(store: LogStore) -> None:
 def test_the_first_group_that_fails_ends_a_compaction(
     store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later groups may hold tombstones of records in it."""
+    """Later groups may have tombstones for records in this group."""
     keep, replaced = keyed(store, "columnar"), []
 
     def failing(state: Any, replacement: Any) -> bool:
@@ -349,7 +349,7 @@ def test_the_first_group_that_fails_ends_a_compaction(
 
 
 def test_a_reader_that_comes_late_to_a_segment_looks_again(store: LogStore) -> None:
-    """Another file has its name: it is opened as what it was no more."""
+    """Another file has the segment's name, so the reader does not open it as the old segment."""
     keep = keyed(store, "columnar")
     before = state_of(keep.log).segments[:-1]
     for segment in before:
@@ -363,7 +363,7 @@ def test_a_reader_that_comes_late_to_a_segment_looks_again(store: LogStore) -> N
 def test_a_full_disk_leaves_the_log_as_it_was(
     store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written is removed; when there is room, it works."""
+    """The written files are removed; when there is room, the compaction works."""
     keep = keyed(store, "columnar")
     before = bases(keep.log)
 

@@ -97,7 +97,7 @@ def test_regression_damage_in_kafkas_layout_is_reported_and_ends_the_compaction(
 
 
 def test_regression_a_transaction_of_no_producer_stops_nobody(store: LogStore) -> None:
-    """A peer may send such a batch; there is no marker that could end its transaction."""
+    """A peer may send such a batch; no marker can ever end its transaction."""
     log = store.create("t", 0, config=CONFIG)
     log.append_encoded(batch_of("kafka", 0, [(b"k", b"v", NOW)], attributes=0x10))
     fill(log)
@@ -125,7 +125,7 @@ def test_regression_no_group_is_replaced_after_the_policy_changed(store: LogStor
 
 
 def test_regression_the_last_sequence_stays_although_a_marker_follows(store: LogStore) -> None:
-    """A follower that copies the compacted log has to know which batch comes next."""
+    """A follower that copies the compacted log must know each producer's next sequence."""
     log = store.create("t", 0, config=CONFIG)
     log.append_encoded(sent(7, 0, (b"v",) * 3, transactional=True, keys=[b"k"] * 3))
     log.append_marker(7, 0, commit=True, coordinator_epoch=0)
@@ -151,7 +151,7 @@ def test_regression_a_full_table_leaves_the_last_batches_of_producers(store: Log
 def test_regression_a_tombstone_of_any_time_is_compacted(
     store: LogStore, clock: Clock, timestamp: int
 ) -> None:
-    """The distance to its delete horizon may need more than 64 bits; then it gets no horizon."""
+    """The distance to the delete horizon may need more than 64 bits; then the batch has none."""
     config = CONFIG.replace(message_timestamp_after_max_ms=None)
     log = store.create("t", 0, config=config)
     log.append_encoded(batch_of("kafka", 0, [(b"t", None, timestamp)]))

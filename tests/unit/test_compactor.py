@@ -1,4 +1,4 @@
-"""The background compacts what is due, at its rate; a log that it cannot compact stops no other."""
+"""The background compacts due logs at a limited rate; a log that fails does not stop others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[LogStore]:
 
 
 def compactor_of(store: LogStore, clock: Clock, config: StoreConfig = CONFIG) -> Compactor:
-    """Make a compactor whose thread is the caller's."""
+    """Make a compactor that works in the thread of the caller."""
     (log_dir,) = store.host.replicas.log_dirs
     return Compactor(log_dir, store.host.replicas, config, clock)
 
@@ -53,7 +53,7 @@ def is_clean(log: Log) -> bool:
 
 
 def harm(log: Log) -> bytes:
-    """Change a byte in the third segment; give what was there."""
+    """Change a byte in the third segment; return the byte that was there."""
     path = Path(host.segments_of(log)[2].log_path)
     data = path.read_bytes()
     path.write_bytes(data[:300] + bytes([data[300] ^ 1]) + data[301:])
@@ -63,7 +63,7 @@ def harm(log: Log) -> bytes:
 def test_due_logs_are_compacted_the_dirtiest_first(
     store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that must be comes before all others; one that deletes, or is not due, is left alone."""
+    """Overdue logs come first; logs that are not due, or only delete, are not compacted."""
     partly = keyed(store, "partly")
     partly.log.compact()
     partly.append(150)
@@ -93,7 +93,7 @@ def test_due_logs_are_compacted_the_dirtiest_first(
 def test_a_log_that_cannot_be_compacted_is_set_aside_and_tried_again(
     store: LogStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is reported once; others go on; the pause grows; when it is mended it is compacted."""
+    """The log is reported once, others are compacted, the pause grows; after a repair, it works."""
     bad, good = keyed(store, "bad", 90), keyed(store, "good")
     data = harm(bad.log)
     compactor = compactor_of(store, clock)
@@ -122,7 +122,7 @@ def test_a_log_that_cannot_be_compacted_is_set_aside_and_tried_again(
 
 
 def test_a_deleted_log_is_not_set_aside_any_more(store: LogStore, clock: Clock) -> None:
-    """Nobody waits for it."""
+    """No retry waits for the log."""
     bad = keyed(store, "bad", 90)
     harm(bad.log)
     compactor = compactor_of(store, clock)
@@ -134,7 +134,7 @@ def test_a_deleted_log_is_not_set_aside_any_more(store: LogStore, clock: Clock) 
 
 
 def test_a_duty_of_the_keeper_starts_the_thread(tmp_path: Path) -> None:
-    """And a close waits for its end; the next process has nothing to do."""
+    """A close waits for the end of the thread; the next process has nothing to compact."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         keep = keyed(store, "orders")
         (keeper,) = keepers_of(store).values()
@@ -150,7 +150,7 @@ def test_a_duty_of_the_keeper_starts_the_thread(tmp_path: Path) -> None:
 
 
 def test_a_store_may_compact_nothing_by_itself(tmp_path: Path) -> None:
-    """With `log_cleaner_enable` False no keeper looks for a log."""
+    """If `log_cleaner_enable` is False, no keeper looks for a log to compact."""
     with LogStore.open(tmp_path, config=OFF) as store:
         keep = keyed(store, "orders")
         for keeper in keepers_of(store).values():
@@ -161,7 +161,7 @@ def test_a_store_may_compact_nothing_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_a_compaction_within_a_part(store: LogStore, clock: Clock) -> None:
-    """The log is as it was, and nothing is left over; the rate alone would take an hour."""
+    """The log is unchanged, and no file is left over; at this rate, the work would take an hour."""
     keep = keyed(store, "orders", 200)
     before = host.segments_of(keep.log)
     slow = CONFIG.replace(log_cleaner_io_max_bytes_per_second=keep.log.size_bytes // 1800)
@@ -180,7 +180,7 @@ def test_a_stop_ends_a_compaction_within_a_part(store: LogStore, clock: Clock) -
 
 
 def test_the_rate_is_kept(store: LogStore, clock: Clock) -> None:
-    """Reading twice and writing what is left take as long as the rate says."""
+    """Reading everything twice, and writing the rest, takes as long as the rate demands."""
     keep = keyed(store, "orders", 300)
     size_bytes = keep.log.size_bytes
     rate = CONFIG.replace(log_cleaner_io_max_bytes_per_second=4 * size_bytes)

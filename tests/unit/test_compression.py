@@ -1,4 +1,4 @@
-"""Payloads come back from every codec, and nothing else passes for one."""
+"""Every codec restores its payloads, and refuses all other bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODECS = st.sampled_from([3, 4])
 
 @given(data=st.binary(max_size=300), codec_id=CODECS, repeats=st.integers(1, 50))
 def test_payloads_come_back(data: bytes, codec_id: int, repeats: int) -> None:
-    """But only with their own size, and whole."""
+    """A payload is restored only as a whole, and only with its own size."""
     data *= repeats
     frame = compress(codec_id, data)
     assert decompress(codec_id, frame, len(data)) == data
@@ -28,7 +28,7 @@ def test_payloads_come_back(data: bytes, codec_id: int, repeats: int) -> None:
 
 @pytest.mark.parametrize("codec_id", [1, 2, 5, 7])
 def test_codecs_that_are_not_known_are_named(codec_id: int) -> None:
-    """With the number that stands in the batch."""
+    """The error has the codec's number from the batch."""
     with pytest.raises(UnsupportedFormatError, match=str(codec_id)):
         require(codec_id)
     require(0)
@@ -42,7 +42,7 @@ def zstd_frame(window_log: int, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("window_log", [24, 27, 30])
 def test_regression_a_few_bytes_ask_for_no_large_window(window_log: int) -> None:
-    """A zstd frame names the memory that restoring it takes: beyond the bound it is refused."""
+    """A zstd frame says how much memory it needs: more than the limit is refused."""
     assert decompress(4, zstd_frame(23, b"small"), 5) == b"small"
     with pytest.raises(ValueError, match="decompress"):
         decompress(4, zstd_frame(window_log, b"small"), 5)

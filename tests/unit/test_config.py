@@ -1,4 +1,4 @@
-"""Settings: what is accepted, what is refused and with which words."""
+"""Test settings: which values are accepted, and what the errors say."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from logstore.config import (
     ],
 )
 def test_size_is_read(text: int | str, size_bytes: int) -> None:
-    """Text and numbers mean bytes, exactly, whatever the case and the spaces."""
+    """Text and numbers are sizes in bytes, in any case and with any spaces."""
     assert parse_size(text) == size_bytes
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1 XiB", "1e6", "-5", "1,5GB", "٣", "1MiB!", "0x10"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    """The message repeats what was given and shows how a size is written."""
+    """The message repeats the given value, and shows how to write a size."""
     with pytest.raises(ValueError, match="64KiB"):
         parse_size(text)
 
 
 @pytest.mark.parametrize("size", [None, True, 1.5, b"1MiB", [1]])
 def test_a_size_of_another_type_is_a_type_error(size: Any) -> None:
-    """Floats and booleans are no sizes: both are mistakes more often than wishes."""
+    """Floats and booleans are refused as sizes, because they are usually mistakes."""
     with pytest.raises(TypeError, match="a size must be"):
         parse_size(size)
 
@@ -69,7 +69,7 @@ def test_every_whole_number_survives_text(size_bytes: int) -> None:
     "rate", ["50MB/s", "50MB", 50_000_000, " 50MB/s ", "50000000B/s", "50MBps", "50 MB/sec"]
 )
 def test_rate_is_read(rate: int | str) -> None:
-    """A rate is a size per second, said or not said."""
+    """A rate is a size per second, with or without "/s"."""
     assert parse_rate(rate) == 50_000_000
 
 
@@ -83,12 +83,12 @@ def test_size_is_written_for_people(size_bytes: int, text: str) -> None:
 
 
 def wrong(key: str) -> dict[str, Any]:
-    """Give settings that a type checker would not let through."""
+    """Pass settings that a type checker would refuse."""
     return {key: 1}
 
 
 def test_a_key_that_is_not_known_names_the_nearest() -> None:
-    """A slip of the pen, and Kafka's own spelling with dots, lead to the right key."""
+    """For a typing mistake, or Kafka's spelling with dots, the error names the right key."""
     with pytest.raises(TypeError, match=r"no key 'nope'; it has .*retention_ms, .*segment_bytes"):
         LogConfig(**wrong("nope"))
     with pytest.raises(TypeError, match="did you mean 'segment_bytes'"):
@@ -135,13 +135,13 @@ def test_a_key_that_is_not_known_names_the_nearest() -> None:
 def test_a_wrong_value_names_its_key(
     settings: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    """The message says which key, what was given and what would do."""
+    """The message names the key, the given value, and the values that are accepted."""
     with pytest.raises(error, match=words):
         LogConfig(**settings)
 
 
 def test_minus_one_and_none_both_mean_no_limit() -> None:
-    """Kafka writes -1 where Python writes None; both are kept as None."""
+    """Kafka's -1 and Python's None are both stored as None."""
     config = LogConfig(retention_bytes=-1, retention_ms=-1, flush_ms=None, segment_ms=-1)
     assert config.retention_bytes is config.retention_ms is None
     assert config.flush_ms is config.segment_ms is None
@@ -159,7 +159,7 @@ def test_settings_never_change() -> None:
 
 
 def test_replace_makes_another() -> None:
-    """The copy differs in what was asked for, and is checked like any other."""
+    """The copy has the changes, and is checked like any other configuration."""
     config = LogConfig(segment_bytes="1MiB")
     other = config.replace(retention_ms=1000)
     assert (other.segment_bytes, other.retention_ms) == (1 << 20, 1000)
@@ -186,7 +186,7 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
     ],
 )
 def test_settings_travel(config: LogConfig | StoreConfig) -> None:
-    """Pickle, copy and JSON bring an equal config to the other side."""
+    """Pickle, copy and JSON give an equal configuration."""
     assert pickle.loads(pickle.dumps(config)) == config == copy.deepcopy(config)
     assert type(config).from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert hash(config) == hash(copy.copy(config))
@@ -194,19 +194,19 @@ def test_settings_travel(config: LogConfig | StoreConfig) -> None:
 
 
 def test_settings_of_an_older_version_are_completed() -> None:
-    """A dictionary that lacks keys takes today's defaults for them."""
+    """Keys that a dictionary lacks get the present defaults."""
     assert LogConfig.from_dict({"segment_bytes": 4096}).index_interval_bytes == 4096
     assert StoreConfig.from_dict({}) == StoreConfig()
 
 
 def test_log_config_of_a_store_is_a_log_config() -> None:
-    """A dictionary in its place is refused instead of failing at the first create."""
+    """A dictionary is refused at once; otherwise the first `create` would fail."""
     with pytest.raises(TypeError, match="log_config must be a LogConfig"):
         StoreConfig(**wrong("log_config"))
 
 
 def test_keys_of_compaction_have_kafkas_defaults_and_forms() -> None:
-    """A ratio is a float, whatever it is given as; -1 is no limit."""
+    """A ratio becomes a float, whatever its type; -1 means no limit."""
     config = LogConfig(
         cleanup_policy="compact,delete",
         max_compaction_lag_ms=-1,
@@ -224,7 +224,7 @@ def test_keys_of_compaction_have_kafkas_defaults_and_forms() -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
 def test_retention_is_for_logs_with_a_limit_that_delete(policy: str) -> None:
-    """A log that is only compacted loses nothing for its age or size."""
+    """A log that is only compacted loses no segment because of its age or size."""
     assert not LogConfig(cleanup_policy=policy).is_retained
     for key in ("retention_ms", "retention_bytes"):
         config = LogConfig(cleanup_policy=policy).replace(**{key: 0})

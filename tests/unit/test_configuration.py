@@ -1,4 +1,4 @@
-"""The configuration of a partition changes while it is in use: durable first, then in force."""
+"""Change the configuration of a partition in use: first on the disk, then in memory."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ OTHER: dict[str, Any] = {
 
 
 def stored(directory: str) -> LogConfig:
-    """Give the configuration that is on the disk."""
+    """Return the configuration on the disk."""
     metadata = PartitionMetadata.read(directory)
     assert metadata is not None
     return metadata.config
 
 
 def test_every_key_is_among_those_tried() -> None:
-    """A new key of LogConfig has to be tried here too."""
+    """If LogConfig gets a new key, this test must try the key, too."""
     assert set(OTHER) == set(LogConfig().to_dict())
 
 
 @pytest.mark.parametrize("key", OTHER)
 def test_each_key_changes_alone_and_is_reset(tmp_path: Path, key: str) -> None:
-    """The log says so, the disk says so, a start says so; None brings the default back."""
+    """The log, the disk and the next start have the new value; None restores the default."""
     layout = "kafka" if key == "encoded_compression_type" else "columnar"
     before = LogConfig(record_format=layout)
     wanted = before.replace(**{key: OTHER[key]})
@@ -80,7 +80,7 @@ def test_each_key_changes_alone_and_is_reset(tmp_path: Path, key: str) -> None:
 
 
 def test_a_reset_key_takes_the_default_of_the_store(tmp_path: Path) -> None:
-    """-1 is no limit; None is what the store gives to new partitions."""
+    """-1 means no limit; None means the store's value for new partitions."""
     config = StoreConfig(log_config=LogConfig(retention_ms="1d", segment_bytes="2MiB"))
     with LogStore.open(tmp_path, config=config) as store:
         log = store.create("orders", 0)
@@ -110,7 +110,7 @@ def test_a_reset_key_takes_the_default_of_the_store(tmp_path: Path) -> None:
 def test_a_wrong_change_changes_nothing(
     tmp_path: Path, changes: Any, error: type[Exception], message: str
 ) -> None:
-    """Also of the good keys beside it."""
+    """If one key is wrong, the other keys are not changed either."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         beside = {"retention_bytes": 5, **changes} if type(changes) is dict else changes
@@ -120,7 +120,7 @@ def test_a_wrong_change_changes_nothing(
 
 
 def test_a_codec_of_kafkas_is_taken_with_its_layout(tmp_path: Path) -> None:
-    """Two keys that only fit together change together, and go back together."""
+    """Two keys that are valid only together can be changed and reset together."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.append(b"plain")
@@ -137,7 +137,7 @@ def test_a_codec_of_kafkas_is_taken_with_its_layout(tmp_path: Path) -> None:
 
 
 def test_the_next_append_rolls_by_the_new_size(tmp_path: Path) -> None:
-    """A segment that is larger already is sealed."""
+    """A segment that is already larger is sealed."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         for _ in range(20):
@@ -153,7 +153,7 @@ def test_the_next_append_rolls_by_the_new_size(tmp_path: Path) -> None:
 
 
 def test_the_next_append_rolls_by_the_new_age(tmp_path: Path) -> None:
-    """The age counts from the first record, also where no age was configured then."""
+    """The age counts from the first record, even if no age was configured then."""
     clock = Clock()
     with LogStore.open(tmp_path, clock=clock) as store:
         log = store.create("orders", 0, config=LogConfig(segment_ms=None))
@@ -172,7 +172,7 @@ def test_the_next_append_rolls_by_the_new_age(tmp_path: Path) -> None:
 
 
 def test_the_next_check_drops_by_the_new_retention(tmp_path: Path) -> None:
-    """Nothing goes before the check, and all that is due goes with it."""
+    """Retention drops nothing before its next check, and then all segments that are due."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=256))
         for _ in range(20):
@@ -184,7 +184,7 @@ def test_the_next_check_drops_by_the_new_retention(tmp_path: Path) -> None:
 
 
 def test_the_next_append_flushes_by_the_new_count(tmp_path: Path) -> None:
-    """Records that wait already count."""
+    """Records that already wait for a flush are counted."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         for _ in range(5):
@@ -196,7 +196,7 @@ def test_the_next_append_flushes_by_the_new_count(tmp_path: Path) -> None:
 
 
 def test_sizes_and_times_are_those_of_the_new_one(tmp_path: Path) -> None:
-    """What is too large is refused, and LogAppendTime stamps, from the next append on."""
+    """From the next append on, the new size limit and LogAppendTime are used."""
     clock = Clock()
     with LogStore.open(tmp_path, clock=clock) as store:
         log = store.create("orders", 0)
@@ -213,7 +213,7 @@ def test_sizes_and_times_are_those_of_the_new_one(tmp_path: Path) -> None:
 
 
 def test_what_was_gathered_before_is_appended(tmp_path: Path) -> None:
-    """A smaller bound refuses the next record, and none that an appender has taken."""
+    """A smaller limit refuses the next record, but no record that an appender has accepted."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         with log.appender(linger=60) as appender:
@@ -232,7 +232,7 @@ def test_what_was_gathered_before_is_appended(tmp_path: Path) -> None:
 def test_a_batch_that_was_encoded_before_keeps_its_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """It was made outside the lock; it goes into a segment of its own kind."""
+    """The batch was encoded outside the lock, so it goes into a segment of its own layout."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.append(b"first", key=b"k")
@@ -263,7 +263,7 @@ def test_a_batch_that_was_encoded_before_keeps_its_layout(
 
 
 def test_appends_beside_it_see_the_old_or_the_new(tmp_path: Path) -> None:
-    """Plain, keyed, gathered and durable appends, beside changes of layout, codec and sizes."""
+    """Plain, keyed, gathered and durable appends run during changes of layout, codec and sizes."""
     configs: list[dict[str, Any]] = [
         {"record_format": "kafka", "compression_type": "gzip", "segment_bytes": 4096},
         {"record_format": None, "compression_type": "lz4", "flush_messages": 2},
@@ -311,13 +311,13 @@ def test_appends_beside_it_see_the_old_or_the_new(tmp_path: Path) -> None:
 
 
 def test_a_partition_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """As by every other call."""
+    """The error is the same as for every other call."""
     with LogStore.open(tmp_path) as store, pytest.raises(UnknownPartitionError):
         store.set_config("orders", 0, {"segment_bytes": 512})
 
 
 def test_a_view_sees_it_and_may_not_do_it(tmp_path: Path) -> None:
-    """After its next look."""
+    """A view sees the change after its next listing."""
     with LogStore.open(tmp_path) as store:
         store.create("orders", 0).append(b"a")
         with LogStore.open(tmp_path, read_only=True) as view:
@@ -331,7 +331,7 @@ def test_a_view_sees_it_and_may_not_do_it(tmp_path: Path) -> None:
 
 
 def test_what_is_the_same_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may say at each start what it wants."""
+    """A program may set the same configuration at each start."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(retention_ms=5))
         calls = crash_at(monkeypatch, 0)

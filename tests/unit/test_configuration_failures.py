@@ -1,4 +1,4 @@
-"""A change of a configuration that fails or is cut short leaves the old one or the new one."""
+"""If a change fails or is interrupted, the old or the new configuration is in force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.inside import abandon
 
 
 def stored(directory: str) -> LogConfig:
-    """Give the configuration that is on the disk."""
+    """Return the configuration on the disk."""
     metadata = PartitionMetadata.read(directory)
     assert metadata is not None
     return metadata.config
@@ -26,7 +26,7 @@ def stored(directory: str) -> LogConfig:
 
 @pytest.mark.parametrize("number", range(8))
 def test_a_crash_at_any_call_leaves_the_old_or_the_new(tmp_path: Path, number: int) -> None:
-    """The file is replaced whole, and memory takes nothing that is not durable."""
+    """The file is replaced as a whole, and memory has only what is durable."""
     store = LogStore.open(tmp_path)
     log = store.create("orders", 0)
     log.append(b"a")
@@ -50,7 +50,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new(tmp_path: Path, number: i
 
 
 def test_a_disk_that_fails_keeps_the_old_one(tmp_path: Path) -> None:
-    """A full one is retried; a failed sync takes the log dir offline, as for an append."""
+    """A full disk can be retried; after a failed sync, the log dir is OFFLINE, as for an append."""
     (tmp_path / "a").mkdir()
     with LogStore.open([tmp_path / "a", tmp_path / "b"], config=StoreConfig()) as store:
         log = store.create("orders", 0, log_dir=tmp_path / "a")
@@ -65,7 +65,7 @@ def test_a_disk_that_fails_keeps_the_old_one(tmp_path: Path) -> None:
 
 
 def test_a_suspect_log_dir_refuses_it(tmp_path: Path) -> None:
-    """As it does an append: retriable, and nothing was written."""
+    """As for an append, the error is retriable, and nothing was written."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         (log_dir,) = store.host.replicas.log_dirs
@@ -80,7 +80,7 @@ def test_a_suspect_log_dir_refuses_it(tmp_path: Path) -> None:
 
 
 def test_a_write_that_a_hung_roll_left_is_tidied_first(tmp_path: Path) -> None:
-    """A change lets no append into an active segment that ends in torn bytes."""
+    """A change permits no append to an active segment that ends in wrong bytes."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.append(b"a")

@@ -1,4 +1,4 @@
-"""Partitions come and go beside writers, and no disk is blamed for it."""
+"""Create and delete partitions during writes; no disk is reported as failed because of this."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support.inside import abandon, keepers_of
 
 
 def test_a_crash_between_the_note_and_the_renaming_completes_the_deletion(tmp_path: Path) -> None:
-    """The user asked for it; the next start does it."""
+    """The user requested the deletion, so the next start completes it."""
     store = LogStore.open(tmp_path)
     store.create("orders", 0).append(b"x")
     store.create("orders", 1).append(b"y")
@@ -41,7 +41,7 @@ def test_a_crash_between_the_note_and_the_renaming_completes_the_deletion(tmp_pa
 
 
 def test_a_crash_after_the_renaming_completes_the_deletion(tmp_path: Path) -> None:
-    """The directory that says why is purged by the next start."""
+    """The next start purges the directory that records the deletion."""
     store = LogStore.open(tmp_path)
     log = store.create("orders", 0)
     log.append(b"x")
@@ -58,7 +58,7 @@ def test_a_crash_after_the_renaming_completes_the_deletion(tmp_path: Path) -> No
 
 
 def test_no_disk_is_blamed_for_what_is_deleted(tmp_path: Path) -> None:
-    """Appends, rolls, flushes and reads race with deletion and creation of the same name."""
+    """Appends, rolls, flushes and reads run while partitions of one name come and go."""
     config = LogConfig(segment_bytes=512)
     odd: list[Exception] = []
     with LogStore.open(tmp_path) as store:
@@ -102,7 +102,7 @@ def test_no_disk_is_blamed_for_what_is_deleted(tmp_path: Path) -> None:
 
 
 def test_a_close_among_appends_and_rolls_is_an_orderly_one(tmp_path: Path) -> None:
-    """Writers at work are refused, and every start after it is a clean one."""
+    """Writers are refused, and every later start finds a clean close."""
     config = LogConfig(segment_bytes=512)
     for turn in range(20):
         with LogStore.open(tmp_path) as store:
@@ -127,7 +127,7 @@ def test_a_close_among_appends_and_rolls_is_an_orderly_one(tmp_path: Path) -> No
 
 
 def create_on_either(store: LogStore, key: tuple[str, int], dirs: list[str]) -> Log:
-    """Choose the log dirs oneself, as a broker of a cluster does for a new replica."""
+    """Choose the log dirs in the test, as a cluster's broker does for a new replica."""
     topic_id = key[0].encode().ljust(16, b".")
     try:
         return store.create(*key, log_dir=dirs[0], topic_id=topic_id)
@@ -141,7 +141,7 @@ def create_on_either(store: LogStore, key: tuple[str, int], dirs: list[str]) -> 
 def test_a_creation_that_fails_half_way_never_makes_two_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, is_chosen: bool
 ) -> None:
-    """What is left on a dir that failed is outranked, also when that dir is back."""
+    """The new copy outranks what a failed dir kept, even after that dir returns."""
     dirs = [str(tmp_path / f"disk{number}") for number in range(2)]
     real = getattr(files, name)
     for nth in range(12):
@@ -177,7 +177,7 @@ def test_a_creation_that_fails_half_way_never_makes_two_copies(
 def test_regression_the_second_start_of_a_service_takes_the_partition_that_is_there(
     tmp_path: Path,
 ) -> None:
-    """The same lines run at every start; the log goes on where it ended, on whichever disk."""
+    """A service calls `create` at every start: its log continues, on any disk."""
     dirs = [tmp_path / "disk1", tmp_path / "disk2"]
     config = LogConfig(segment_bytes="1MiB")
     for start in range(3):
@@ -193,7 +193,7 @@ def test_regression_the_second_start_of_a_service_takes_the_partition_that_is_th
 def test_a_partition_of_another_configuration_is_refused_with_every_difference(
     tmp_path: Path,
 ) -> None:
-    """The error names each key, what is stored and what was given; nothing changes."""
+    """The error names each key with the stored and the given value; nothing changes."""
     with LogStore.open(tmp_path) as store:
         stored = LogConfig(segment_bytes=1 << 20, retention_ms=5)
         log = store.create("orders", 0, config=stored)
@@ -209,7 +209,7 @@ def test_a_partition_of_another_configuration_is_refused_with_every_difference(
 
 
 def test_exist_ok_makes_up_no_second_copy(tmp_path: Path) -> None:
-    """Beside an offline log dir that may hold the partition, it is neither found nor made."""
+    """While an offline log dir may have the partition, it is neither found nor created."""
     dirs = [tmp_path / "disk1", tmp_path / "disk2"]
     with LogStore.open(dirs) as store:
         store.create("orders", 0, log_dir=dirs[0])
@@ -223,7 +223,7 @@ def test_exist_ok_makes_up_no_second_copy(tmp_path: Path) -> None:
 
 
 def test_many_threads_that_ask_for_one_partition_get_one_log(tmp_path: Path) -> None:
-    """With exist_ok a race has no loser."""
+    """With exist_ok, all threads get the log, whichever creates it."""
     with LogStore.open(tmp_path) as store, ThreadPoolExecutor(8) as pool:
         for number in range(20):
             made = [pool.submit(store.create, "t", number, exist_ok=True) for _ in range(8)]
@@ -231,7 +231,7 @@ def test_many_threads_that_ask_for_one_partition_get_one_log(tmp_path: Path) -> 
 
 
 def test_a_given_topic_id_is_kept_whichever_way_it_is_written(tmp_path: Path) -> None:
-    """16 bytes, hex digits and Kafka's base64 are one id; it is still there after a restart."""
+    """16 bytes, hex digits and Kafka's base64 give the same id, which survives a restart."""
     given = bytes(range(240, 256))
     ways: list[bytes | str] = [given, given.hex(), given.hex().upper(), "8PHy8_T19vf4-fr7_P3-_w"]
     with LogStore.open(tmp_path) as store:
@@ -253,7 +253,7 @@ def test_a_given_topic_id_is_kept_whichever_way_it_is_written(tmp_path: Path) ->
     ids=repr,
 )  # fmt: skip
 def test_a_wrong_topic_id_is_refused(tmp_path: Path, given: bytes | str) -> None:
-    """Also the two that Kafka keeps for itself, and an alphabet that Kafka does not use."""
+    """Kafka's two reserved ids, and letters that Kafka does not use, are refused, too."""
     with LogStore.open(tmp_path) as store:
         with pytest.raises(ValueError, match="topic_id"):
             store.create("orders", 0, topic_id=given)
@@ -261,7 +261,7 @@ def test_a_wrong_topic_id_is_refused(tmp_path: Path, given: bytes | str) -> None
 
 
 def test_a_topic_id_of_another_topic_is_refused(tmp_path: Path) -> None:
-    """Also if both are created at the same time: at most one of them gets it."""
+    """If both topics are created at the same time, at most one of them gets the id."""
     with LogStore.open(tmp_path) as store, ThreadPoolExecutor(8) as pool:
         taken = store.create("orders", 0).topic_id
         with pytest.raises(ValueError, match="belongs to orders-0"):

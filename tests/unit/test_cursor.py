@@ -1,4 +1,4 @@
-"""A reader finds its batch whatever the index says, and a point read's block is its own."""
+"""A reader finds its batch even if the index is wrong; point reads use the right block."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIES: dict[str, Any] = {
 def test_a_lying_index_that_checks_out_changes_no_answer(
     tmp_path: Path, lie: str, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Point reads and ranges in any order, twice: from the disk, and from what was kept."""
+    """Point reads and ranges, in any order and twice, come from the disk and from the cache."""
     sealed(tmp_path)
     real = trailers.read_index
 

@@ -1,4 +1,4 @@
-"""The description of log dirs shows each replica once, whatever moves meanwhile."""
+"""The description of log dirs has each replica once, even during moves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEY = TopicPartition("orders", 0)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LogStore]:
-    """Give a store whose only log is in the second of three log dirs."""
+    """Return a store whose only log is in the second of three log dirs."""
     with LogStore.open([tmp_path / name for name in "abc"]) as store:
         store.create("orders", 0, log_dir=tmp_path / "b").append(b"x")
         yield store
 
 
 def rows_of(store: LogStore) -> list[tuple[str, bool]]:
-    """Name the log dir of each row, and say whether the row is a copy that a move builds."""
+    """Return the log dir of each row, and whether a move builds the row's copy."""
     return [
         (Path(log_dir.path).name, row.is_temporary)
         for log_dir in store.describe_dirs().log_dirs
@@ -37,7 +37,7 @@ def rows_of(store: LogStore) -> list[tuple[str, bool]]:
 def test_regression_a_replica_that_is_swapped_meanwhile_is_in_one_log_dir(
     store: LogStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, described: int
 ) -> None:
-    """It was in none if its target was described before the swap, or in two if after it."""
+    """The replica was in no log dir, or in two, if the swap came between two descriptions."""
     replicas = store.host.replicas
     made: list[LogDirDescription] = []
 
@@ -58,7 +58,7 @@ def test_regression_a_replica_that_is_swapped_meanwhile_is_in_one_log_dir(
 def test_regression_a_move_that_is_swapped_but_not_over_shows_no_copy(
     store: LogStore, tmp_path: Path
 ) -> None:
-    """A client saw only the copy, because a log dir has each partition once."""
+    """A client saw only the copy, because it expects each partition once in a log dir."""
     replicas = store.host.replicas
     move = SimpleNamespace(target_dir=str(tmp_path / "c"), size_bytes=1)
     replicas.running_moves[KEY] = move
@@ -70,7 +70,7 @@ def test_regression_a_move_that_is_swapped_but_not_over_shows_no_copy(
 
 
 def test_what_no_log_dir_of_the_store_is_has_an_error(store: LogStore, tmp_path: Path) -> None:
-    """It is described, as KIP-113 wants, but it is not live."""
+    """The path gets an entry, as KIP-113 demands, but the entry is not live."""
     stranger = str(tmp_path / "d")
     (row,) = store.describe_dirs(log_dirs=[stranger]).log_dirs
     assert row == describe.describe_stranger(stranger)

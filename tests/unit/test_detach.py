@@ -1,4 +1,4 @@
-"""A log that its dead disk was taken from keeps nothing of it open, whatever was under way."""
+"""A log that was detached from a dead disk keeps no file open, whatever was running."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def append_much(log: Log) -> None:
 def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Log], None], opens: int
 ) -> None:
-    """A mount point stays busy, and deleted files keep their room, for as long as one is open."""
+    """An open file keeps a mount point busy, and keeps the space of deleted files in use."""
     with LogStore.open(tmp_path / "disk", admin_socket=False) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=16 << 10))
         log.extend([b"a", b"b"], durable=True)
@@ -81,7 +81,7 @@ def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
 def test_regression_what_retention_left_out_is_closed_though_its_files_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that fails at the first file keeps none of the others open."""
+    """If the disk fails at the first file, the other files are closed, too."""
     with LogStore.open(tmp_path / "disk", admin_socket=False) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=16 << 10))
         append_much(log)
@@ -102,7 +102,7 @@ def test_regression_what_retention_left_out_is_closed_though_its_files_stay(
 def test_regression_a_log_that_has_moved_meanwhile_is_not_let_go_of_in_its_new_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old disk fails as the log points to the new one: what is appended there is synced."""
+    """The old disk fails when the log already uses the new one: new records are synced there."""
     leave, point_to = Segment.leave, relocation.point_to
     begun, appended, threads = threading.Event(), threading.Event(), list[threading.Thread]()
 

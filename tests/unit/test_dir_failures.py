@@ -1,4 +1,4 @@
-"""A log dir that fails is seen to whatever its process is short of."""
+"""The failure of a log dir is handled, even if the process lacks threads or memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.hanging import QUIET
 def test_a_dir_that_fails_while_no_thread_can_be_had_is_offline_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its users get the disk's error, not the thread's; it is let go of before it is reopened."""
+    """Callers get the disk's error, not the lack of a thread; the dir can be reopened later."""
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     b, real = dirs[1], threading.Thread.start
 
@@ -47,7 +47,7 @@ def test_a_dir_that_fails_while_no_thread_can_be_had_is_offline_and_comes_back(
 def test_regression_a_dir_that_fails_while_memory_is_short_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that was to let go of it ended for want of memory, and its lock stayed held."""
+    """The thread that should release the dir ended for lack of memory, and the lock stayed."""
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     real = shutdown.drop_logs
     refused: list[object] = []

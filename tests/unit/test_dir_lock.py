@@ -1,4 +1,4 @@
-"""A log dir has one owner, and an orderly close is told from a crash."""
+"""A log dir has one owner, and a clean close is distinguished from a crash."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ CLUSTER, DIRECTORY = "a" * 32, "b" * 32
 
 
 def start(path: Path, start_id: str) -> tuple[DirLock, bool]:
-    """Lock a dir and begin to own it."""
+    """Lock a dir, and record a new owner."""
     lock = DirLock(str(path))
     lock.acquire()
     return lock, lock.begin(start_id, CLUSTER, DIRECTORY)
 
 
 def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    """The error names the process to look for, and says when it is this one."""
+    """The error names the process that owns the dir, and says if it is this process."""
     lock, _ = start(tmp_path, "1" * 32)
-    with pytest.raises(LogDirLockedError, match="open in this process already") as raised:
+    with pytest.raises(LogDirLockedError, match="already open in this process") as raised:
         DirLock(str(tmp_path)).acquire()
     assert raised.value.pid == os.getpid()
     child = os.fork()
@@ -46,7 +46,7 @@ def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> 
 
 
 def test_only_a_marker_of_the_last_start_counts(tmp_path: Path) -> None:
-    """Clean after mark_clean, not after a crash, not with a marker that came back."""
+    """A close is clean after mark_clean, but not after a crash, or with an old marker."""
     lock, was_clean = start(tmp_path, "1" * 32)
     assert not was_clean
     lock.mark_clean("1" * 32)
@@ -65,7 +65,7 @@ def test_only_a_marker_of_the_last_start_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 200, b"garbage", b"{}\nxxh3-64 0\n"])
 @pytest.mark.parametrize("name", [".lock", MARKER_NAME])
 def test_garbage_counts_as_a_crash(tmp_path: Path, name: str, garbage: bytes) -> None:
-    """A lock file or marker that does not check out never says clean."""
+    """A lock file or marker with a wrong checksum never counts as a clean close."""
     lock, _ = start(tmp_path, "1" * 32)
     lock.mark_clean("1" * 32)
     lock.release()
@@ -76,7 +76,7 @@ def test_garbage_counts_as_a_crash(tmp_path: Path, name: str, garbage: bytes) ->
 
 
 def test_a_directory_in_the_place_of_the_marker_counts_as_a_crash(tmp_path: Path) -> None:
-    """What cannot be a marker does not stop the start."""
+    """An object that cannot be a marker does not prevent the start."""
     (tmp_path / MARKER_NAME).mkdir()
     lock, was_clean = start(tmp_path, "1" * 32)
     assert not was_clean
@@ -84,7 +84,7 @@ def test_a_directory_in_the_place_of_the_marker_counts_as_a_crash(tmp_path: Path
 
 
 def test_the_lock_file_witnesses_the_identity(tmp_path: Path) -> None:
-    """The ids of the last owner can be read without the lock; no file tells nothing."""
+    """The last owner's ids can be read without the lock; without a file, nothing is returned."""
     assert lock_hint(str(tmp_path)) == (None, None)
     lock, _ = start(tmp_path, "1" * 32)
     assert lock_hint(str(tmp_path)) == (CLUSTER, DIRECTORY)
@@ -94,7 +94,7 @@ def test_the_lock_file_witnesses_the_identity(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """The child drops its copy, so the lock ends with its owner and not with the child."""
+    """The child closes its copy, so the lock ends when its owner ends."""
     lock, _ = start(tmp_path, "1" * 32)
     read_end, write_end = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Ctrl-C at any line of a return leaves a log dir that can be brought back.
+"""Interrupt a return at any line by Ctrl-C: the log dir can still be brought back.
 
 `dir_changes.reopen` completes in a thread that no interrupt reaches. If no thread can be had it
 runs in the caller's, as here: `__wrapped__` is the call without that thread.
@@ -16,7 +16,7 @@ from support.interrupts import InterruptAt
 
 
 def test_regression_ctrl_c_at_any_line_leaves_a_dir_that_can_be_reopened(tmp_path: Path) -> None:
-    """It is unlocked and offline then, or serves; nothing waits for it to be opened for ever."""
+    """The dir is then unlocked and offline, or serves; no thread waits for it forever."""
     reopen_here = vars(dir_changes)["reopen"].__wrapped__
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:

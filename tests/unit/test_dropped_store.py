@@ -1,4 +1,4 @@
-"""A store that is dropped without a close lets go of everything, and says where it was opened."""
+"""A store that is dropped without a close releases everything, and says where it was opened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def few_objects() -> Iterator[None]:
 
 @contextmanager
 def warned() -> Iterator[list[warnings.WarningMessage]]:
-    """Collect the warnings of stores that are dropped within."""
+    """Collect the warnings of stores that are dropped in this block."""
     gc.collect()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -70,7 +70,7 @@ def sockets() -> list[str]:
 
 
 def test_regression_a_dropped_store_says_where_it_was_opened(dirs: list[str]) -> None:
-    """It stayed locked by its own process, and nothing said so."""
+    """The dropped store stayed locked by its own process, without any message."""
     with no_thread_leaks(), warned() as caught:
         line = sys._getframe().f_lineno + 1
         store = LogStore.open(dirs)
@@ -88,7 +88,7 @@ def test_regression_a_dropped_store_says_where_it_was_opened(dirs: list[str]) ->
 
 
 def test_regression_a_dropped_store_opens_at_once_and_is_recovered(dirs: list[str]) -> None:
-    """The same process was refused by itself; no orderly close is claimed."""
+    """The process could not open the store again; a dropped store is not closed cleanly."""
     with warned() as caught:
         store = LogStore.open(dirs)
         store.create("orders", 0, log_dir=dirs[0]).extend(RECORDS)
@@ -102,7 +102,7 @@ def test_regression_a_dropped_store_opens_at_once_and_is_recovered(dirs: list[st
 
 
 def test_regression_a_hundred_dropped_stores_leave_nothing(dirs: list[str]) -> None:
-    """Each left its lock, its descriptors, a socket and several threads."""
+    """Each dropped store left its lock, its descriptors, a socket and several threads."""
     before, sockets_before = len(os.listdir("/proc/self/fd")), len(sockets())
     with no_thread_leaks(60), warned() as caught:
         for number in range(100):
@@ -129,7 +129,7 @@ USES: dict[str, Callable[[LogStore, Log], Any]] = {
 
 @pytest.mark.parametrize("way", USES)
 def test_what_is_in_use_keeps_its_store_open(dirs: list[str], way: str) -> None:
-    """A log that the user holds goes on; its store is let go of with it."""
+    """A log in use continues to work; when it is dropped, its store is released, too."""
     with no_thread_leaks(), warned() as caught:
         store: Any = LogStore.open(dirs)
         log: Any = store.create("orders", 0)
@@ -156,7 +156,7 @@ def test_what_is_in_use_keeps_its_store_open(dirs: list[str], way: str) -> None:
 
 
 def collect_until(is_over: Callable[[], object]) -> None:
-    """Collect until the thread that was at work rests."""
+    """Run collections until the thread that was working waits again."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         gc.collect()
@@ -166,7 +166,7 @@ def collect_until(is_over: Callable[[], object]) -> None:
 
 
 def test_regression_a_dropped_appender_lets_go_of_its_store(dirs: list[str]) -> None:
-    """Its thread kept it, and so the store, without a word."""
+    """The thread of the appender kept the appender and the store alive, without a message."""
     with no_thread_leaks(), warned() as caught:
         store = LogStore.open(dirs)
         appender = store.create("orders", 0).appender()
@@ -178,7 +178,7 @@ def test_regression_a_dropped_appender_lets_go_of_its_store(dirs: list[str]) -> 
 
 
 def test_a_dropped_appender_sends_what_waits(dirs: list[str]) -> None:
-    """A record that was taken is in the log once its linger is over."""
+    """A record that was added is in the log after its linger time."""
     with no_thread_leaks(), warned() as caught:
         store = LogStore.open(dirs)
         log = store.create("orders", 0)
@@ -194,7 +194,7 @@ def test_a_dropped_appender_sends_what_waits(dirs: list[str]) -> None:
 
 
 def test_regression_a_dropped_mover_lets_go_of_its_store(dirs: list[str]) -> None:
-    """It keeps the store open while it moves; then its threads kept it for good."""
+    """A mover keeps the store open while it moves; its threads kept the store open forever."""
     with no_thread_leaks(60), warned() as caught:
         store = LogStore.open(dirs)
         log = store.create("orders", 0, log_dir=dirs[0])
@@ -219,7 +219,7 @@ def test_regression_a_dropped_mover_lets_go_of_its_store(dirs: list[str]) -> Non
 
 
 def test_a_store_that_is_closed_gives_no_warning(dirs: list[str]) -> None:
-    """By a with statement, by hand, or because it could not be opened."""
+    """The store was closed by a with statement, by a call, or because its opening failed."""
     with warned() as caught:
         with LogStore.open(dirs) as store:
             store.create("orders", 0)
@@ -231,7 +231,7 @@ def test_a_store_that_is_closed_gives_no_warning(dirs: list[str]) -> None:
 
 
 def test_a_dropped_view_leaves_nothing(dirs: list[str]) -> None:
-    """It has locked nothing, so nothing is said."""
+    """A view has locked nothing, so there is no warning."""
     with LogStore.open(dirs) as store:
         store.create("orders", 0, log_dir=dirs[0]).extend(RECORDS)
     with no_thread_leaks(), warned() as caught:
@@ -244,7 +244,7 @@ def test_a_dropped_view_leaves_nothing(dirs: list[str]) -> None:
 
 
 def test_a_dropped_store_of_which_a_dir_has_failed(dirs: list[str]) -> None:
-    """What was let go of already is of no more interest; a dir that came back is let go of."""
+    """Dirs that were released before are ignored; a dir that came back is released."""
     with no_thread_leaks(), warned() as caught:
         store = LogStore.open(dirs)
         store.take_offline(dirs[1])
@@ -322,7 +322,7 @@ print("done")
 def test_a_process_with_an_open_store_ends_in_order(
     dirs: list[str], flags: tuple[str, ...], more: str, said: str
 ) -> None:
-    """A warning turned into an error spoils nothing; without a filter nothing is said."""
+    """A warning that is turned into an error does no harm; without a filter, none is shown."""
     done = subprocess.run(
         [sys.executable, *flags, "-c", SCRIPT + more, *dirs],
         capture_output=True, text=True, timeout=120, check=False,

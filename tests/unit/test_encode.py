@@ -1,4 +1,4 @@
-"""What a caller may append, what it becomes, and how large a batch of it can be at most."""
+"""Test what a caller may append, how it is encoded, and the largest size of its batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = st.lists(st.tuples(CELLS, CELLS, HEADERS), min_size=1, max_size=12)
 def test_no_batch_is_larger_than_was_reckoned(
     magic: int, rows: list[Any], now_ms: int, is_log_append_time: bool
 ) -> None:
-    """A group of appends that is held to its size by `size_max` is never refused as too large."""
+    """Records that are grouped by `size_max` never make a batch that is too large."""
     values, keys, headers = (list(column) for column in zip(*rows, strict=True))
     payload = encode.build(
         values, keys, None, headers,
@@ -38,7 +38,7 @@ def test_no_batch_is_larger_than_was_reckoned(
 
 @pytest.mark.parametrize("given", [b"x", bytearray(b"x"), memoryview(b"x"), np.bytes_(b"x")])
 def test_a_cell_becomes_bytes(given: Any) -> None:
-    """Whatever holds bytes is copied; null stays null."""
+    """Bytes-like objects are copied; null stays null."""
     assert encode.check_cell(given, "value") == b"x"
     assert encode.check_cell(None, "value") is None
 
@@ -48,14 +48,14 @@ def test_a_cell_becomes_bytes(given: Any) -> None:
     [("x", "encode text first"), (1, "a key must be bytes or None"), ([], "key")],
 )
 def test_a_cell_of_another_kind_is_named(given: Any, reason: str) -> None:
-    """The error says which cell it was, and what to do with text."""
+    """The error names the cell, and says what to do with text."""
     with pytest.raises(TypeError, match=reason):
         encode.check_cell(given, "key")
 
 
 @pytest.mark.parametrize("given", [0, 5, np.int64(5), encode.TIMESTAMP_MAX])
 def test_a_timestamp_becomes_an_int(given: Any) -> None:
-    """Numbers of NumPy are taken as well."""
+    """Numbers of NumPy are accepted, too."""
     assert encode.check_timestamp(given) == given
     assert type(encode.check_timestamp(given)) is int
 
@@ -65,7 +65,7 @@ def test_a_timestamp_becomes_an_int(given: Any) -> None:
     [(-1, ValueError), (2**63, ValueError), (1.0, TypeError), (True, TypeError), (None, TypeError)],
 )
 def test_what_is_no_timestamp_is_refused(given: Any, kind: type[Exception]) -> None:
-    """Neither before the epoch, nor more than 63 bits, nor a fraction, nor a flag."""
+    """Times before the epoch, over 63 bits, fractions and booleans are refused."""
     with pytest.raises(kind, match="timestamp"):
         encode.check_timestamp(given)
 
@@ -75,13 +75,13 @@ def test_what_is_no_timestamp_is_refused(given: Any, kind: type[Exception]) -> N
     [{"a": b"1", "b": None}, [("a", b"1"), ("b", None)], (["a", bytearray(b"1")], ("b", None))],
 )
 def test_headers_become_pairs_in_their_order(given: Any) -> None:
-    """A mapping or pairs of any sequence."""
+    """Headers are a mapping, or pairs in any sequence."""
     assert encode.check_headers(given) == (("a", b"1"), ("b", None))
 
 
 @pytest.mark.parametrize("given", ["ab", [("a",)], [(b"a", b"1")], [("a", "1")], 7])
 def test_what_is_no_headers_is_refused(given: Any) -> None:
-    """Names are text, values are bytes or null, and they come in twos."""
+    """Names must be text, values bytes or null, and each header a pair."""
     with pytest.raises(TypeError, match="header"):
         encode.check_headers(given)
     with pytest.raises(UnicodeEncodeError):
@@ -100,14 +100,14 @@ def test_what_is_no_headers_is_refused(given: Any) -> None:
 )
 @pytest.mark.parametrize("magic", [columnar.MAGIC, kafka.MAGIC])
 def test_columns_that_do_not_fit_are_refused(columns: Any, reason: str, magic: int) -> None:
-    """The error says which column, and how many of what."""
+    """The error names the column and the numbers of items."""
     options: Any = {"now_ms": 1, "codec_id": 0, "is_log_append_time": False, "magic": magic}
     with pytest.raises(ValueError, match=reason):
         encode.build(*columns, **options)
 
 
 def test_the_time_of_the_log_outranks_that_of_the_records() -> None:
-    """Unless the log gives the time, a record's own counts, and now where it has none."""
+    """Without LogAppendTime, a record keeps its time; if it has none, it gets the present time."""
     options: Any = {"now_ms": 99, "codec_id": 0}
     own = encode.build([b"a", b"b"], None, [7, None], None, is_log_append_time=False, **options)
     logs = encode.build([b"a", b"b"], None, [7, None], None, is_log_append_time=True, **options)
@@ -117,7 +117,7 @@ def test_the_time_of_the_log_outranks_that_of_the_records() -> None:
 
 
 def test_records_are_taken_apart_into_columns() -> None:
-    """Their offsets count for nothing; what is no record is refused."""
+    """The offsets of records are ignored; anything but a record is refused."""
     records = [Record(7, 1, b"k", b"v", (("h", None),)), Record(3, 2, None, None, ())]
     columns = ([b"v", None], [b"k", None], [1, 2], [(("h", None),), ()])
     assert encode.unpack_records(records) == columns

@@ -1,4 +1,4 @@
-"""Leader epochs say where each began, and follow what becomes of the log."""
+"""Leader epochs record where each of them began, and follow changes of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.inside import abandon
 
 
 def test_epochs_are_noted_once_and_in_order() -> None:
-    """One that is not after the last is no news."""
+    """An epoch that is not after the last one changes nothing."""
     epochs = LeaderEpochs("")
     assert epochs.latest == -1 and epochs.end_offset_for(5, 9) == (-1, -1)
     assert [epochs.note(*pair) for pair in ((0, 0), (0, 3), (2, 5), (1, 7))] == [1, 0, 1, 0]
@@ -25,14 +25,14 @@ def test_epochs_are_noted_once_and_in_order() -> None:
 
 
 def test_an_epoch_ends_where_the_next_begins() -> None:
-    """The last one at the log's end; of one that never was, the one before counts (KIP-101)."""
+    """The last epoch ends at the log end; for an unknown one, the previous counts (KIP-101)."""
     epochs = LeaderEpochs("", [(1, 0), (3, 5)])
     ends = [epochs.end_offset_for(epoch, 9) for epoch in (0, 1, 2, 3, 4)]
     assert ends == [(-1, -1), (1, 5), (1, 5), (3, 9), (3, 9)]
 
 
 def test_both_ends_of_the_log_move() -> None:
-    """The epoch that the new start falls into begins there."""
+    """The epoch that contains the new log start then begins there."""
     epochs = LeaderEpochs("", [(1, 0), (2, 5), (3, 8)])
     epochs.truncate_to(8)
     assert epochs.entries == [(1, 0), (2, 5)]
@@ -45,7 +45,7 @@ def test_both_ends_of_the_log_move() -> None:
 
 
 def test_the_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """A missing or damaged one is none: it is made anew from the batches."""
+    """Without a usable file, the epochs are rebuilt from the batches."""
     assert LeaderEpochs.read_or_reason(str(tmp_path)) == (None, "")
     of_log = OfLog("orders", 3, bytes(range(16)), 7, is_sparse=True)
     LeaderEpochs(str(tmp_path), [(1, 0), (3, 2**40)]).write(of_log)
@@ -83,7 +83,7 @@ def test_the_leader_epoch_outlives_the_records_that_carried_it(
 
 
 def test_the_history_is_public_and_true_whatever_becomes_of_the_log(tmp_path: Path) -> None:
-    """It follows truncation, deletion, a move, a kill and a close."""
+    """The epochs follow truncations, deletions, a move, a kill and a close."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     store = LogStore.open(dirs, admin_socket=False)
     log = store.create("t", 0, log_dir=dirs[0], config=LogConfig(segment_bytes=256))
@@ -121,7 +121,7 @@ def test_the_history_is_public_and_true_whatever_becomes_of_the_log(tmp_path: Pa
 
 
 def test_regression_epochs_before_the_log_start_are_gone_after_a_crash(tmp_path: Path) -> None:
-    """The file with the new start was written, and the process killed before the next step."""
+    """The file with the new start was written, and then the process was killed."""
     store = LogStore.open(tmp_path, admin_socket=False)
     log = store.create("t", 0)
     log.append(b"x")
@@ -142,7 +142,7 @@ def test_regression_epochs_before_the_log_start_are_gone_after_a_crash(tmp_path:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_two_replicas_agree_after_any_changes_of_leader(tmp_path: Path, seed: int) -> None:
-    """A follower that truncates as KIP-279 says, as often as it must, has its leader's log."""
+    """A follower that truncates by KIP-279, as often as needed, has the log of its leader."""
     rng = random.Random(seed)
     with LogStore.open(tmp_path, admin_socket=False) as store:
         logs = [store.create("t", number) for number in range(2)]
@@ -177,7 +177,7 @@ def test_two_replicas_agree_after_any_changes_of_leader(tmp_path: Path, seed: in
 
 @pytest.mark.parametrize("is_orderly", [True, False], ids=["closed", "killed"])
 def test_an_epoch_without_a_record_ends_with_the_process(tmp_path: Path, is_orderly: bool) -> None:
-    """It grows while the log is open; a truncation may cut every record that carried it."""
+    """The leader epoch rises while the log is open; a truncation may cut all its records."""
     store = LogStore.open(tmp_path, admin_socket=False)
     log = store.create("orders", 0)
     for epoch in (1, 5):

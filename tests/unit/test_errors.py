@@ -1,4 +1,4 @@
-"""Errors: facts as attributes, one tree, and the same on the other side of a pickle."""
+"""Test errors: facts are attributes, there is one tree, and pickle keeps all of it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ EXAMPLES: list[tuple[type[LogStoreError], dict[str, Any]]] = [
 
 
 def test_every_error_has_an_example() -> None:
-    """The list above is the whole tree, and the module exports all of it."""
+    """The list above contains the whole tree, and the module exports every class."""
     tree = {
         item
         for item in vars(errors).values()
@@ -92,7 +92,7 @@ def test_every_error_has_an_example() -> None:
 
 @pytest.mark.parametrize(("kind", "facts"), EXAMPLES)
 def test_facts_are_attributes_and_travel(kind: type[LogStoreError], facts: dict[str, Any]) -> None:
-    """A fact is an attribute, stands in the message, and survives pickle and copy."""
+    """A fact is an attribute, is in the message, and survives pickle and copy."""
     error = kind(**facts)
     error.add_note("while reading")
     for other in (error, pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
@@ -122,14 +122,14 @@ def test_facts_are_attributes_and_travel(kind: type[LogStoreError], facts: dict[
     ],
 )
 def test_tree(kind: type[LogStoreError], parents: tuple[type[Exception], ...]) -> None:
-    """Errors are caught by their family, and by Python's own word where it has one."""
+    """An error is caught by its base class, and by a built-in class if it has one."""
     assert issubclass(kind, (LogStoreError,))
     assert all(issubclass(kind, parent) for parent in parents)
     assert not issubclass(kind, OSError)
 
 
 def test_retriable_says_what_may_be_tried_again() -> None:
-    """Full and slow disks recover by themselves; one error may be marked by whoever raises it."""
+    """Full and slow disks recover by themselves; the raiser may mark a single error."""
     retriable = {kind for kind, _ in EXAMPLES if kind.retriable}
     assert retriable == {LogDirFullError, LogDirSuspectError}
     error = LogDirError(path="/d", reason="too many open files", retriable=True)
@@ -138,7 +138,7 @@ def test_retriable_says_what_may_be_tried_again() -> None:
 
 
 def test_message_can_be_given() -> None:
-    """Words of the raiser's own replace the template and keep the facts."""
+    """A message that the raiser gives replaces the template and keeps the facts."""
     error = LogClosedError("opened before fork", reason="fork")
     assert str(error) == "opened before fork"
     assert pickle.loads(pickle.dumps(error)).reason == "fork"

@@ -1,4 +1,4 @@
-"""Listeners of a store hear each event once and in order, and harm nobody."""
+"""Listeners of a store get each event once and in order, and block no other thread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def dirs() -> Iterator[list[str]]:
 
 
 class Ear:
-    """A listener that hands on what it hears."""
+    """A listener that passes on each event."""
 
     def __init__(self) -> None:
         self.events: queue.SimpleQueue[StoreEvent] = queue.SimpleQueue()
@@ -61,12 +61,12 @@ class Ear:
         return self.events.get(timeout=60)
 
     def rest(self) -> list[StoreEvent]:
-        """Give what is left; called after the store was closed."""
+        """Return the events that are left; called after the store was closed."""
         return [self.events.get_nowait() for _ in range(self.events.qsize())]
 
 
 def test_replicas_that_come_move_and_go_are_told(dirs: list[str]) -> None:
-    """Each once, in order, with the facts, in a thread of the listener's own."""
+    """Each event comes once, in order, with its facts, in the listener's own thread."""
     ear = Ear()
     with no_thread_leaks(), LogStore.open(dirs[:2], config=SLOW) as store:
         with ReplicaMover(store) as mover:
@@ -87,7 +87,7 @@ def test_replicas_that_come_move_and_go_are_told(dirs: list[str]) -> None:
 
 
 def test_regression_the_partitions_of_a_new_topic_are_told(dirs: list[str]) -> None:
-    """A topic that was created as a whole had no event; those that exist have none."""
+    """A topic that was created as a whole caused no events; existing partitions cause none."""
     ear = Ear()
     with LogStore.open(dirs[:1], config=SLOW) as store:
         store.create("t", 1)
@@ -98,7 +98,7 @@ def test_regression_the_partitions_of_a_new_topic_are_told(dirs: list[str]) -> N
 
 
 def test_log_dirs_that_come_and_go_are_told(dirs: list[str]) -> None:
-    """Added, offline, back, removed; also one that is removed as lost."""
+    """Log dirs are added, go offline, come back, and are removed, also as lost."""
     ear = Ear()
     with LogStore.open(dirs[:1], config=SLOW) as store:
         store.add_listener(ear)
@@ -127,7 +127,7 @@ def test_log_dirs_that_come_and_go_are_told(dirs: list[str]) -> None:
 def test_a_log_dir_that_fails_is_told_once_by_many_threads(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All appends meet the dead disk at once; the old callback is called too."""
+    """Many appends meet the dead disk at once; the older callback is called, too."""
     ear, failures = Ear(), list[LogDirOfflineError]()
     with LogStore.open(dirs[:2], config=SLOW, on_log_dir_failure=failures.append) as store:
         logs = [store.create("t", number, log_dir=dirs[0]) for number in range(8)]
@@ -146,7 +146,7 @@ def test_a_log_dir_that_fails_is_told_once_by_many_threads(
 def test_a_log_dir_that_fills_and_has_room_again_is_told(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once each, however many appends are refused."""
+    """There is one event for each change, however many appends are refused."""
     ear, real = Ear(), files.statvfs
 
     def full(path: str) -> Any:
@@ -194,7 +194,7 @@ def test_a_log_dir_that_hangs_and_answers_is_told(
 
 
 def test_a_listener_that_blocks_delays_nobody_and_loses_nothing(dirs: list[str]) -> None:
-    """Neither the store nor another listener waits for it; it gets every event afterwards."""
+    """Neither the store nor another listener waits for it, and it gets every event later."""
     slow, quick, began, go_on = Ear(), Ear(), threading.Event(), threading.Event()
 
     def block(event: StoreEvent) -> None:
@@ -217,7 +217,7 @@ def test_a_listener_that_blocks_delays_nobody_and_loses_nothing(dirs: list[str])
 def test_a_close_does_not_wait_for_ever_for_a_listener(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left is delivered when the listener goes on, although the store is gone."""
+    """The remaining events are delivered when the listener continues, after the close."""
     monkeypatch.setattr(events, "LAST_SECONDS_MAX", 0.05)
     ear, go_on = Ear(), threading.Event()
 
@@ -239,7 +239,7 @@ def test_a_close_does_not_wait_for_ever_for_a_listener(
 def test_a_listener_that_raises_is_logged_and_hears_on(
     dirs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """So do the others."""
+    """Other listeners continue to get events, too."""
     ear = Ear()
 
     def fail(event: StoreEvent) -> None:
@@ -258,7 +258,7 @@ def test_a_listener_that_raises_is_logged_and_hears_on(
 
 
 def test_a_removed_listener_hears_nothing_more(dirs: list[str]) -> None:
-    """Its thread ends; a listener may remove itself and change the store."""
+    """Its thread ends; a listener may remove itself, and may change the store."""
     ear, others = Ear(), Ear()
     with no_thread_leaks(), LogStore.open(dirs[:1], config=SLOW) as store:
 
@@ -286,7 +286,7 @@ def test_a_removed_listener_hears_nothing_more(dirs: list[str]) -> None:
 
 
 def test_events_of_many_threads_come_once_and_in_the_same_order_to_all(dirs: list[str]) -> None:
-    """Of each partition in the order of what was done to it."""
+    """The events of one partition come in the order of its changes."""
     ears = [Ear(), Ear()]
     with LogStore.open(dirs[:2], config=SLOW) as store:
         for ear in ears:
@@ -308,7 +308,7 @@ def test_events_of_many_threads_come_once_and_in_the_same_order_to_all(dirs: lis
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_listener_does_not_keep_a_dropped_store_open(dirs: list[str]) -> None:
-    """Also if it refers to the store; its thread ends with the store."""
+    """This holds even if the listener refers to the store; its thread ends with the store."""
 
     class Broker:
         def __init__(self) -> None:
@@ -341,7 +341,7 @@ def test_a_listener_does_not_keep_a_dropped_store_open(dirs: list[str]) -> None:
 def test_a_close_calls_back_once_while_the_store_serves(
     dirs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The newest first; one that raises or closes the store ends nothing."""
+    """The newest is called first; a callback that raises or closes the store ends nothing."""
     heard: list[object] = []
     store = LogStore.open(dirs[:1], config=SLOW)
     log = store.create("t", 0)
@@ -363,7 +363,7 @@ def test_a_close_calls_back_once_while_the_store_serves(
 
 
 def test_a_second_close_waits_for_the_callbacks_of_the_first(dirs: list[str]) -> None:
-    """No log is closed while one of them still works."""
+    """No log is closed while a callback is still running."""
     store = LogStore.open(dirs[:1], config=SLOW)
     log, began, go_on = store.create("t", 0), threading.Event(), threading.Event()
     offsets: list[int] = []

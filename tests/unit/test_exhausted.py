@@ -1,4 +1,4 @@
-"""What the engine does when this process runs short of something: found by random programs."""
+"""Test the engine when this process runs short of a resource; random programs found these."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from support.shortage import no_descriptors, no_threads, small_files
 
 
 class NoMemory(Exception):
-    """What a library of a codec raises that could allocate nothing."""
+    """The error that a codec's library raises if it cannot allocate memory."""
 
 
 class Poor:
-    """A library of a codec in a process without memory."""
+    """A codec's library in a process without memory."""
 
     def __getattr__(self, name: str) -> Any:
         def fail(*arguments: Any, **options: Any) -> Any:
@@ -50,7 +50,7 @@ class Poor:
 
 
 def test_regression_no_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A codec without memory said that the bytes were damaged, and a repair would take them out."""
+    """A codec without memory reported damaged bytes, and a repair would have removed them."""
     raw = dict.fromkeys(("lz4", "zstd"), b"")
     for name in raw:
         raw[name] = compression.compress(compression.CODEC_IDS[name], bytes(1000))
@@ -66,7 +66,7 @@ def test_regression_no_memory_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_damage_stays_damage() -> None:
-    """Bytes that no codec made are a ValueError as before."""
+    """Bytes that no codec made still cause a ValueError."""
     for codec_id in (3, 4):
         with pytest.raises(ValueError, match="does not decompress"):
             compression.decompress(codec_id, b"\1\2\3\4" * 9, 100)
@@ -75,7 +75,7 @@ def test_damage_stays_damage() -> None:
 def test_regression_a_thread_that_never_begins_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without memory for its first step a thread ended, and `start` waited for it for good."""
+    """A thread ended for lack of memory before its first step, and `start` waited forever."""
 
     def begins_never(self: threading.Thread) -> None:
         raise MemoryError
@@ -89,7 +89,7 @@ def test_regression_a_thread_that_never_begins_is_not_waited_for(
 
 
 def test_a_thread_starts_and_is_let_go_of() -> None:
-    """What copes with that costs a thread nothing: it runs, ends, and nothing refers to it."""
+    """The thread runs and ends as usual, and no object refers to it afterwards."""
     began = threading.Event()
     thread = Thread(target=began.set, name="x")
     thread.start()
@@ -115,7 +115,7 @@ def test_regression_work_whose_thread_died_is_not_waited_for(
 def test_regression_a_thread_of_many_that_died_hangs_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its item has an error of its own; before, its log dir was said to hang."""
+    """The item of the thread gets its own error; before, its log dir was said to hang."""
     real = threading.Thread.run
 
     def run(thread: threading.Thread) -> None:
@@ -129,7 +129,7 @@ def test_regression_a_thread_of_many_that_died_hangs_nobody(
 
 
 def test_regression_a_log_dir_that_no_thread_could_be_had_for(tmp_path: Path) -> None:
-    """It kept its lock after the close, and its id stood in the roster: nothing could be created.
+    """The dir stayed locked after the close, and its id was in the roster: no create worked.
 
     Whatever number of threads there are before there is none.
     """
@@ -151,7 +151,7 @@ def test_regression_a_log_dir_that_no_thread_could_be_had_for(tmp_path: Path) ->
 
 
 def test_regression_who_asks_for_the_owner_is_told_of_threads(tmp_path: Path) -> None:
-    """It was a bare RuntimeError."""
+    """The error was a bare RuntimeError."""
     with (
         LogStore.open(tmp_path, config=QUIET),
         no_threads(),
@@ -164,7 +164,7 @@ def test_regression_who_asks_for_the_owner_is_told_of_threads(tmp_path: Path) ->
 def test_regression_a_creation_without_descriptors_leaves_nothing(
     tmp_path: Path, is_spare_gone: bool
 ) -> None:
-    """Its directory stayed, stood in the way of the next try, and was a partition after a start."""
+    """The directory stayed, prevented the next attempt, and was a partition after a start."""
     for left in range(6):
         base = tmp_path / str(left)
         with LogStore.open(base, config=QUIET) as store:
@@ -186,7 +186,7 @@ def test_regression_a_creation_without_descriptors_leaves_nothing(
 def test_regression_a_creation_without_memory_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A MemoryError was no error that anything was removed for."""
+    """After a MemoryError, nothing was removed."""
 
     def fail(*_: object) -> None:
         raise MemoryError
@@ -200,7 +200,7 @@ def test_regression_a_creation_without_memory_leaves_nothing(
 
 
 def test_regression_a_store_that_was_opened_on_a_full_disk_closes_in_order(tmp_path: Path) -> None:
-    """The lock named no owner for want of room, so the next start found no orderly close."""
+    """The lock file had no room for the owner, so the next start found no clean close."""
     LogStore.open(tmp_path, config=QUIET).close()
     with small_files(20):
         store = LogStore.open(tmp_path, config=QUIET)
@@ -246,7 +246,7 @@ def test_regression_a_group_is_shown_whole_once_there_is_memory(
 def test_regression_an_import_without_descriptors_is_an_error_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The library of a codec is imported when it is needed first: that opens files."""
+    """A codec's library is imported at its first use, which opens files."""
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     with monkeypatch.context() as patch:
         patch.setattr("builtins.__import__", _no_import)
@@ -263,7 +263,7 @@ def _no_import(name: str, *_: object) -> Any:
 def test_regression_a_log_that_opened_late_leaves_an_orderly_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its log dir was not marked as closed in order, though the close said that all was."""
+    """The log dir was not marked as closed cleanly, although the close reported success."""
     real, shortages = recovery.open_log, [1]
 
     def open_log(log_dir: LogDir, *rest: Any) -> Any:
@@ -286,7 +286,7 @@ def test_regression_a_log_that_opened_late_leaves_an_orderly_close(
 def test_regression_a_close_without_memory_is_completed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each further close raised the MemoryError of the first one again."""
+    """Each further close raised the MemoryError of the first close again."""
     store = LogStore.open([tmp_path / "a", tmp_path / "b"], config=QUIET)
     store.create("orders", 0, log_dir=tmp_path / "a").append(b"x")
     real = old_copies.checkpoint
@@ -318,7 +318,7 @@ def _without_memory(monkeypatch: pytest.MonkeyPatch, thing: object, name: str) -
 def test_regression_no_log_appends_after_a_close_without_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_detached: bool
 ) -> None:
-    """The lock was free, and such an append was written over a durable one of the next owner.
+    """The lock was free, and the append overwrote a durable record of the next owner.
 
     A thread that waits for records of the log ends, too, as soon as there is memory.
     """
@@ -367,7 +367,7 @@ def test_regression_a_close_whose_thread_died_is_completed_by_the_next(
 
 
 def test_regression_a_wait_without_memory_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its caller left, and a second close worked beside the threads of the first."""
+    """The caller returned, and a second close worked while the first one's threads did."""
     real, shortages, ended = calls.wait_awake, [1, 2, 3], []
 
     def wait_awake(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Facts of a log dir are on the disk when a change returns, and only their own file is believed."""
+"""Facts of a log dir are durable when a change returns; only the right file is used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VALUES = st.recursive(
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Iterator[LogDir]:
-    """Give a log dir that this process owns."""
+    """Return a log dir that this process owns."""
     found = LogDir(str(tmp_path))
     found.belong(new_id(), new_id())
     found.lock.acquire()
@@ -57,13 +57,13 @@ def log_dir(tmp_path: Path) -> Iterator[LogDir]:
 
 
 def mapping_of(log_dir: LogDir) -> Facts:
-    """Give the facts of a log dir as users get them."""
+    """Return the facts of a log dir, as users get them."""
     facts = facts_of(log_dir)
     return Facts(facts.read, facts.replace)
 
 
 def after_a_restart(log_dir: LogDir, *, read_only: bool = False) -> LogDir:
-    """Give the log dir as another process sees it."""
+    """Return the log dir as another process sees it."""
     again = LogDir(log_dir.path, read_only=read_only)
     again.belong(log_dir.cluster_id, log_dir.directory_id)
     return again
@@ -71,7 +71,7 @@ def after_a_restart(log_dir: LogDir, *, read_only: bool = False) -> LogDir:
 
 @given(values=st.dictionaries(st.text(min_size=1, max_size=9), VALUES, max_size=4))
 def test_what_was_noted_is_read_back(values: dict[str, Any]) -> None:
-    """Any JSON comes back as it was, through the text of the file too."""
+    """Any JSON value is read back unchanged, also through the text of the file."""
     noted = Noted(6).changed(values)
     assert noted.facts == values and noted.generation == 7 and not noted.damage
     document = json.loads(json.dumps({"version": 1, **noted.to_document()}))
@@ -79,7 +79,7 @@ def test_what_was_noted_is_read_back(values: dict[str, Any]) -> None:
 
 
 def test_facts_are_a_mapping_that_lasts(log_dir: LogDir) -> None:
-    """Each change is one generation, whatever it changes, and a restart finds it."""
+    """Each change increases the generation by one, and a restart finds the change."""
     facts = mapping_of(log_dir)
     assert dict(facts) == {} and facts.generation == 0 and facts.damage == ""
     facts["whole_since"] = 12
@@ -115,7 +115,7 @@ def test_facts_are_a_mapping_that_lasts(log_dir: LogDir) -> None:
 def test_what_is_no_fact_changes_nothing(
     log_dir: LogDir, name: Any, value: Any, error: type[Exception]
 ) -> None:
-    """A value that is no JSON, or is too large, is refused before anything is written."""
+    """A value that is not JSON, or is too large, is refused before anything is written."""
     facts = mapping_of(log_dir)
     facts["kept"] = True
     with pytest.raises(error):
@@ -143,7 +143,7 @@ def test_what_is_no_fact_changes_nothing(
     ],
 )
 def test_another_file_in_its_place_gives_no_facts(log_dir: LogDir, change: dict[str, Any]) -> None:
-    """It says why, and the next change writes the file anew."""
+    """The facts say why they are empty, and the next change writes the file again."""
     mapping_of(log_dir)["x"] = 1
     path = os.path.join(log_dir.path, FACTS_NAME)
     document = checkpoint.read_document(path)
@@ -158,7 +158,7 @@ def test_another_file_in_its_place_gives_no_facts(log_dir: LogDir, change: dict[
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 50, b"{}\n", b"x" * (2 << 20)])
 def test_a_damaged_file_gives_no_facts(log_dir: LogDir, data: bytes) -> None:
-    """Its checksum does not hold, or it is too large to be read."""
+    """The checksum is wrong, or the file is too large to be read."""
     Path(log_dir.path, FACTS_NAME).write_bytes(data)
     facts = mapping_of(log_dir)
     assert not facts and facts.damage
@@ -167,7 +167,7 @@ def test_a_damaged_file_gives_no_facts(log_dir: LogDir, data: bytes) -> None:
 def test_a_change_that_fails_leaves_the_old_facts(
     log_dir: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fails as the file is synced: the log dir is offline, and the old facts hold."""
+    """If the disk fails during the sync, the log dir is offline, and the old facts stay."""
     facts = mapping_of(log_dir)
     facts["x"] = 1
 
@@ -185,7 +185,7 @@ def test_a_change_that_fails_leaves_the_old_facts(
 
 
 def test_a_log_dir_that_is_away_gives_no_empty_facts(log_dir: LogDir) -> None:
-    """An empty mount point has no file, which says nothing about the disk that was there."""
+    """An empty mount point has no file, but the missing disk may have one."""
     log_dir.take_offline("gone")
     with pytest.raises(LogDirOfflineError):
         dict(mapping_of(log_dir))
@@ -203,7 +203,7 @@ def test_a_reader_follows_the_owner_and_changes_nothing(log_dir: LogDir) -> None
 
 
 def test_changes_of_many_threads_exclude_one_another(log_dir: LogDir) -> None:
-    """None is lost, and each is a generation."""
+    """No change is lost, and each has its own generation."""
     facts = mapping_of(log_dir)
     errors: list[LogStoreError] = []
 
@@ -224,7 +224,7 @@ def test_changes_of_many_threads_exclude_one_another(log_dir: LogDir) -> None:
 
 
 def test_a_store_keeps_facts_in_each_of_its_log_dirs(tmp_path: Path) -> None:
-    """Any path finds them, they survive a return of the log dir, and a reader sees them."""
+    """Any path finds the facts; they survive a return of the log dir, and readers see them."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     with LogStore.open(dirs, admin_socket=False) as store:
         facts = store.facts(dirs[0])
@@ -250,7 +250,7 @@ def test_a_store_keeps_facts_in_each_of_its_log_dirs(tmp_path: Path) -> None:
 
 
 def test_the_document_describes_the_file(log_dir: LogDir) -> None:
-    """The row of docs/FORMAT.md names each key."""
+    """A row of docs/FORMAT.md names each key."""
     mapping_of(log_dir)["x"] = 1
     document = checkpoint.read_document(os.path.join(log_dir.path, FACTS_NAME))
     text = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text()
@@ -261,7 +261,7 @@ def test_the_document_describes_the_file(log_dir: LogDir) -> None:
 def test_regression_a_slow_reader_does_not_bring_old_facts_back(
     log_dir: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It read the file before a change, and kept what it had read after the change."""
+    """The reader read the file before a change, and kept the old facts after the change."""
     mapping_of(log_dir)["n"] = 1
     facts_of(log_dir)._noted = None  # as after a start
     facts, real = mapping_of(log_dir), facts_module.read_facts

@@ -1,4 +1,4 @@
-"""Errors are classified by what they say about the disk."""
+"""Errors are classified by what they mean for the disk."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from logstore.disk.failures import Verdict, reason_of, verdict_of
     ],
 )
 def test_each_errno_has_its_verdict(code: int, verdict: Verdict) -> None:
-    """The table of the module holds."""
+    """Each errno has the verdict in the module's table."""
     assert verdict_of(OSError(code, os.strerror(code))) is verdict
 
 
 def test_a_reason_names_errno_text_and_file() -> None:
-    """A person can look the reason up."""
+    """A person can look up the reason."""
     error = OSError(errno.EIO, os.strerror(errno.EIO), "/disk1/x.log")
     assert reason_of(error) == "EIO: Input/output error (/disk1/x.log)"
     assert "strange" in reason_of(OSError("strange"))

@@ -1,4 +1,4 @@
-"""A range is whole, verified batches of one file, and stays so whatever happens to the log."""
+"""A range has whole, verified batches of one file, and does not change with the log."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def fill(log: Log, batches: int, seed: int = 0) -> None:
 
 
 def check(log: Log, offset: int, max_bytes: int, found: FileRange, *, whole: bool = True) -> None:
-    """Hold a range against the bytes of `read_raw`; if not whole, it may end before them."""
+    """Compare a range with the bytes of `read_raw`; if not whole, it may end earlier."""
     expected = log.read_raw(offset, max_bytes)
     data = bytes_of(found)
     assert data == expected if whole else data and expected.startswith(data)
@@ -79,7 +79,7 @@ def check(log: Log, offset: int, max_bytes: int, found: FileRange, *, whole: boo
 def test_each_range_is_the_whole_batches_that_fit(
     base: Path, record_format: str, interval_bytes: int, state: str
 ) -> None:
-    """From every offset and of every size: as `read_raw`, cold and verified, from any index."""
+    """Ranges from every offset, of every size, with any index, equal the bytes of `read_raw`."""
     config = LogConfig(
         record_format=record_format, segment_bytes=30_000, index_interval_bytes=interval_bytes
     )
@@ -110,7 +110,7 @@ def test_each_range_is_the_whole_batches_that_fit(
 
 
 def test_a_verified_range_is_not_read(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this process appended, and what it gave out before, never comes into its memory."""
+    """Bytes that this process appended, or verified before, are not read again."""
     with opened(base) as store:
         log = store.create("t", 0, config=LogConfig(segment_bytes=100_000))
         for _ in range(20):
@@ -123,7 +123,7 @@ def test_a_verified_range_is_not_read(base: Path, monkeypatch: pytest.MonkeyPatc
         return pread(fd, size_bytes, position)
 
     def read_all(log: Log) -> int:
-        """Give the bytes that this process read to give out every range."""
+        """Return the bytes that this process reads to make all ranges."""
         before, offset = sum(sizes), 0
         while offset < log.log_end_offset:
             with log.read_range(offset, 30_000) as found:
@@ -140,7 +140,7 @@ def test_a_verified_range_is_not_read(base: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_it_ends_where_its_reader_may_not_see_on(base: Path) -> None:
-    """At the high watermark, an end offset, the log end; no batch is cut for it."""
+    """A range ends at the high watermark, at an end offset, or at the log end, between batches."""
     with opened(base) as store:
         log = store.create("t", 0)
         for _ in range(6):
@@ -195,7 +195,7 @@ CHANGES: dict[str, Callable[[Log, LogStore], object]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_it_stays_what_it_was(base: Path, name: str) -> None:
-    """Its descriptor is its own until it is closed, and released then."""
+    """Its descriptor belongs to the range alone until the range is closed."""
     with opened(base, 2) as store:
         log = store.create("t", 0, config=LogConfig(segment_bytes=20_000))
         fill(log, 30)
@@ -221,7 +221,7 @@ def test_it_stays_what_it_was(base: Path, name: str) -> None:
 
 
 def test_a_moved_log_needs_no_second_look(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mover has verified every batch of its copy."""
+    """The mover has already verified every batch of the copy."""
     with opened(base, 2) as store:
         log = store.create("t", 0, log_dir=base / "disk0")
         fill(log, 30)
@@ -233,7 +233,7 @@ def test_a_moved_log_needs_no_second_look(base: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])
 def test_damage_is_found_before_a_byte_is_given_out(base: Path, record_format: str) -> None:
-    """A range ends before a damaged batch, and none begins with one."""
+    """A range ends before a damaged batch, and no range begins with a damaged batch."""
     with opened(base) as store:
         log = store.create("t", 0, config=LogConfig(record_format=record_format))
         for number in range(10):
@@ -271,7 +271,7 @@ def test_a_disk_that_fails_is_reported(base: Path) -> None:
 
 
 def test_a_wrong_index_misleads_no_range(base: Path) -> None:
-    """An entry that leads elsewhere is noticed, also for bytes that this process wrote."""
+    """A wrong index entry is noticed, even for bytes that this process wrote."""
     with opened(base) as store:
         log = store.create("t", 0, config=LogConfig(segment_bytes=40_000))
         for number in range(20):
@@ -322,7 +322,7 @@ def test_a_gap_between_segments_stops_no_reader(base: Path) -> None:
 
 
 def test_ranges_beside_an_appender_and_a_truncation_are_whole(base: Path) -> None:
-    """Whatever a thread appends meanwhile, each range is whole batches up to its next offset."""
+    """Whatever is appended meanwhile, each range has whole batches up to its next offset."""
     with opened(base) as store:
         log = store.create("t", 0, config=LogConfig(segment_bytes=50_000))
         is_over = threading.Event()
@@ -359,7 +359,7 @@ def test_ranges_beside_an_appender_and_a_truncation_are_whole(base: Path) -> Non
 
 
 def test_a_batch_that_is_not_published_yet_is_left_out(base: Path) -> None:
-    """An append moves the size of the segment, and then its end."""
+    """An append moves the size of the segment first, and its end offset afterwards."""
     with opened(base) as store:
         log = store.create("t", 0)
         for _ in range(3):
@@ -374,7 +374,7 @@ def test_a_batch_that_is_not_published_yet_is_left_out(base: Path) -> None:
 
 
 def test_another_process_has_ranges_too(base: Path) -> None:
-    """Each of its ranges is verified: only the owner knows what it wrote."""
+    """Each of its ranges is verified, because only the owner knows what it wrote."""
     with opened(base) as store:
         log = store.create("t", 0)
         fill(log, 20)
@@ -387,7 +387,7 @@ def test_another_process_has_ranges_too(base: Path) -> None:
 
 
 def test_a_socket_gets_the_bytes(base: Path) -> None:
-    """What it is for."""
+    """Ranges are made for sockets."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"x" * 100] * 50)

@@ -12,7 +12,7 @@ from logstore.log.compaction.fingerprints import SHORT_BYTES_MAX, fingerprints
 
 
 def prints(keys: list[bytes], seed: int = 1) -> list[tuple[int, int]]:
-    """Give the fingerprints of keys that lie in a buffer in any order, with bytes between them."""
+    """Return the fingerprints of keys that are in a buffer in any order, with gaps."""
     starts, data = [], b""
     for key in keys:
         data += b"\xff" * (len(key) % 3)
@@ -25,7 +25,7 @@ def prints(keys: list[bytes], seed: int = 1) -> list[tuple[int, int]]:
 
 
 def test_different_keys_have_different_fingerprints() -> None:
-    """Keys of all sizes, prefixes of each other and with zeros at the end."""
+    """This holds for keys of all sizes, for prefixes of each other, and with zeros at the end."""
     rng = random.Random(3)
     keys = [b"\0" * size for size in range(40)] + [b"\xff" * size for size in range(1, 40)]
     keys += [b"k" + b"\0" * size for size in range(40)]
@@ -37,7 +37,7 @@ def test_different_keys_have_different_fingerprints() -> None:
 
 
 def test_a_short_key_is_its_own_fingerprint() -> None:
-    """All keys of up to 14 bytes are told apart exactly, whatever the seed."""
+    """Keys of up to 14 bytes are distinguished exactly, with any seed."""
     keys = [bytes(row) for size in range(4) for row in itertools.product((0, 1, 255), repeat=size)]
     keys += [b"x" * SHORT_BYTES_MAX, b"x" * SHORT_BYTES_MAX + b"y"]
     first, second = prints(keys, 1), prints(keys, 2)

@@ -1,4 +1,4 @@
-"""A flush keeps its promises over interrupts, full disks, truncations and reopenings."""
+"""A flush keeps its guarantees after interrupts, full disks, truncations and reopenings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.inside import abandon
 
 
 def test_regression_appends_after_a_truncation_are_counted_from_its_end(store: LogStore) -> None:
-    """`flush_messages` counted on to the old end, and flushed nothing until there."""
+    """`flush_messages` was counted up to the old end, and nothing was flushed before that."""
     log = store.create("orders", 0, config=LogConfig(flush_messages=5))
     log.extend([b"x"] * 100)
     assert log.recovery_point == 100
@@ -30,7 +30,7 @@ def test_regression_appends_after_a_truncation_are_counted_from_its_end(store: L
 
 
 def test_unflushed_records_below_a_truncation_count(store: LogStore) -> None:
-    """Four wait, three are dropped: four more make five."""
+    """Four records wait, three of them are dropped: four more make five."""
     log = store.create("orders", 0, config=LogConfig(flush_messages=5))
     log.extend([b"x"] * 4)
     log.truncate_to(1)
@@ -42,7 +42,7 @@ def test_unflushed_records_below_a_truncation_count(store: LogStore) -> None:
 
 
 def test_regression_a_log_closed_after_its_recovery_is_not_scanned_again(tmp_path: Path) -> None:
-    """The recovery point was at its end, so that close took it for flushed and sealed nothing."""
+    """The recovery point was at the log end, so the close treated it as flushed."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=2048))
         for _ in range(100):
@@ -60,7 +60,7 @@ def test_regression_a_log_closed_after_its_recovery_is_not_scanned_again(tmp_pat
 def test_regression_a_full_disk_at_the_epochs_fails_no_durable_append(
     store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record stood on the disk, and the error said that nothing was written."""
+    """The record was on the disk, but the error said that nothing was written."""
     log = store.create("orders", 0)
     real = files.write_new
 
@@ -82,7 +82,7 @@ def test_regression_a_full_disk_at_the_epochs_fails_no_durable_append(
 def test_a_flush_that_can_be_tried_again_makes_no_append_retriable(
     store: LogStore, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Out of descriptors behind the write: the record stands, and to append it again doubles it."""
+    """No descriptor is left after the write: the record exists, a second append doubles it."""
     config = LogConfig(flush_messages=1) if way == "flush_messages" else LogConfig()
     log = store.create("orders", 0, config=config)
     log._state.names_changed = True
@@ -103,7 +103,7 @@ def test_a_flush_that_can_be_tried_again_makes_no_append_retriable(
 
 
 class Fails:
-    """Fails a call, and is interrupted before anybody has heard of it."""
+    """Fails a call, and is interrupted before any code handles the error."""
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
@@ -128,7 +128,7 @@ class Fails:
 def test_regression_a_sync_that_failed_under_an_interrupt_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, call: str
 ) -> None:
-    """However deep in the handling of its error the interrupt came."""
+    """This holds wherever the interrupt comes while the error is handled."""
     store = LogStore.open(tmp_path)
     log = store.create("orders", 0)
     log.append(b"x")
@@ -145,7 +145,7 @@ def test_regression_a_sync_that_failed_under_an_interrupt_is_not_tried_again(
 def test_regression_a_truncation_whose_sync_failed_under_an_interrupt_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looked at its files anew, and the next sync was believed."""
+    """The truncation looked at its files again, and the next sync was believed."""
     store = LogStore.open(tmp_path)
     log = store.create("orders", 0)
     log.extend([b"x"] * 10)
@@ -159,7 +159,7 @@ def test_regression_a_truncation_whose_sync_failed_under_an_interrupt_is_not_mad
 
 
 def test_an_error_that_the_caller_handles_is_not_the_disks(store: LogStore) -> None:
-    """An interrupt of a flush in somebody's `except OSError` takes no disk offline."""
+    """If a flush is interrupted inside a caller's `except OSError`, no disk goes offline."""
     log = store.create("orders", 0)
     log.append(b"x")
 
@@ -177,7 +177,7 @@ def test_an_error_that_the_caller_handles_is_not_the_disks(store: LogStore) -> N
 
 
 def test_the_error_under_an_interrupt_is_found_at_any_depth() -> None:
-    """But none of what the caller handled before."""
+    """Errors that the caller handled before do not count."""
     found: list[BaseException] = []
     try:
         try:
@@ -197,7 +197,7 @@ def test_the_error_under_an_interrupt_is_found_at_any_depth() -> None:
 def test_regression_a_flush_that_is_interrupted_twice_is_made_up_for(
     store: LogStore, size: int
 ) -> None:
-    """The second interrupt came before it had noted what was still to be synced."""
+    """The second interrupt came before the flush recorded what was still to be synced."""
     log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
     log.extend([b"x" * size])
     log.extend([b"y" * size])
@@ -219,7 +219,7 @@ def test_regression_a_flush_that_is_interrupted_twice_is_made_up_for(
 
 
 def test_what_is_appended_during_a_sync_is_synced_by_the_next_flush(store: LogStore) -> None:
-    """In the same segment, and in one that is begun meanwhile."""
+    """This holds in the same segment, and in a segment that is begun meanwhile."""
     log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
     log.append(b"x")
     real, synced = files.fdatasync, dict[int, int]()

@@ -1,4 +1,4 @@
-"""A leader's batches are appended as they are, if the leader is not a replaced one."""
+"""Append a leader's batches unchanged, unless the leader was replaced."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def batch(offset: int, epoch: int) -> bytes:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Any:
-    """Give a log that follows."""
+    """Return the log of a follower."""
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         yield store.create("t", 0)
 
 
 def test_many_batches_come_at_once_and_unchanged(log: Log) -> None:
-    """Of several epochs; what is given back is their range."""
+    """The batches have several epochs; the result is the range of their offsets."""
     raw = batch(0, 1) + batch(1, 1) + batch(2, 3)
     offsets = log.append_as_follower(raw, leader_epoch=5, durable=True)
     assert offsets == range(3) and type(offsets) is range
@@ -46,7 +46,7 @@ def test_many_batches_come_at_once_and_unchanged(log: Log) -> None:
 
 
 def test_a_replaced_leader_is_refused(log: Log) -> None:
-    """Also if it sends nothing: a follower then knows that it has to ask for the new one."""
+    """If the leader sends nothing, it is refused, too: the follower must ask for the new leader."""
     log.append_as_follower(batch(0, 1), leader_epoch=5)
     assert log.leader_epoch == 5
     for raw in (batch(1, 1), b""):
@@ -60,7 +60,7 @@ def test_a_replaced_leader_is_refused(log: Log) -> None:
 def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
     """Its own epoch is in no batch yet. If it is not given, the log's bounds the batches."""
     log.leader_epoch = 9
-    with pytest.raises(ValueError, match="leader epoch 2 follows the higher leader epoch 9"):
+    with pytest.raises(ValueError, match="epoch 2 follows a batch of the higher leader epoch 9"):
         log.append_as_follower(batch(0, 2))
     assert log.append_as_follower(batch(0, 2) + batch(1, 3), leader_epoch=9) == range(2)
     assert log.leader_epoch == 9
@@ -69,13 +69,13 @@ def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (batch(1, 2), "leader epoch 2 follows the higher leader epoch 3"),
-        (batch(1, 4) + batch(2, 3), "leader epoch 3 follows the higher leader epoch 4"),
+        (batch(1, 2), "leader epoch 2 follows a batch of the higher leader epoch 3"),
+        (batch(1, 4) + batch(2, 3), "leader epoch 3 follows a batch of the higher leader epoch 4"),
         (batch(1, 6), "a leader of epoch 5 cannot send a batch of epoch 6"),
     ],
 )
 def test_epochs_that_no_leader_can_have_are_refused(log: Log, raw: bytes, message: str) -> None:
-    """They fall, or are above the leader's own; nothing is written."""
+    """The epochs fall, or are higher than the leader's; nothing is written."""
     log.append_as_follower(batch(0, 3), leader_epoch=5)
     with pytest.raises(ValueError, match=message) as caught:
         log.append_as_follower(raw, leader_epoch=5)
@@ -84,7 +84,7 @@ def test_epochs_that_no_leader_can_have_are_refused(log: Log, raw: bytes, messag
 
 
 def test_the_epoch_of_a_batch_becomes_the_logs(log: Log) -> None:
-    """If the leader's is not given."""
+    """This happens if the leader's epoch is not given."""
     log.append_as_follower(batch(0, 3))
     assert log.leader_epoch == 3 and log.append(b"own") == 1
     assert [each.leader_epoch for each in log.read_batches()] == [3, 3]
@@ -106,7 +106,7 @@ def compacted_leader(store: LogStore) -> Log:
 
 
 def state_of(log: Log) -> tuple[object, ...]:
-    """Give what a reader, a follower and a producer see of a log."""
+    """Return what a reader, a follower and a producer see of a log."""
     level = "read_committed"
     with log.read_range(log.log_start_offset, 1 << 20) as found:
         first = found.first_offset
@@ -156,7 +156,7 @@ def test_gaps_that_compaction_cannot_leave_are_refused(store: LogStore) -> None:
     for log, raw in (
         (plain, first + later), (compacted, batch(0, 0) + batch(2, 0)), (compacted, first + far),
     ):  # fmt: skip
-        with pytest.raises(OffsetOutOfRangeError, match="offset 1 is next"):
+        with pytest.raises(OffsetOutOfRangeError, match="but the next offset is 1"):
             log.append_as_follower(raw)
         assert log.log_end_offset == 0
     assert compacted.append_as_follower(first + later) == range(6)
@@ -167,7 +167,7 @@ def test_gaps_that_compaction_cannot_leave_are_refused(store: LogStore) -> None:
 def test_an_empty_compacted_log_keeps_its_start_if_nothing_is_deleted(
     store: LogStore, policy: str
 ) -> None:
-    """Otherwise, a consumer would be sent away from offsets that the leader accepts."""
+    """Otherwise, a consumer would be refused at offsets that the leader accepts."""
     config = COMPACTED.replace(cleanup_policy=policy, retention_ms=10**12)
     log = store.create("t", 0, config=config)
     log.append_as_follower(batch_of("kafka", 7, [(b"k", b"v", 1)]))

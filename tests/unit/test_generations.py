@@ -1,4 +1,4 @@
-"""The generation of a log dir, and what others have seen of it, as they are on the disk."""
+"""Test the files with a log dir's generation, and with the generations that it recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(path: Path) -> DirGeneration:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    """Starts, steps, doubts and what was seen."""
+    """Starts, steps, doubts and recorded generations are read back."""
     one = generation(tmp_path)
     one.begin(None, {KEY: 3})
     one.step({KEY: 4})
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_frozen_generation_takes_no_step(tmp_path: Path) -> None:
-    """The right disk must be recognised as later than an old copy that goes on."""
+    """The current disk must be recognised as later than an old copy that is still used."""
     one = generation(tmp_path)
     one.begin(None, {})
     one.doubt({KEY: 1}, None)
@@ -62,7 +62,7 @@ def test_a_frozen_generation_takes_no_step(tmp_path: Path) -> None:
 
 
 def test_only_the_last_starts_are_kept(tmp_path: Path) -> None:
-    """What is from before them is neither behind nor ahead."""
+    """A state from before the remembered starts is neither earlier nor later."""
     one = generation(tmp_path)
     one.begin(None, {})
     first = one.starts[0]
@@ -94,7 +94,7 @@ def test_only_the_last_starts_are_kept(tmp_path: Path) -> None:
 def test_a_file_with_other_contents_is_unknown(
     tmp_path: Path, name: str, change: dict[str, object]
 ) -> None:
-    """It is a warning, and nothing is concluded from it."""
+    """There is a warning, and nothing is concluded from the file."""
     one = generation(tmp_path)
     one.begin(None, {})
     one.witness({"a" * 32: Seen(Generation(1, new_id(), 0))}, {})

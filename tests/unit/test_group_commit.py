@@ -1,4 +1,4 @@
-"""Durable appends of many threads share their syncs, and no thread pays for another's trouble."""
+"""Durable appends of many threads share syncs; no thread suffers from another's failure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WAIT_SECONDS = 60
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """Give an empty log that takes small batches only."""
+    """Return an empty log that accepts only small batches."""
     with LogStore.open(tmp_path / "logs") as store:
         yield store.create("orders", 0, config=LogConfig(max_message_bytes=1024))
 
 
 class HeldSync:
-    """Holds the first fdatasync until it is let go; later ones pass, or fail."""
+    """Holds the first fdatasync until it is released; later ones pass, or fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: OSError | None = None) -> None:
         self.is_held, self.go_on = threading.Event(), threading.Event()
@@ -45,7 +45,7 @@ class HeldSync:
 
 
 class Appending(threading.Thread):
-    """Appends one record durably and keeps what came of it."""
+    """Appends one record durably, and keeps the result."""
 
     def __init__(self, log: Log, value: bytes | None, headers: dict[str, bytes] | None = None):
         super().__init__(daemon=True)
@@ -67,7 +67,7 @@ class Appending(threading.Thread):
 
 
 def wait_for_company(log: Log, count: int) -> None:
-    """Return when so many records wait for the commit under way to be over."""
+    """Return when this many records wait for the end of the running commit."""
     commit = log._group_commit()
     waiting, pause = 0, threading.Event()
     while waiting < count:
@@ -77,7 +77,7 @@ def wait_for_company(log: Log, count: int) -> None:
 
 
 def test_one_thread_is_durable_at_once(log: Log) -> None:
-    """The recovery point says so after each append."""
+    """The recovery point includes the record after each append."""
     for number in range(3):
         offset = log.append(b"x", key=b"k", timestamp=5, headers={"h": b""}, durable=True)
         assert offset == number and log.recovery_point == number + 1
@@ -87,7 +87,7 @@ def test_one_thread_is_durable_at_once(log: Log) -> None:
 def test_those_who_wait_share_one_batch_and_one_sync(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each gets the offset of its own record."""
+    """Each thread gets the offset of its own record."""
     sync = HeldSync(monkeypatch)
     first = Appending(log, b"first")
     assert sync.is_held.wait(WAIT_SECONDS)
@@ -104,7 +104,7 @@ def test_those_who_wait_share_one_batch_and_one_sync(
 def test_a_group_waits_until_the_one_before_has_gone_on(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even who comes first waits, while somebody has yet to leave: who just left may join."""
+    """Even the first thread waits while others still leave the last group: they may join."""
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", WAIT_SECONDS)
     log.append(b"before", durable=True)
     commit = log._group_commit()
@@ -122,7 +122,7 @@ def test_a_group_waits_until_the_one_before_has_gone_on(
 def test_who_never_leaves_a_group_delays_the_next_one_once(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An interrupted thread does not pass its gate; patience with it ends."""
+    """An interrupted thread does not pass its gate; the leader waits only for a limited time."""
     monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.001)
     log.append(b"before", durable=True)
     commit = log._group_commit()
@@ -135,7 +135,7 @@ def test_who_never_leaves_a_group_delays_the_next_one_once(
 def test_a_group_that_is_full_goes_without_the_rest(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No batch is larger than `max_message_bytes`, headers counted; all arrive."""
+    """No batch exceeds `max_message_bytes`, headers included; all records are appended."""
     sync = HeldSync(monkeypatch)
     threads = [Appending(log, b"first")]
     assert sync.is_held.wait(WAIT_SECONDS)
@@ -152,7 +152,7 @@ def test_a_group_that_is_full_goes_without_the_rest(
 def test_what_is_none_is_refused_before_it_joins_a_group(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who wait beside it never hear of it."""
+    """The records that wait in the group are not affected."""
     sync = HeldSync(monkeypatch)
     first = Appending(log, b"first")
     assert sync.is_held.wait(WAIT_SECONDS)
@@ -172,7 +172,7 @@ def test_what_is_none_is_refused_before_it_joins_a_group(
 
 
 def test_a_failed_sync_acknowledges_nobody(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everyone in the group gets the error, and the log dir is offline from then on."""
+    """Every thread of the group gets the error, and the log dir is offline from then on."""
     sync = HeldSync(monkeypatch, OSError(errno.EIO, "Input/output error"))
     first = Appending(log, b"first")
     assert sync.is_held.wait(WAIT_SECONDS)
@@ -192,7 +192,7 @@ def test_a_failed_sync_acknowledges_nobody(log: Log, monkeypatch: pytest.MonkeyP
 def test_who_is_interrupted_while_it_waits_delays_nobody(
     log: Log, monkeypatch: pytest.MonkeyPatch, interrupted: tuple[int, ...]
 ) -> None:
-    """Whether one thread or all of a group: the rest and all later appends go on."""
+    """Whether one thread or a whole group is interrupted, all later appends continue."""
     sync = HeldSync(monkeypatch)
     first = Appending(log, b"first")
     assert sync.is_held.wait(WAIT_SECONDS)
@@ -219,7 +219,7 @@ def test_who_is_interrupted_while_it_waits_delays_nobody(
 
 
 def test_many_threads_lose_nothing(log: Log) -> None:
-    """Every record once, at the offset that was given."""
+    """Every record is in the log once, at the offset that was returned."""
     found: dict[int, bytes] = {}
 
     def give(number: int) -> None:

@@ -1,4 +1,4 @@
-"""What a log dir is able to do: full, cordoned, suspect, offline; told once, with the remedy."""
+"""Test the states of a log dir: full, cordoned, SUSPECT, OFFLINE; each is logged once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def state_of(log_dir: LogDir) -> str:
-    """Name the state that is shown."""
+    """Return the state that is shown."""
     return log_dir.state.name
 
 
@@ -49,7 +49,7 @@ class Disk:
 def test_a_full_disk_returns_when_a_part_of_it_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Full at ENOSPC, still full just below the mark, writable at it: a fraction of the disk."""
+    """The disk is full at ENOSPC, and still just below the mark; it is writable at the mark."""
     disk, log_dir = Disk(monkeypatch, 0), LogDir(str(tmp_path))
     assert isinstance(log_dir.failed(NO_ROOM), LogDirFullError)
     assert state_of(log_dir) == "READ_ONLY"
@@ -69,7 +69,7 @@ def test_a_full_disk_returns_when_a_part_of_it_is_free(
 def test_regression_a_full_disk_says_when_appends_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error said that the disk is full, and not that nothing has to be done but make room."""
+    """The error said that the disk is full, but not that appends resume by themselves."""
     Disk(monkeypatch, 0)
     log_dir = LogDir(str(tmp_path))
     error = str(log_dir.failed(NO_ROOM))
@@ -79,7 +79,7 @@ def test_regression_a_full_disk_says_when_appends_resume(
 def test_a_write_too_big_for_the_rest_of_the_disk_does_not_make_it_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is asked: others still fit, so only this one is refused."""
+    """The disk has room for other appends, so only this append is refused."""
     Disk(monkeypatch, 300)
     log_dir = LogDir(str(tmp_path))
     assert isinstance(log_dir.failed(NO_ROOM), LogDirFullError)
@@ -87,7 +87,7 @@ def test_a_write_too_big_for_the_rest_of_the_disk_does_not_make_it_full(
 
 
 def test_a_disk_without_names_left_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system runs out of inodes as well as of bytes."""
+    """A file system can run out of inodes, not only of bytes."""
     disk, log_dir = Disk(monkeypatch), LogDir(str(tmp_path))
     disk.names_free = 0
     log_dir.failed(NO_ROOM)
@@ -101,7 +101,7 @@ def test_a_disk_without_names_left_is_full(tmp_path: Path, monkeypatch: pytest.M
 def test_a_start_inside_the_band_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_full: bool
 ) -> None:
-    """Nobody stays full for ever because he started between the two marks (BookKeeper 4640)."""
+    """A dir that starts between the two marks does not stay full forever (BookKeeper 4640)."""
     Disk(monkeypatch, free)
     with LogStore.open(tmp_path) as store:
         (row,) = store.describe_dirs().log_dirs
@@ -116,7 +116,7 @@ def test_a_start_inside_the_band_writes(
 def test_a_full_dir_serves_everything_but_appends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading, truncating and deleting go on: they are how there will be room again."""
+    """Reads, truncations and deletions continue, because they make room."""
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
         log = store.create("orders", 0, log_dir=tmp_path / "a")
         log.extend([b"x"] * 10)
@@ -139,7 +139,7 @@ def test_a_full_dir_serves_everything_but_appends(
 def test_new_replicas_go_where_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One dir at 100 %: its logs wait, new replicas go to the others; all full is said so."""
+    """The logs of a full dir wait, new replicas go to others; if all are full, an error says so."""
     dirs = [str(tmp_path / name) for name in "abc"]
     full: set[str] = {dirs[0]}
 
@@ -159,7 +159,7 @@ def test_new_replicas_go_where_there_is_room(
 
 
 def test_a_cordoned_dir_serves_and_takes_no_new_replicas(tmp_path: Path) -> None:
-    """Also after a restart; the user is told how to undo it."""
+    """The dir stays cordoned after a restart; the message says how to uncordon it."""
     dirs = [str(tmp_path / name) for name in "ab"]
     with LogStore.open(dirs) as store:
         log = store.create("orders", 0, log_dir=dirs[0])
@@ -181,7 +181,7 @@ def test_a_cordoned_dir_serves_and_takes_no_new_replicas(tmp_path: Path) -> None
 
 
 def test_conditions_combine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cordoned, full and suspect at once; each ends by itself, the gravest is shown."""
+    """A dir can be cordoned, full and SUSPECT; each ends by itself, and the gravest is shown."""
     disk, log_dir = Disk(monkeypatch, 0), LogDir(str(tmp_path))
     log_dir.change(Event.CORDON, "a")
     log_dir.refresh_usage()
@@ -199,7 +199,7 @@ def test_conditions_combine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_offline_takes_all_else_away(tmp_path: Path) -> None:
-    """A suspect dir that fails says that it is offline, and stays so."""
+    """A SUSPECT dir that fails is OFFLINE, and stays OFFLINE."""
     log_dir = LogDir(str(tmp_path))
     log_dir.change(Event.STUCK, "hangs")
     log_dir.take_offline("burnt")
@@ -213,7 +213,7 @@ def test_offline_takes_all_else_away(tmp_path: Path) -> None:
 def test_every_change_is_logged_once_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, not once per caller."""
+    """There is one message for each change, not one for each caller."""
     Disk(monkeypatch, 0)
     log_dir = LogDir(str(tmp_path), on_failure=lambda failed: None)
     for _ in range(5):
@@ -229,7 +229,7 @@ def test_every_change_is_logged_once_with_the_remedy(
 
 
 def test_a_wish_is_kept_until_it_comes_true(tmp_path: Path) -> None:
-    """KIP-113: asked for, restarted, created: it lands where it was asked for, once."""
+    """KIP-113: after a restart, the partition is created where the user wanted it, once."""
     dirs = [str(tmp_path / name) for name in "abc"]
     key = TopicPartition("orders", 0)
     with LogStore.open(dirs) as store:
@@ -242,7 +242,7 @@ def test_a_wish_is_kept_until_it_comes_true(tmp_path: Path) -> None:
 
 
 def test_a_wish_is_withdrawn_wherever_it_stands(tmp_path: Path) -> None:
-    """The last one and those before it; of a log dir that is offline it cannot be."""
+    """All earlier wishes are withdrawn, too, but not on a log dir that is offline."""
     dirs = [str(tmp_path / name) for name in "abc"]
     with LogStore.open(dirs) as store:
         store.prefer_dir("later", 0, dirs[1])
@@ -269,7 +269,7 @@ def test_settings_that_do_not_check_out_are_a_warning(tmp_path: Path, data: byte
 
 
 def test_settings_of_another_dir_are_not_believed(tmp_path: Path) -> None:
-    """A file that was copied along says nothing."""
+    """A file that was copied from another dir is not used."""
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
         store.host.replicas.log_dirs[0].change_settings(DirSettings(is_cordoned=True))
     data = (tmp_path / "a" / SETTINGS_NAME).read_bytes()
@@ -281,7 +281,7 @@ def test_settings_of_another_dir_are_not_believed(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_written_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user is told, and the dir is what it was."""
+    """The user gets an error, and the state of the dir does not change."""
     log_dir = LogDir(str(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(files, "open_file", failing("open_file", str(tmp_path), errno.EMFILE))

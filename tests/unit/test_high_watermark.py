@@ -1,4 +1,4 @@
-"""The high watermark of a log bounds what is asked to end at it, and is kept."""
+"""The high watermark limits the reads that ask for it, and is kept."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def values(log: Log, level: str) -> list[bytes | None]:
 
 
 def test_a_log_that_nobody_replicates_is_unbounded_and_leaves_no_file(base: Path) -> None:
-    """Its high watermark is its end, whatever happens to it, and nothing is written for it."""
+    """The high watermark is always the log end, and nothing is written for it."""
     with opened(base) as store:
         log = store.create("t", 0)
         for end in range(3):
@@ -67,7 +67,7 @@ def test_a_log_that_nobody_replicates_is_unbounded_and_leaves_no_file(base: Path
 
 
 def test_it_rises_within_the_log_and_falls_by_a_truncation_alone(base: Path) -> None:
-    """The first call bounds the log; an offset that is not past it changes nothing."""
+    """The first call limits the log; an offset that is not higher changes nothing."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"%d" % number for number in range(10)])
@@ -93,7 +93,7 @@ def test_it_rises_within_the_log_and_falls_by_a_truncation_alone(base: Path) -> 
 
 
 def test_readers_end_at_it_if_they_ask(base: Path) -> None:
-    """Each way to read has the isolation level; the default one sees the whole log."""
+    """Each way to read accepts the isolation level; by default, the whole log is read."""
     with opened(base) as store:
         log = store.create("t", 0)
         for number in range(10):
@@ -120,7 +120,7 @@ def test_readers_end_at_it_if_they_ask(base: Path) -> None:
 
 
 def test_a_tail_waits_until_records_are_replicated(base: Path) -> None:
-    """An append alone does not end its wait; the high watermark does."""
+    """The tail waits for the high watermark; an append alone does not end its wait."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.advance_high_watermark(0)
@@ -156,7 +156,7 @@ def test_subscribers_hear_that_it_rose(base: Path) -> None:
 
 
 def test_what_is_not_replicated_is_not_retained_away(base: Path) -> None:
-    """Neither retention nor a deletion goes past it."""
+    """Neither retention nor a deletion goes beyond the high watermark."""
     with opened(base) as store:
         config = LogConfig(segment_bytes=1024, retention_bytes=0)
         log = store.create("t", 0, config=config)
@@ -177,7 +177,7 @@ def test_what_is_not_replicated_is_not_retained_away(base: Path) -> None:
 
 
 def test_it_is_never_before_the_log_start(base: Path) -> None:
-    """An empty follower begins where its leader's log does."""
+    """The log of an empty follower begins where its leader's log begins."""
     with opened(base) as store:
         source, log = store.create("s", 0), store.create("t", 0)
         source.extend([b"x"] * 10)
@@ -190,7 +190,7 @@ def test_it_is_never_before_the_log_start(base: Path) -> None:
 def test_a_full_disk_refuses_the_first_call_and_changes_nothing(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That a log is replicated is durable before it is bounded."""
+    """Before the log is limited, it is durably recorded as replicated."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"x"] * 10)
@@ -207,7 +207,7 @@ def test_a_full_disk_refuses_the_first_call_and_changes_nothing(
 
 
 def test_another_process_sees_what_was_written_and_changes_nothing(base: Path) -> None:
-    """A reader beside the owner ends where the last checkpoint allows."""
+    """The reader stops where the last checkpoint of the owner allows."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"x"] * 10)

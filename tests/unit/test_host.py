@@ -12,7 +12,7 @@ from logstore.log import host
 
 
 def test_a_host_finds_log_dirs_by_any_path_that_leads_to_them(tmp_path: Path) -> None:
-    """`dir_named` follows a symlink, `dir_of` takes a log dir's own path alone."""
+    """`dir_named` follows a symlink; `dir_of` accepts only a log dir's own path."""
     (tmp_path / "link").symlink_to(tmp_path / "a")
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:
         first, second = store.host.log_dirs
@@ -25,7 +25,7 @@ def test_a_host_finds_log_dirs_by_any_path_that_leads_to_them(tmp_path: Path) ->
 
 
 def test_a_host_calls_back_in_order_until_it_is_told_to_forget(tmp_path: Path) -> None:
-    """What runs on a store stops before its logs are closed, and hears of dirs that answer."""
+    """A program on a store stops before the logs close, and is told when a dir answers."""
     heard: list[str] = []
 
     def closing() -> None:
@@ -48,7 +48,7 @@ def test_a_host_calls_back_in_order_until_it_is_told_to_forget(tmp_path: Path) -
 
 
 def test_a_host_has_directories_removed(tmp_path: Path) -> None:
-    """The directory is gone once the host has waited for it."""
+    """After the host has waited, the directory is gone."""
     with LogStore.open(tmp_path / "a") as store:
         (doomed := tmp_path / "a" / "left-over").mkdir()
         store.host.purge(store.host.log_dirs[0], str(doomed))
@@ -57,7 +57,7 @@ def test_a_host_has_directories_removed(tmp_path: Path) -> None:
 
 
 def test_a_log_shows_its_parts_without_its_private_names(tmp_path: Path) -> None:
-    """Segments, metadata and log dir of this moment; a change of the metadata is durable."""
+    """Segments, metadata and log dir are current; a change of the metadata is durable."""
     with LogStore.open(tmp_path / "a") as store:
         log = store.create("t", 0)
         log.extend([b"v"] * 10)

@@ -1,4 +1,4 @@
-"""A lock is released in its holder's place only while that one is still to look for it."""
+"""A lock is released for its holder only while the holder will still check this."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logstore.log.write.hung_locks import NOT_WRITING, keeping, take_into_custod
 
 
 class Owner:
-    """A thing with one lock, which a thread holds over a call that hangs until it is let go."""
+    """An object with a lock, which a thread holds during a call that hangs until its release."""
 
     def __init__(self, *, by_hand: bool = False) -> None:
         self.by_hand, self.kept = by_hand, ""
@@ -52,7 +52,7 @@ class Owner:
                 hung_locks.reclaim(self, ("lock",))
 
     def come_back(self) -> None:
-        """Let the call that hangs return, and wait until nothing more comes of it by itself."""
+        """Let the hanging call return, and wait until it has no further effect."""
         self.may_go.set()
         assert self.is_decided.wait(10)
 
@@ -81,7 +81,7 @@ def interrupted_at(line: int, act: Any) -> Any:
 def test_regression_another_holders_lock_is_left_to_him(
     line: int, by_hand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who came back at that very moment had let the next one in, whose lock was then released."""
+    """The old holder returned and let another thread in, whose lock was then released."""
     owner, holders = Owner(by_hand=by_hand), []
     reclaim = hung_locks.reclaim
 
@@ -114,7 +114,7 @@ def test_regression_another_holders_lock_is_left_to_him(
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_who_hangs_is_relieved_and_takes_the_lock_back(by_hand: bool) -> None:
-    """The others get in meanwhile; he waits until they are out."""
+    """The others get the lock meanwhile; the holder waits until they have released it."""
     owner = Owner(by_hand=by_hand)
     take_into_custody(owner, "lock")
     assert owner.in_custody == {"lock"}
@@ -126,7 +126,7 @@ def test_who_hangs_is_relieved_and_takes_the_lock_back(by_hand: bool) -> None:
 
 
 def test_who_keeps_nothing_is_not_relieved() -> None:
-    """A lock that is held for moments only is released by its holder."""
+    """A lock that is held only for moments is released by its holder."""
     owner = Owner()
     owner.come_back()
     with owner.lock:

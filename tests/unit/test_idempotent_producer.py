@@ -1,4 +1,4 @@
-"""Records under a name are appended once each, whatever crashes, and whoever appends them again."""
+"""Records under a name are appended once, even after crashes and repeated appends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Open = Callable[[], Log]
 
 @pytest.fixture(params=["columnar", "kafka"])
 def open_log(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
-    """Give what opens the same log again, after a kill."""
+    """Return a function that opens the same log again, after a kill."""
     opened: list[LogStore] = []
 
     def open_it() -> Log:
@@ -45,7 +45,7 @@ def values_of(log: Log) -> list[bytes | None]:
 
 
 def test_a_program_continues_after_what_it_appended(log: Log, open_log: Open) -> None:
-    """The shortest way: the log says where to go on."""
+    """The log says with which number to continue."""
     lines = [b"%d" % number for number in range(10)]
     producer = log.idempotent_producer("import")
     for line in lines[producer.next_sequence : 4]:
@@ -61,7 +61,7 @@ def test_a_program_continues_after_what_it_appended(log: Log, open_log: Open) ->
 
 
 def test_a_program_that_numbers_its_records_appends_them_again(log: Log, open_log: Open) -> None:
-    """What the log has is answered with its offsets, also a part of a batch."""
+    """For records that the log has, the answer has their offsets, even for a part of a batch."""
     log.append(b"of nobody")
     producer = log.idempotent_producer("import")
     assert producer.append(b"a", sequence=0) == 1
@@ -75,10 +75,10 @@ def test_a_program_that_numbers_its_records_appends_them_again(log: Log, open_lo
 
 
 def test_what_cannot_be_answered_is_refused(log: Log) -> None:
-    """A gap, a part that is there, and what was appended too long ago to say where."""
+    """A gap, records of which only some exist, and records that are too old are refused."""
     producer = log.idempotent_producer("import")
     producer.extend([b"a", b"b"])
-    with pytest.raises(OutOfOrderSequenceError, match="3 would leave a gap, and 2 is next"):
+    with pytest.raises(OutOfOrderSequenceError, match="3 would leave a gap, because 2 is the next"):
         producer.append(b"d", sequence=3)
     with pytest.raises(ValueError, match=r"first 1 of these 2 .* from sequence 2 on"):
         producer.extend([b"b", b"c"], sequence=1)
@@ -92,7 +92,7 @@ def test_what_cannot_be_answered_is_refused(log: Log) -> None:
 
 
 def test_keys_times_and_headers_go_along(log: Log) -> None:
-    """As with `append` and `extend` of a log."""
+    """Keys, times and headers are passed as for `append` and `extend` of a log."""
     producer = log.idempotent_producer("import")
     producer.append(b"v", key=b"k", timestamp=5, headers={"name": b"h"})
     producer.extend([Record(0, 7, b"k2", b"v2", (), "t", 0)])
@@ -105,7 +105,7 @@ def test_keys_times_and_headers_go_along(log: Log) -> None:
 
 
 def test_names_are_apart_and_are_not_forgotten(log: Log) -> None:
-    """However long they are idle, and however many producers the brokers have."""
+    """Names are kept however long they are idle, and however many producers brokers have."""
     one, two = (log.idempotent_producer(name) for name in ("one", "two"))
     one.append(b"a")
     two.append(b"b")
@@ -121,7 +121,7 @@ def test_names_are_apart_and_are_not_forgotten(log: Log) -> None:
 
 
 def test_the_numbers_go_on_in_the_next_epoch(log: Log) -> None:
-    """After 2^31 records; those at the seam are appended as a whole."""
+    """After 2^31 records, a new epoch begins; records at the boundary are appended together."""
     producer = log.idempotent_producer("import")
     is_columnar = log.config.record_format == "columnar"
     log.append_encoded(sent(producer.producer_id, SEQUENCES - 2, columnar=is_columnar))
@@ -134,7 +134,7 @@ def test_the_numbers_go_on_in_the_next_epoch(log: Log) -> None:
 
 
 def test_threads_of_one_name_lose_and_double_nothing(log: Log) -> None:
-    """Each record gets a number of its own."""
+    """Each record gets its own number."""
 
     def append(number: int) -> None:
         for at in range(40):
@@ -168,7 +168,7 @@ def test_regression_columns_that_can_be_read_once_survive_a_retry(log: Log) -> N
 
 
 def test_regression_a_cut_batch_keeps_its_producer(log: Log, open_log: Open) -> None:
-    """A truncation encoded the rest of a columnar batch without it: after a kill it was unknown."""
+    """The truncated columnar batch had no producer, so after a kill the name was unknown."""
     producer = log.idempotent_producer("name")
     producer.extend([b"a", b"b"], durable=True)
     producer.extend([b"c", b"d", b"e"], durable=True)
@@ -183,7 +183,7 @@ def test_regression_a_cut_batch_keeps_its_producer(log: Log, open_log: Open) -> 
 def test_regression_deleted_records_are_not_appended_again_after_a_kill(
     log: Log, open_log: Open, offset: int
 ) -> None:
-    """The last snapshot was older than the deleted records, and nothing else told of them."""
+    """The last snapshot was older than the deleted records, and no other file had the name."""
     producer = log.idempotent_producer("name")
     for first in range(0, 10, 2):
         producer.extend([b"%d" % first] * 2, durable=True)
@@ -196,7 +196,7 @@ def test_regression_deleted_records_are_not_appended_again_after_a_kill(
 
 
 def test_regression_damage_does_not_stop_a_deletion(log: Log) -> None:
-    """Without the damaged batch there is no snapshot before the new start."""
+    """Because of the damaged batch, no snapshot is written before the new start."""
     producer = log.idempotent_producer("name")
     for number in range(10):
         producer.append(b"%d" % number, durable=True)
@@ -211,7 +211,7 @@ def test_regression_damage_does_not_stop_a_deletion(log: Log) -> None:
 def test_regression_a_truncation_knows_who_appended_only_deleted_records(
     log: Log, open_log: Open
 ) -> None:
-    """No snapshot was before the cut, and the replay began at the log start."""
+    """There was no snapshot before the cut, and the replay began at the log start."""
     log.idempotent_producer("one").extend([b"1"] * 5)
     log.idempotent_producer("two").extend([b"2"] * 5)
     log.flush()

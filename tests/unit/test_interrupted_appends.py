@@ -1,4 +1,4 @@
-"""Ctrl-C at any line of an Appender or of a group commit loses no record and hangs nobody."""
+"""Ctrl-C at any line of an Appender or a group commit loses no record and hangs no thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOR_EVER = 3600.0
 
 
 def check_taken(log: Log, start: int, taken: list[tuple[bytes, Any]]) -> None:
-    """Every record whose future was given stands once at its offset, with its key."""
+    """Check that each record with a future is in the log once, at its offset, with its key."""
     records = {record.offset: record for record in log[start:]}
     for value, future in taken:
         record = records[future.result(WAIT_SECONDS)]
@@ -35,7 +35,7 @@ def check_taken(log: Log, start: int, taken: list[tuple[bytes, Any]]) -> None:
 
 
 def test_an_appender_keeps_what_it_took(store: LogStore) -> None:
-    """Over an interrupt of append, flush, a future's wait and close, at each line of them."""
+    """Append, flush, the wait for a future, and close are interrupted at each line."""
     log = store.create("orders", 0)
     for number in itertools.count(1):
         taken: list[tuple[bytes, Any]] = []
@@ -62,7 +62,7 @@ def test_an_appender_keeps_what_it_took(store: LogStore) -> None:
 
 
 def test_a_closed_appender_sends_what_it_took_before_an_overflow(log: Log) -> None:
-    """An append that would begin a batch is refused; the full one before it goes."""
+    """An append that would begin a batch is refused; the earlier, full batch is appended."""
     appender = log.appender(linger=FOR_EVER, max_bytes=200)
     future = appender.append(bytes(150))
     appender._is_closed = True  # as close has set it, and not cut yet
@@ -74,12 +74,12 @@ def test_a_closed_appender_sends_what_it_took_before_an_overflow(log: Log) -> No
 
 @pytest.fixture
 def log(store: LogStore) -> Log:
-    """Give an empty log that takes small batches only."""
+    """Return an empty log that accepts only small batches."""
     return store.create("orders", 0, config=LogConfig(max_message_bytes=1024))
 
 
 def test_an_interrupted_durable_append_hangs_no_later_one(log: Log) -> None:
-    """Alone, at each line of it."""
+    """A single durable append is interrupted at each line."""
     for number in itertools.count(1):
         with (
             InterruptAt(number, group_commit, logs, appending) as interrupt,
@@ -128,14 +128,14 @@ class Company:
             self.go_on.set()
 
     def wait_for_records(self, count: int) -> None:
-        """Return when so many records wait for the held commit."""
+        """Return when this many records wait for the held commit."""
         commit: Any = self.log._state.commit
         while commit is None or not commit._waiting or len(commit._waiting[0].records) < count:
             self.threads[-1].join(0.001)
             commit = self.log._state.commit
 
     def end(self) -> None:
-        """Check that all come to their end, and stand where they were told."""
+        """Check that all threads end, and that their records are at the returned offsets."""
         self.go_on.set()
         self.begin(b"later")
         for thread in self.threads:
@@ -150,7 +150,7 @@ class Company:
 def test_an_interrupted_member_of_a_group_hangs_nobody(
     log: Log, monkeypatch: pytest.MonkeyPatch, is_alone: bool
 ) -> None:
-    """As the first that waits behind a commit, or the second; each record that was given stands."""
+    """The first or second waiting thread is interrupted; each acknowledged record exists."""
     for number in itertools.count(1):
         with monkeypatch.context() as patch:
             company = Company(log)
@@ -172,7 +172,7 @@ def test_an_interrupted_member_of_a_group_hangs_nobody(
 def test_an_interrupted_leader_of_others_hangs_nobody(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At each line of what it does for the group; the others get an offset or an error."""
+    """The leader is interrupted at each line; the others get an offset or an error."""
     for number in itertools.count(1):
         with monkeypatch.context() as patch:
             company = Company(log)
@@ -198,7 +198,7 @@ def test_an_interrupted_leader_of_others_hangs_nobody(
 def test_a_signal_to_one_that_waits_leaves_no_gate_shut(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes while the thread sleeps on the lock; the next group is led all the same."""
+    """The signal comes while the thread waits for the lock; the next group still gets a leader."""
     company = Company(log)
     monkeypatch.setattr(files, "fdatasync", company.sync)
     company.begin(b"first")

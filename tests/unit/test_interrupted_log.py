@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C) at any call leaves a log that keeps its promises when it is used on."""
+"""After an interrupt (Ctrl-C) at any call, a log still keeps its guarantees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = LogConfig(segment_bytes="1MiB", max_message_bytes="1MiB")
 
 
 def interrupt(patch: pytest.MonkeyPatch, name: str, number: int, *, is_before: bool) -> None:
-    """Let Ctrl-C come right before, or right after, the n-th of some call."""
+    """Let Ctrl-C come just before, or just after, the n-th call of a function."""
     real, calls = getattr(files, name), 0
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -62,7 +62,7 @@ def test_regression_an_interrupted_flush_is_made_up_for(tmp_path: Path) -> None:
 
 
 def test_regression_an_interrupted_append_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Its batch stood behind the end of a segment, and the next one overlapped it."""
+    """The batch stayed after the end of a segment, and the next batch overlapped it."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=CONFIG)
         log.append(b"first")
@@ -79,7 +79,7 @@ def test_regression_an_interrupted_append_leaves_nothing_behind(tmp_path: Path) 
 
 
 def test_regression_an_interrupted_roll_can_be_made_again(tmp_path: Path) -> None:
-    """Its file was in the way of every later roll."""
+    """The file of the interrupted roll prevented every later roll."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=CONFIG)
         log.append(bytes(1_000_000))
@@ -93,7 +93,7 @@ def test_regression_an_interrupted_roll_can_be_made_again(tmp_path: Path) -> Non
 def test_regression_a_roll_that_is_interrupted_twice_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its empty file stayed: the next start cut the records that were appended since."""
+    """The empty file stayed, and the next start cut the records that were appended since."""
 
     def interrupted(path: str) -> None:
         raise KeyboardInterrupt
@@ -117,7 +117,7 @@ def test_regression_a_roll_that_is_interrupted_twice_loses_no_record(
 def test_regression_a_truncation_takes_the_file_of_an_interrupted_roll_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stayed: the log was corrupt at the next start, as a batch reached into the empty file."""
+    """The file stayed, and the next start found that a batch overlaps the empty file."""
 
     def interrupted(path: str) -> None:
         raise KeyboardInterrupt
@@ -145,7 +145,7 @@ def test_regression_a_truncation_takes_the_file_of_an_interrupted_roll_with_it(
 def test_regression_a_write_that_is_interrupted_twice_is_cut_off_before_a_roll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
 ) -> None:
-    """Its bytes stayed in the sealed segment: the next start found a batch that reaches too far."""
+    """The bytes stayed in the sealed segment, and the next start found a batch that is too long."""
 
     def interrupted(fd: int, size: int) -> None:
         raise KeyboardInterrupt
@@ -174,7 +174,7 @@ def test_regression_a_write_that_is_interrupted_twice_is_cut_off_before_a_roll(
 def test_regression_an_interrupted_truncation_loses_no_later_append(
     tmp_path: Path, number: int, is_before: bool
 ) -> None:
-    """Appends went on into files that had no name any more."""
+    """Later appends were written to files that had no name any more."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=CONFIG)
         for _ in range(30):
@@ -194,7 +194,7 @@ def test_regression_an_interrupted_truncation_loses_no_later_append(
 
 
 def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
-    """Who was looking for a dropped segment looked for ever; by time, it ran out of stack."""
+    """A reader looked for a dropped segment forever; `time` searches ran out of stack."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=CONFIG)
         for number in range(30):
@@ -246,7 +246,7 @@ def test_regression_readers_end_when_a_truncation_fails(tmp_path: Path) -> None:
 def test_an_interrupt_on_top_of_a_failed_sync_hides_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while a sync's error is being handled: the log dir is offline all the same."""
+    """If Ctrl-C comes while the error of a sync is handled, the log dir is still OFFLINE."""
 
     def fails(fd: int) -> None:
         try:
@@ -268,7 +268,7 @@ def test_an_interrupt_on_top_of_a_failed_sync_hides_no_failure(
 
 
 def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
-    """The disk said that the log began later than the owner did, until the next start."""
+    """Until the next start, the disk had a later log start than the owner."""
     with fast_directory() as tmp_path:
         small, number, was_hit, starts = LogConfig(segment_bytes=1024), 0, True, set()
         with LogStore.open(tmp_path, config=QUIET) as store:
@@ -305,7 +305,7 @@ def test_regression_an_interrupted_deletion_is_done_or_not() -> None:
 def test_regression_no_file_goes_before_a_deletion_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    """Ctrl-C as the new log start was synced: a power cut kept the old one, without its files."""
+    """Ctrl-C came at the sync of the new log start: a power cut kept the old one, without files."""
     calls: list[str] = []
     sync, rename, unlink = files.fsync, files.rename, files.unlink
 

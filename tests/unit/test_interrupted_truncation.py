@@ -1,4 +1,4 @@
-"""Ctrl-C amid a truncation, once or twice, blames no disk and lets no reader wait for ever."""
+"""After one or two Ctrl-C in a truncation, no disk is blamed and no reader waits forever."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def filled(store: LogStore, number: int) -> Log:
 def test_regression_a_missing_file_is_no_failed_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C while ENOENT of an index file was being ignored took the log dir offline."""
+    """If Ctrl-C came while a missing index file was ignored, the log dir went offline."""
     real = files.unlink
 
     def unlink(path: str) -> None:
@@ -57,7 +57,7 @@ def test_regression_a_missing_file_is_no_failed_flush(
 def test_a_sync_that_failed_is_seen_behind_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Also before it has become a SyncError, and whatever its number."""
+    """This also holds before the error is a SyncError, and for any errno."""
 
     def fails(fd: int) -> None:
         raise OSError(code, os.strerror(code))
@@ -80,7 +80,7 @@ def test_a_sync_that_failed_is_seen_behind_an_interrupt(
 def test_regression_readers_end_after_two_interrupts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second came while the log was opened again: readers waited for ever."""
+    """The second interrupt came while the log was opened again: readers waited forever."""
 
     def interrupted(*arguments: Any) -> None:
         raise KeyboardInterrupt
@@ -110,7 +110,7 @@ def test_regression_readers_end_after_two_interrupts(
 
 
 def test_a_truncation_is_whole_at_every_line() -> None:
-    """Once in a thread of its own, as it is usual, and once in the interrupted one."""
+    """The truncation runs in its own thread, as usual, and in the interrupted thread."""
     with fast_directory() as tmp_path, LogStore.open(tmp_path, config=QUIET) as store:
         numbers, threads = itertools.count(), threading.active_count()
         for place in (contextlib.nullcontext, in_own_thread):

@@ -1,4 +1,4 @@
-"""Kafka's record batch: what is laid out is read again, and what cannot be is refused."""
+"""Kafka's record batches are read back unchanged, and invalid batches are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODECS = sorted(CODEC_IDS.values())
 
 
 def framed(payload: kafka.KafkaPayload, base_offset: int = 7, epoch: int = 3) -> bytes:
-    """Lay out a whole batch."""
+    """Encode a whole batch."""
     return b"".join(kafka.frame(payload, base_offset, epoch))
 
 
@@ -49,7 +49,7 @@ def decoded(data: bytes, base_offset: int = 7) -> RecordBatch:
 @settings(max_examples=150, deadline=None)
 @given(rows=ROWS, codec_id=st.sampled_from(CODECS), repeat=st.sampled_from([1, 1, 9]))
 def test_records_come_back(rows: list[tuple[Any, ...]], codec_id: int, repeat: int) -> None:
-    """Few or many, in any codec: every field is what it was."""
+    """Few or many records, in any codec, are read back with all their fields."""
     rows = rows * repeat
     times, keys, values, headers = (list(column) for column in zip(*rows, strict=True))
     payload = kafka.build_payload(
@@ -65,7 +65,7 @@ def test_records_come_back(rows: list[tuple[Any, ...]], codec_id: int, repeat: i
 
 @pytest.mark.parametrize("sizes", [[100] * 500, [0] * 50, [63, 64] * 40, [8191, 8192, 5] * 20])
 def test_equal_and_unequal_sizes_come_back(sizes: list[int]) -> None:
-    """Stretches of equal records, and those whose length takes another octet."""
+    """There are runs of equal records, and records whose length needs another byte."""
     values = [bytes([at % 256]) * size for at, size in enumerate(sizes)]
     batch = decoded(framed(kafka.build_payload(values, None, 5, None)))
     assert batch.values.to_list() == values and batch.timestamps.tolist() == [5] * len(values)
@@ -73,7 +73,7 @@ def test_equal_and_unequal_sizes_come_back(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [3, 40])
 def test_missing_offsets_are_kept(count: int) -> None:
-    """A compacted batch has fewer records than offsets, and keeps its range."""
+    """A compacted batch has fewer records than offsets, and keeps its range of offsets."""
     deltas = np.arange(count) * 3 + 1
     payload = kafka.build_payload([b"v"] * count, None, 1, None, offset_deltas=deltas)
     batch = decoded(framed(payload.spanning(3 * count + 9)))
@@ -82,7 +82,7 @@ def test_missing_offsets_are_kept(count: int) -> None:
 
 
 def test_a_part_keeps_its_producer() -> None:
-    """What is left of a batch below an offset has its codec, producer and offsets."""
+    """The part of a batch before an offset keeps its codec, producer and offsets."""
     values = [b"%d" % number for number in range(50)]
     data = bytearray(framed(kafka.build_payload(values, None, 1, None, codec_id=1)))
     struct.pack_into(">qhi", data, 43, 99, 4, 17)
@@ -93,21 +93,21 @@ def test_a_part_keeps_its_producer() -> None:
 
 
 def test_a_hole_spans_offsets() -> None:
-    """A batch without records stands for those that were lost."""
+    """A batch without records takes the offsets of lost records."""
     data = layouts.hole(kafka.MAGIC, 7, 40, 2)
     batch = decoded(data)
     assert batch.count == 0 and batch.header.last_offset == 39 and len(data) == 61
 
 
 def test_another_place_needs_no_other_checksum() -> None:
-    """Offset and epoch are not covered, so a batch moves as it is."""
+    """The checksum does not cover offset and epoch, so a batch can move unchanged."""
     data = framed(kafka.build_payload([b"a", b"b"], None, 1, None))
     moved = b"".join(kafka.reframe(data, 1000, 9))
     assert moved[16:] == data[16:] and decoded(moved, 1000).offsets.tolist() == [1000, 1001]
 
 
 def test_every_flipped_bit_is_damage() -> None:
-    """But in base offset and epoch, which the checksum leaves out."""
+    """This holds for all bytes but base offset and epoch, which the checksum does not cover."""
     data = framed(kafka.build_payload([b"abc", None], [b"k", None], 5, None))
     for at in (*range(8, 12), *range(16, len(data))):
         for bit in range(8):
@@ -119,7 +119,7 @@ def test_every_flipped_bit_is_damage() -> None:
 
 
 def signed(rows: bytes, count: int, last_delta: int | None = None) -> bytes:
-    """Make a batch with a right checksum around any bytes."""
+    """Make a batch with a right checksum from any bytes."""
     payload = kafka.build_payload([b"x"], None, 1, None)
     data = bytearray(framed(payload)[:61]) + rows
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -148,7 +148,7 @@ ROW = b"\x10\x00\x00\x00\x01\x04hi\x00"
     ],
 )
 def test_rows_that_cannot_be_are_refused(row: bytes, copies: int) -> None:
-    """A right checksum proves nothing about who made the batch."""
+    """A right checksum does not prove that the batch was encoded correctly."""
     rows = b"".join(
         bytes([ROW[0] + 2 * (number > 63), 0, 0]) + written(number) + ROW[4:]
         for number in range(copies - 1)
@@ -168,13 +168,13 @@ def test_counts_are_checked_before_memory_is_asked_for() -> None:
     struct.pack_into(">i", data, 57, 2**31 - 1)
     data[61:] = kafka_codecs.compress(1, ROW)
     struct.pack_into(">i", data, 8, len(data) - 12)
-    with pytest.raises(ValueError, match="do not fit in 9 bytes"):
+    with pytest.raises(ValueError, match="do not fit into 9 bytes"):
         kafka.decode(bytes(data), 0)
 
 
 @pytest.mark.parametrize("codec_id", CODECS[1:])
 def test_a_bomb_is_refused(codec_id: int) -> None:
-    """Restoring stops at the bound, before the memory is taken."""
+    """Decompression stops at the limit, before memory is allocated."""
     packed = kafka_codecs.compress(codec_id, bytes(100_000))
     assert kafka_codecs.decompress(codec_id, packed) == bytes(100_000)
     with pytest.raises(RecordExpansionError, match="record_expansion_bytes_max=99999"):
@@ -185,7 +185,7 @@ def test_a_bomb_is_refused(codec_id: int) -> None:
 
 
 def test_bare_snappy_is_read() -> None:
-    """Some clients write no frame around it."""
+    """Some clients write snappy without a frame."""
     from cramjam import snappy
 
     assert kafka_codecs.decompress(2, bytes(snappy.compress_raw(b"abc" * 50))) == b"abc" * 50
@@ -193,7 +193,7 @@ def test_bare_snappy_is_read() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_message_sets_are_refused_by_name(magic: int) -> None:
-    """They are no damage, but nothing here reads them."""
+    """Old message sets are not damaged, but this library cannot read them."""
     message = struct.pack(">qiIBB", 0, 30, 0, magic, 0) + bytes(40)
     assert f"message format v{magic}" in str(layouts.fault(message, 0, 0))
     with pytest.raises(UnsupportedFormatError, match=f"v{magic}"):
@@ -202,12 +202,12 @@ def test_old_message_sets_are_refused_by_name(magic: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 1, 63, -64, 64, 8191, 8192, 2**31, -(2**62), 2**62])
 def test_numbers_come_back(number: int) -> None:
-    """Zigzag varints of any size."""
+    """Zigzag varints of any size are read back."""
     assert varint(written(number) + b"\x80", 0) == (number, len(written(number)))
 
 
 def test_headers_that_cannot_be_are_refused() -> None:
-    """A count beyond the bytes, a name that is null."""
+    """A count that is too large, and a name that is null, are refused."""
     for data in (b"\x08\x02", b"\x02\x01\x01", b"\x02\x02a"):
         with pytest.raises(ValueError, match=r"headers do not fit|no name|not end"):
             read_headers(data, 0, len(data))
@@ -215,7 +215,7 @@ def test_headers_that_cannot_be_are_refused() -> None:
 
 @pytest.mark.parametrize("copies", [1, 40])
 def test_regression_a_name_that_is_no_text_is_read_as_java_reads_it(copies: int) -> None:
-    """A producer may send any bytes as the name of a header; nobody is stopped by them."""
+    """A producer may send any bytes as the name of a header; a reader must not fail."""
     names = [b"\xff\xfea", b"good", b"\xc3", b"\xa9"]
     headers = written(len(names)) + b"".join(written(len(name)) + name + b"\1" for name in names)
     rows = b""
@@ -230,7 +230,7 @@ def test_regression_a_name_that_is_no_text_is_read_as_java_reads_it(copies: int)
 
 @pytest.mark.parametrize("copies", [1, 30])
 def test_more_headers_than_allowed_are_refused(copies: int) -> None:
-    """Two bytes make a header, and a header an object: of the records of a batch all count."""
+    """A header of two bytes becomes an object, so all headers of a batch count together."""
     headers = [((("a", None),) * (60 // copies))] * copies
     data = framed(kafka.build_payload([b"v"] * copies, None, 1, headers, codec_id=1))
     needed = expansion_bytes(
@@ -243,7 +243,7 @@ def test_more_headers_than_allowed_are_refused(copies: int) -> None:
 
 @pytest.mark.parametrize(("library", "codec"), [("crc32c", "none"), ("cramjam", "snappy")])
 def test_a_missing_library_is_named_with_its_extra(library: str, codec: str) -> None:
-    """And with the path of what cannot be read."""
+    """The error also has the path of the file."""
     program = f"""
 import sys
 sys.modules[{library!r}] = None
@@ -262,7 +262,7 @@ except layouts.UnsupportedFormatError as error:
 
 
 def test_a_broker_opened_without_the_extra_names_it() -> None:
-    """An import that fails says what to install."""
+    """The error of a failed import says what to install."""
     program = "import sys; sys.modules['crc32c'] = None\n"
     program += "from logstore import LogStore; LogStore.open_kafka('/')"
     done = subprocess.run(
@@ -274,7 +274,7 @@ def test_a_broker_opened_without_the_extra_names_it() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 57, 63, 64, 100, 8200])
 def test_values_of_one_size_are_laid_out_as_any_others(size: int) -> None:
-    """The short way for bare values of one size and time gives the same octets as the long one."""
+    """Values of one size and time are encoded to the same bytes by both methods."""
     for count in (1, 2, 24, 25, 63, 64, 65, 300):
         values = [bytes([number % 256]) * size for number in range(count)]
         zeros, deltas = np.zeros(count, np.int64), np.arange(count)

@@ -1,4 +1,4 @@
-"""A log in Kafka's layout: everything that a log does, and both layouts in one log."""
+"""A log in Kafka's layout can do all that a log does; both layouts may be in one log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = sorted(CODEC_IDS)
 
 
 def config(**settings: Any) -> LogConfig:
-    """Configure Kafka's layout in small segments."""
+    """Return a configuration with Kafka's layout and small segments."""
     given: dict[str, Any] = {"record_format": "kafka", "segment_bytes": 20_000}
     return LogConfig(**given | settings)
 
@@ -67,7 +67,7 @@ def test_a_log_in_kafkas_layout_does_what_a_log_does(tmp_path: Path, codec: str)
 
 
 def test_a_crash_is_recovered_from(tmp_path: Path) -> None:
-    """Without its indexes the log is scanned, and a torn tail is cut."""
+    """Without indexes, the log is scanned, and a torn tail is cut."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=config())
         for number in range(10):
@@ -86,7 +86,7 @@ def test_a_crash_is_recovered_from(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_middle_is_told_and_repaired(tmp_path: Path) -> None:
-    """What is whole stays readable; a repair puts a batch without records in its place."""
+    """Whole batches stay readable; a repair writes a batch without records in the gap."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=config())
         for number in range(10):
@@ -112,7 +112,7 @@ def test_damage_in_the_middle_is_told_and_repaired(tmp_path: Path) -> None:
 
 
 def test_two_layouts_meet_in_one_log(tmp_path: Path) -> None:
-    """Each segment holds one; a change begins a new one, in either direction."""
+    """Each segment has one layout; a change of the layout begins a new segment."""
     with LogStore.open(tmp_path) as store:
         ours = store.create("ours", 0)
         theirs = store.create("theirs", 0, config=config())
@@ -137,7 +137,7 @@ def test_two_layouts_meet_in_one_log(tmp_path: Path) -> None:
 
 
 def changed(data: bytes, place: int, number: bytes) -> bytes:
-    """Change a field of a batch, and make its checksum right again."""
+    """Change a field of a batch, and correct its checksum."""
     bad = bytearray(data)
     bad[place : place + len(number)] = number
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
@@ -148,7 +148,7 @@ def changed(data: bytes, place: int, number: bytes) -> bytes:
 def test_regression_no_client_puts_what_nobody_reads_into_a_log(
     tmp_path: Path, codec_id: int
 ) -> None:
-    """A codec that there is not is refused; of a broker's disk it is named, and no more."""
+    """An unknown codec is refused in appends; on a broker's disk it is only reported."""
     plain = b"".join(kafka.frame(kafka.build_payload([b"v"], None, 5, None), 0, 0))
     bad = changed(plain, 22, bytes([codec_id]))
     with LogStore.open(tmp_path / "ours") as store:
@@ -174,7 +174,7 @@ def test_regression_no_client_puts_what_nobody_reads_into_a_log(
 
 @pytest.mark.parametrize("offset", [2**62, 2**63 - 3])
 def test_regression_a_leader_cannot_use_up_all_offsets(tmp_path: Path, offset: int) -> None:
-    """Behind the last one of 64 bits no store could be closed."""
+    """After the last offset of 64 bits, no store could be closed."""
     payload = kafka.build_payload([b"v"], None, 5, None).spanning(5)
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=config())
@@ -184,7 +184,7 @@ def test_regression_a_leader_cannot_use_up_all_offsets(tmp_path: Path, offset: i
 
 
 def test_a_clients_batches_are_taken_verbatim(tmp_path: Path) -> None:
-    """New offsets and epoch, every other byte as it came; damage is refused before a write."""
+    """A batch gets new offsets and an epoch; its other bytes stay; damage is refused."""
     payload = kafka.build_payload([b"v"] * 100, None, 5, None, codec_id=4)
     raw = b"".join(kafka.frame(payload, 0, -1))
     with LogStore.open(tmp_path) as store:

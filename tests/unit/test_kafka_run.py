@@ -1,4 +1,4 @@
-"""Many of Kafka's batches decoded at once give what one gives that is decoded record by record.
+"""Decode many Kafka batches at once, and compare with decoding record by record.
 
 The other readers are aiokafka's, and the plain way of our own, which takes a few records.
 """
@@ -62,7 +62,7 @@ def random_batch(rng: random.Random, base_offset: int) -> bytes:
 
 
 def random_segment(seed: int) -> bytes:
-    """Make a few batches, or many of a kind that is stepped through together."""
+    """Make a few batches, or many batches that are stepped through together."""
     rng = random.Random(seed)
     if rng.random() < 0.5:
         shape = rng.randrange(10**9)
@@ -72,12 +72,12 @@ def random_segment(seed: int) -> bytes:
 
 
 def run_of(segment: bytes) -> Run:
-    """Give the batches of a segment that are whole."""
+    """Return the whole batches of a segment."""
     return [(span.position, kafka.read_header(segment, span.position)) for span in walk(segment)]
 
 
 def one_by_one(segment: bytes, run: Run) -> Iterator[RecordBatch]:
-    """Decode each batch alone, the plain way."""
+    """Decode each batch alone, in the simplest way."""
     for position, header in run:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kafka_decode, "ROWS_PLAIN_MAX", 2**31)
@@ -86,7 +86,7 @@ def one_by_one(segment: bytes, run: Run) -> Iterator[RecordBatch]:
 
 
 def by_aiokafka(segment: bytes, position: int, header: BatchHeader) -> list[tuple[Any, ...]]:
-    """Read one batch with another project's reader."""
+    """Read one batch with the reader of another project."""
     if not header.record_count or header.attributes & CONTROL:
         return []  # it takes no batch without records
     data = segment[position : position + header.size_bytes]
@@ -95,7 +95,7 @@ def by_aiokafka(segment: bytes, position: int, header: BatchHeader) -> list[tupl
 
 
 def rows_of(batches: Iterator[RecordBatch]) -> list[list[tuple[Any, ...]]]:
-    """Take all there is of each batch, in both ways that there are, up to what is refused."""
+    """Read all fields of each batch, in both ways, up to the first refused batch."""
     found: list[list[tuple[Any, ...]]] = []
     try:
         for batch in batches:
@@ -110,7 +110,7 @@ def rows_of(batches: Iterator[RecordBatch]) -> list[list[tuple[Any, ...]]]:
 
 
 def check(segment: bytes) -> None:
-    """Hold one against the other two."""
+    """Compare one reader with the other two."""
     run = run_of(segment)
     together = rows_of(kafka.decode_run(segment, run))
     assert together == rows_of(one_by_one(segment, run))
@@ -120,18 +120,18 @@ def check(segment: bytes) -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_three_readers_agree_about_any_batches(seed: int) -> None:
-    """Few and many, of any sizes and codecs, with nulls, headers, gaps, and none at all."""
+    """Batches are few or many, of any size and codec, with nulls, headers and gaps, or empty."""
     check(random_segment(seed))
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.rglob("*.log")), ids=lambda path: str(path)[-45:])
 def test_three_readers_agree_about_what_kafka_wrote(path: Any) -> None:
-    """Every segment of the golden directories."""
+    """All segments of the golden directories are read."""
     check(path.read_bytes())
 
 
 def damaged(segment: bytes, rng: random.Random) -> bytes:
-    """Change a few bytes of one batch behind its header, and make its checksum right again."""
+    """Change a few bytes after the header of a batch, and correct its checksum."""
     bad = bytearray(segment)
     position, header = rng.choice(run_of(segment))
     end = position + header.size_bytes
@@ -146,7 +146,7 @@ def damaged(segment: bytes, rng: random.Random) -> bytes:
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_rows_that_lie_are_refused_in_their_turn(seed: int) -> None:
-    """What comes before a batch that cannot be is given, and nothing of it."""
+    """All batches before an invalid batch are returned, and nothing of the invalid one."""
     segment = damaged(random_segment(seed), random.Random(seed))
     run = run_of(segment)
     together = rows_of(kafka.decode_run(segment, run))
@@ -156,7 +156,7 @@ def test_rows_that_lie_are_refused_in_their_turn(seed: int) -> None:
 @pytest.mark.parametrize("copies", [1, 40])
 @pytest.mark.parametrize("at", [3, 4])
 def test_a_size_of_63_bits_is_refused(copies: int, at: int) -> None:
-    """No sum of a place and a size leaves the 64 bits that it is kept in."""
+    """The sum of a position and a size never overflows 64 bits."""
     row = [b"\0", b"\0", b"\0", b"\1", b"\1", b"\0"]
     row[at] = b"\xfe" + b"\xff" * 8 + b"\x01"  # zigzag of 2**63 - 1
     rows = b"".join(
@@ -170,13 +170,13 @@ def test_a_size_of_63_bits_is_refused(copies: int, at: int) -> None:
 
 
 def row_of(fields: list[bytes]) -> bytes:
-    """Lay out a row of fields."""
+    """Encode a row of fields."""
     body = b"".join(fields)
     return bytes([2 * len(body)]) + body
 
 
 def test_ten_octets_hold_64_bits_and_no_more() -> None:
-    """A number with more is refused by both ways."""
+    """Both ways refuse a number with more bytes."""
     for last, is_good in ((1, True), (2, False), (0x7F, False)):
         data = b"\xff" * 9 + bytes([last]) + kafka_varints.PADDING
         one = np.zeros(1, np.int64)
@@ -194,7 +194,7 @@ def test_ten_octets_hold_64_bits_and_no_more() -> None:
 
 
 def test_of_many_bombs_one_is_restored_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are decoded together only as long as what they expand to stays small."""
+    """Batches are decoded together only if their decompressed size is small."""
     monkeypatch.setattr(kafka, "GROUP_BYTES", 50_000)
     payload = kafka.build_payload([bytes(60_000)], None, 5, None, codec_id=1)
     segment = b"".join(b"".join(kafka.frame(payload, at, 0)) for at in range(20))
@@ -213,7 +213,7 @@ def test_of_many_bombs_one_is_restored_at_a_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_regression_records_in_no_bytes_are_refused() -> None:
-    """A compressed batch may be restored to nothing at all: no batch without records is given."""
+    """A compressed batch may decompress to nothing, although it claims records."""
     good = b"".join(kafka.frame(kafka.build_payload([b"x"], None, 5, None), 0, 0))
     data = bytearray(good[:HEADER_BYTES]) + kafka_codecs.compress(1, b"")
     data[22] = 1
@@ -222,13 +222,13 @@ def test_regression_records_in_no_bytes_are_refused() -> None:
     segment = good + bytes(data)
     decoded = kafka.decode_run(segment, run_of(segment))
     assert next(decoded).values.to_list() == [b"x"]
-    with pytest.raises(ValueError, match="1 records do not fit in 0 bytes"):
+    with pytest.raises(ValueError, match="1 records do not fit into 0 bytes"):
         next(decoded)
 
 
 @pytest.mark.parametrize("copies", [5, 40])
 def test_regression_deltas_go_round_no_corner(copies: int) -> None:
-    """Offset deltas whose differences leave 64 bits increase by no reckoning."""
+    """Offset deltas whose differences overflow 64 bits are refused."""
     deltas = [0, 2**63 - 1, -(2**63), -1, *range(5, copies + 1)]
     rows = b"".join(row_of([b"\0", b"\0", written(delta), b"\1", b"\1", b"\0"]) for delta in deltas)
     header = kafka.read_header(random_batch(random.Random(1), 0) + bytes(61), 0)
@@ -238,7 +238,7 @@ def test_regression_deltas_go_round_no_corner(copies: int) -> None:
 
 
 def test_regression_a_base_offset_near_the_end_of_all_is_damage(tmp_path: Path) -> None:
-    """Of many batches checked at once one whose offsets would leave 64 bits is found."""
+    """Among many batches, one whose offsets would overflow 64 bits is found."""
     payload = kafka.build_payload([b"x"], None, 5, None)
     batches = [b"".join(kafka.frame(payload, at, 0)) for at in range(40)]
     batches[20] = b"".join(kafka.frame(payload.spanning(5), 2**63 - 2, 0))
@@ -253,7 +253,7 @@ def test_regression_a_base_offset_near_the_end_of_all_is_damage(tmp_path: Path) 
 def test_regression_a_range_says_nothing_of_what_stands_behind_it(
     tmp_path: Path, kind: str
 ) -> None:
-    """A batch that cannot be decoded hides none of those before it, nor fails who wants these."""
+    """A batch that cannot be decoded does not hide earlier batches or fail their readers."""
     payload = kafka.build_payload([b"value"] * 30, None, 5, None)
     batches = [bytearray(b"".join(kafka.frame(payload, 30 * at, 0))) for at in range(5)]
     if kind == "rows":
@@ -277,13 +277,13 @@ def test_regression_a_range_says_nothing_of_what_stands_behind_it(
 
 
 def compacted(count: int) -> list[bytes]:
-    """Make batches of two records each, of which compaction took one and left the next."""
+    """Make batches of two records each, of which compaction removed the first."""
     payload = kafka.build_payload([b"value"] * 2, None, 5, None)
     return [b"".join(kafka.frame(payload, 4 * at, 0)) for at in range(count)]
 
 
 def log_of(place: Path, *batches: bytes) -> Path:
-    """Make a log dir of a partition with these batches."""
+    """Make the log dir of a partition with these batches."""
     (place / "t-0").mkdir()
     (place / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
     return place
@@ -292,7 +292,7 @@ def log_of(place: Path, *batches: bytes) -> Path:
 def test_a_compacted_log_is_decoded_many_batches_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gaps between batches cost nothing; the last has nobody behind it who says that it may be."""
+    """Gaps between batches cost no time; no later batch confirms the last batch."""
     decoded: list[int] = []
     decode_many = kafka_decode.decode_many
 
@@ -309,7 +309,7 @@ def test_a_compacted_log_is_decoded_many_batches_at_a_time(
 
 @pytest.mark.parametrize("claim", [103, 4 * 60, 2**40])
 def test_a_base_offset_that_lies_in_a_compacted_log_is_damage(tmp_path: Path, claim: int) -> None:
-    """No checksum covers it; what the batch behind it says does, at the first read and later."""
+    """No checksum covers the base offset; the next batch shows the error, at every read."""
     batches = [bytearray(each) for each in compacted(60)]
     with LogStore.open_kafka(log_of(tmp_path, *map(bytes, batches))) as store:
         log = store["t", 0]
@@ -333,7 +333,7 @@ def test_a_base_offset_that_lies_in_a_compacted_log_is_damage(tmp_path: Path, cl
 def test_regression_what_a_lying_base_offset_hides_is_no_gap(
     tmp_path: Path, step: int, claim: int
 ) -> None:
-    """Who begins to read behind a batch steps over it unchecked, and may have been misled by it."""
+    """A reader that begins after the batch skips it unchecked, and may be misled by it."""
     payload = kafka.build_payload([b"value"] * 2, None, 5, None)
     batches = [bytearray(b"".join(kafka.frame(payload, step * at, 0))) for at in range(60)]
     bad, behind = step * 40, step * 41
@@ -370,7 +370,7 @@ LIES: dict[str, tuple[list[list[tuple[int, int]]], tuple[int, int], int]] = {
 def test_regression_records_that_a_lying_batch_is_taken_for_are_not_lost_unseen(
     tmp_path: Path, name: str, is_open: bool
 ) -> None:
-    """Whatever is read from, all that follows is given, or less and an error; never another's."""
+    """From any offset, all following records are read, or fewer and an error; never others."""
     segments, (number, liar), claim = LIES[name]
     paths: list[Path] = []
     (tmp_path / "t-0").mkdir()

@@ -1,4 +1,4 @@
-"""The keeper of a log dir does what is due, and outlives what goes wrong."""
+"""The keeper of a log dir does its duties on time, and continues after errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from support.inside import keepers_of
 
 
 class HandClock:
-    """A clock turned by hand."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.ms = 1_700_000_000_000
 
     def now_ms(self) -> int:
-        """Give the time it was set to."""
+        """Return the time that was set."""
         return self.ms
 
 
@@ -42,7 +42,7 @@ def keeper_of(store: LogStore) -> DirKeeper:
 
 
 def test_flush_ms_is_kept(tmp_path: Path, clock: HandClock) -> None:
-    """Records are durable once their time has passed, not before."""
+    """Records are durable after their time has passed, not before."""
     with LogStore.open(tmp_path, clock=clock) as store:
         log = store.create("orders", 0, config=LogConfig(flush_ms=1000))
         log.append(b"x")
@@ -54,7 +54,7 @@ def test_flush_ms_is_kept(tmp_path: Path, clock: HandClock) -> None:
 
 
 def test_retention_is_kept(tmp_path: Path, clock: HandClock) -> None:
-    """The active segment is rolled when it is old, and goes when retention lets it."""
+    """The active segment is rolled when it is old, and is dropped by retention."""
     config = LogConfig(segment_ms=10_000, retention_ms=60_000)
     with LogStore.open(tmp_path, clock=clock) as store:
         log = store.create("orders", 0, config=config)
@@ -101,7 +101,7 @@ def test_what_is_due_is_done_and_due_again_later(tmp_path: Path) -> None:
 def test_a_keeper_outlives_every_exception(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """One poisoned log is logged; the others are looked after, and the thread goes on."""
+    """The failure of one log is logged; other logs are served, and the thread continues."""
     with LogStore.open(tmp_path) as store:
         logs = [store.create("orders", n, config=LogConfig(flush_ms=1)) for n in range(3)]
         keeper = keeper_of(store)
@@ -124,7 +124,7 @@ def test_a_keeper_outlives_every_exception(
 def test_a_disk_error_in_the_background_takes_the_dir_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not swallowed: the next caller is told."""
+    """The error is not ignored: the next caller gets it."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.append(b"x")
@@ -142,7 +142,7 @@ def test_a_disk_error_in_the_background_takes_the_dir_offline(
 def test_a_full_disk_in_the_background_is_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No checkpoint is written, nothing goes offline, and the next one succeeds."""
+    """No checkpoint is written, nothing goes offline, and the next checkpoint succeeds."""
     with LogStore.open(tmp_path) as store:
         store.create("orders", 0).append(b"x")
         store.flush()
@@ -162,7 +162,7 @@ def test_a_full_disk_in_the_background_is_survived(
 def test_regression_what_could_not_be_removed_is_removed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process without descriptors for a moment keeps no deleted replica until its next start."""
+    """If descriptors are missing for a moment, the removal of a replica is only postponed."""
     scandir, refused = files.scandir, list[str]()
 
     def refuse(path: str) -> object:

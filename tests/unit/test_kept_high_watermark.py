@@ -1,4 +1,4 @@
-"""The high watermark of a log outlives a close, a kill, a move; it never claims what it was not."""
+"""The high watermark survives a close, a kill and a move, and never covers lost records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def checkpoint(store: LogStore) -> None:
 
 
 def flushed_to(base: Path) -> int:
-    """Give the high watermark in the metadata, below which all is flushed."""
+    """Return the high watermark in the metadata, below which all records are flushed."""
     metadata = PartitionMetadata.read(str(base / "disk0" / "t-0"))
     assert metadata is not None
     at: int = metadata.extra[HIGH_WATERMARK]
@@ -75,7 +75,7 @@ def test_regression_a_change_after_a_kill_does_not_lower_it(base: Path) -> None:
 
 
 def test_regression_a_change_after_a_truncation_does_not_lower_it(base: Path) -> None:
-    """It stayed below the place of the truncation until the next checkpoint."""
+    """It stayed at the offset of the truncation until the next checkpoint."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"x"] * 10)
@@ -93,7 +93,7 @@ def test_regression_a_change_after_a_truncation_does_not_lower_it(base: Path) ->
 
 
 def test_it_outlives_a_close_a_kill_and_a_lost_file(base: Path) -> None:
-    """A checkpoint has it as it is; the metadata as far as it is flushed."""
+    """The checkpoint has the whole high watermark; the metadata has it as far as it is flushed."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"x"] * 10)
@@ -124,7 +124,7 @@ def test_it_outlives_a_close_a_kill_and_a_lost_file(base: Path) -> None:
 
 
 def test_without_any_file_that_has_it_a_replicated_log_begins_at_its_start(base: Path) -> None:
-    """It is not taken for a log that nobody replicates."""
+    """The log is not treated as a log that is not replicated."""
     store = opened(base)
     log = store.create("t", 0)
     log.extend([b"x"] * 10)
@@ -136,7 +136,7 @@ def test_without_any_file_that_has_it_a_replicated_log_begins_at_its_start(base:
 
 
 def test_that_of_another_topic_or_log_dir_is_not_taken(base: Path) -> None:
-    """The checkpoint names its log dir, and the topic of each row."""
+    """The checkpoint has the id of its log dir, and the topic id of each row."""
     with opened(base, 2) as store:
         for number in range(2):
             log = store.create("t", number, log_dir=base / f"disk{number}")
@@ -161,7 +161,7 @@ def test_that_of_another_topic_or_log_dir_is_not_taken(base: Path) -> None:
 
 
 def test_it_moves_with_its_log(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the process is killed before the target's keeper writes a checkpoint."""
+    """This also holds if the process is killed before the target's keeper writes a checkpoint."""
     monkeypatch.setattr(relocation, "settle", lambda _: None)  # the last write of a move
     store = opened(base, 2)
     log = store.create("t", 0, log_dir=base / "disk0")
@@ -197,7 +197,7 @@ def test_what_a_truncation_dropped_is_not_called_replicated_after_a_kill(base: P
 def test_what_a_crash_took_is_not_called_replicated_after_the_next(
     base: Path, is_full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start that finds the log shorter lowers the checkpoint before anything is appended."""
+    """If a start finds the log shorter, it lowers the checkpoint before any append."""
     store = opened(base)
     logs = store.create_topic("t", 3)
     for log in logs:
@@ -237,7 +237,7 @@ def test_what_a_crash_took_is_not_called_replicated_after_the_next(
 
 
 def test_a_copy_that_lacks_replicated_records_has_a_lower_one(base: Path) -> None:
-    """Its user promoted it: what its metadata says of the lost records is struck out."""
+    """The user promoted the copy: its metadata no longer covers the lost records."""
     store = opened(base)
     log = store.create("t", 0)
     log.extend([b"x"] * 4)
@@ -260,7 +260,7 @@ def test_a_copy_that_lacks_replicated_records_has_a_lower_one(base: Path) -> Non
 
 
 def test_a_repair_leaves_it_within_the_log(base: Path) -> None:
-    """A mended log begins and ends where it did."""
+    """A repaired log has the same start and end."""
     store = opened(base)
     log = store.create("t", 0, config=SMALL)
     for _ in range(40):
@@ -282,7 +282,7 @@ def test_a_repair_leaves_it_within_the_log(base: Path) -> None:
 
 
 def test_regression_a_view_follows_the_owners_high_watermark(base: Path) -> None:
-    """It read the checkpoint once: it gave records as replicated that were not, and then none."""
+    """The view read the checkpoint once, so it returned records that were not replicated."""
     with opened(base) as store:
         log = store.create("t", 0)
         log.extend([b"x"] * 100, durable=True)

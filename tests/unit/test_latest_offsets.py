@@ -13,7 +13,7 @@ from logstore.log.compaction.latest_offsets import PLACE_BYTES, LatestOffsets
 
 
 def prints_of(numbers: list[int], seed: int = 0) -> Fingerprints:
-    """Give the fingerprints of keys that are numbers."""
+    """Return the fingerprints of keys that are numbers."""
     data = b"".join(b"%08d" % number for number in numbers) + bytes(16)
     starts = np.arange(len(numbers)) * 8
     return run(fingerprints(data, starts, np.full(len(numbers), 8), seed))
@@ -22,7 +22,7 @@ def prints_of(numbers: list[int], seed: int = 0) -> Fingerprints:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("fill", [0.1, 0.9, 1.0])
 def test_it_agrees_with_a_dictionary(seed: int, fill: float) -> None:
-    """Whatever comes in one call or in several: the last offset of each key counts."""
+    """In one call or in several, the last offset of each key counts."""
     rng = random.Random(seed)
     table = LatestOffsets(0, 3000 * int(PLACE_BYTES))
     numbers = range(int(table.key_count_max * fill))
@@ -44,7 +44,7 @@ def test_it_agrees_with_a_dictionary(seed: int, fill: float) -> None:
 
 
 def test_a_full_table_says_how_many_rows_it_took() -> None:
-    """Rows of known keys are taken, up to the first new key that has no place."""
+    """Rows with known keys are stored, up to the first new key that has no place."""
     table = LatestOffsets(0, 1 << 13)
     most = table.key_count_max
     assert table.insert(prints_of(list(range(most))), np.arange(most)) == most == table.key_count
@@ -57,7 +57,7 @@ def test_a_full_table_says_how_many_rows_it_took() -> None:
 
 
 def test_a_table_takes_at_least_one_key() -> None:
-    """So every cleaning comes further, even if only one key fits."""
+    """So every cleaning makes progress, even if only one key fits."""
     table = LatestOffsets(0, 1 << 13)
     table.key_count_max = 1
     assert table.insert(prints_of([4, 4, 5]), np.arange(3)) == 2
@@ -66,7 +66,7 @@ def test_a_table_takes_at_least_one_key() -> None:
 
 
 def test_its_size_is_bounded_and_fits_the_keys_expected() -> None:
-    """A table is not larger than asked for, and not larger than its keys need."""
+    """A table is not larger than requested, and not larger than its keys need."""
     table = LatestOffsets(0, 1 << 20)
     table.insert(prints_of(list(range(table.key_count_max))), np.arange(table.key_count_max))
     table.seal()
@@ -79,7 +79,7 @@ def test_its_size_is_bounded_and_fits_the_keys_expected() -> None:
 
 
 def test_keys_that_share_all_places_are_told_apart() -> None:
-    """Fingerprints that differ in one of their 128 bits are different keys."""
+    """Fingerprints that differ in any of their 128 bits are different keys."""
     keys = np.zeros((129, 2), np.uint64)
     for bit in range(128):
         keys[bit + 1, bit // 64] = np.uint64(1) << np.uint64(bit % 64)

@@ -1,4 +1,4 @@
-"""A client's batches get offsets, an epoch and perhaps a time; what does not fit is refused."""
+"""A client's batches get offsets, an epoch and perhaps a time; wrong batches are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KAFKA = LogConfig(record_format="kafka")
 
 
 def batch_at(*times: int) -> bytes:
-    """Make a batch of Kafka's with a record at each of some times."""
+    """Make a Kafka batch with a record at each of the given times."""
     rows = b"".join(
         row(time_delta=time - times[0], offset_delta=at) for at, time in enumerate(times)
     )
@@ -43,7 +43,7 @@ def batch_at(*times: int) -> bytes:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
-    """Give a function that makes a log in a store with a clock that stands still."""
+    """Return a function that makes a log in a store whose clock stands still."""
     clock = Clock()
     clock.ms = NOW_MS
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False, clock=clock) as store:
@@ -54,7 +54,7 @@ Make = Callable[..., Log]
 
 
 def test_the_answer_says_where_the_batches_are(make: Make) -> None:
-    """Kafka's names; it equals a range, as before."""
+    """The names are Kafka's; the answer equals a range."""
     log = make()
     log.append(b"first")
     log.append(b"second")
@@ -67,7 +67,7 @@ def test_the_answer_says_where_the_batches_are(make: Make) -> None:
 
 
 def test_no_batches_are_appended_as_nothing(make: Make) -> None:
-    """The answer is empty, at the end of the log."""
+    """The answer is empty, at the log end."""
     log = make()
     log.append(b"first")
     info = log.append_encoded(b"", durable=True)
@@ -76,7 +76,7 @@ def test_no_batches_are_appended_as_nothing(make: Make) -> None:
 
 
 def test_the_time_of_an_append_is_in_the_answer(make: Make) -> None:
-    """With LogAppendTime; timestamps that a client sent are not judged then."""
+    """With LogAppendTime, timestamps that a client sent are not checked."""
     log = make(KAFKA.replace(message_timestamp_type="LogAppendTime"))
     info = log.append_encoded(batch_at(5) + batch_at(NOW_MS + 5 * HOUR_MS))
     assert info.log_append_time == info.max_timestamp == NOW_MS
@@ -84,7 +84,7 @@ def test_the_time_of_an_append_is_in_the_answer(make: Make) -> None:
 
 
 def test_a_replaced_leader_appends_nothing(make: Make) -> None:
-    """A larger epoch becomes the log's, and its batches carry it."""
+    """A larger epoch becomes the log's epoch, and the batches get it."""
     log = make()
     log.append_encoded(batch_at(5), leader_epoch=4)
     assert log.leader_epoch == 4
@@ -132,13 +132,13 @@ def test_timestamps_are_near_enough(
 
 
 def test_a_batch_without_records_has_no_time(make: Make) -> None:
-    """It is taken, with -1."""
+    """The batch is accepted, with the timestamp -1."""
     log = make(KAFKA.replace(message_timestamp_before_max_ms=10))
     assert log.append_encoded(kafka.hole(0, 5, 0)).max_timestamp == -1
 
 
 def test_a_durable_append_is_on_the_disk(make: Make) -> None:
-    """Up to its last record."""
+    """All its records are below the recovery point."""
     log = make()
     assert log.append_encoded(batch_at(5, 6), durable=True).last_offset == 1
     assert log.recovery_point == 2
@@ -148,7 +148,7 @@ def test_a_durable_append_is_on_the_disk(make: Make) -> None:
 def test_one_write_and_one_checksum_each(
     make: Make, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Kafka's checksum does not cover the offset, so what was checked holds at the new place."""
+    """Kafka's checksum does not cover the offset, so it stays valid at the new offset."""
     log = make()
     calls: list[str] = []
 
@@ -167,7 +167,7 @@ def test_one_write_and_one_checksum_each(
 
 
 def test_a_buffer_that_changes_later_is_copied(make: Make) -> None:
-    """A view of bytes is not: nothing can change them."""
+    """A view of bytes is not copied, because bytes cannot change."""
     log, data = make(), bytearray(batch_at(5))
     log.append_encoded(data)  # type: ignore[arg-type]
     log.append_encoded(memoryview(b"!" + bytes(data))[1:])
@@ -178,7 +178,7 @@ def test_a_buffer_that_changes_later_is_copied(make: Make) -> None:
 
 
 def test_a_batch_that_would_leave_the_offsets_of_a_segment_begins_one(make: Make) -> None:
-    """An index entry's offset has 31 bits."""
+    """The offset in an index entry has 31 bits."""
     log = make()
     log.append_encoded(kafka.hole(0, 2**31 - 10, 0))
     assert log.append_encoded(kafka.hole(0, 20, 0)) == range(2**31 - 10, 2**31 + 10)
@@ -190,7 +190,7 @@ def test_a_batch_that_would_leave_the_offsets_of_a_segment_begins_one(make: Make
 def test_the_error_says_that_nothing_was_written(
     make: Make, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Of a full disk; after that the same batches are taken."""
+    """The error of a full disk says this; after that, the same batches can be appended."""
     log, raw = make(), columnar_batch(column([b"a"]), 1) * count
     real = files.pwritev
 

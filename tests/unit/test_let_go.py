@@ -1,4 +1,4 @@
-"""A log dir that failed holds nothing open, and needs no garbage collector for that."""
+"""A log dir that failed keeps no file open, without help of the garbage collector."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLS = ("pwrite", "pwritev", "fdatasync", "pread", "open_file")
 
 @pytest.fixture(autouse=True, scope="module")
 def no_collector() -> Iterator[None]:
-    """Let rings of references live, as they do for minutes in a large process."""
+    """Switch the collector off, so that reference cycles live as long as in a large process."""
     gc.collect()
     gc.disable()
     yield
@@ -41,7 +41,7 @@ def held(under: str) -> list[str]:
 
 
 def many_durable(log: Log) -> None:
-    """Append from several threads at once, so that commits are grouped."""
+    """Append from several threads at once, so that the commits are grouped."""
 
     def work() -> None:
         for _ in range(3):
@@ -71,7 +71,7 @@ USES: dict[str, Callable[[Log], object]] = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("call", CALLS)
 def test_regression_a_failed_log_dir_lets_go_at_once(tmp_path: Path, use: str, call: str) -> None:
-    """No error keeps itself, and with itself a descriptor, alive by the frames it passed."""
+    """No error may keep itself, and a descriptor, alive through its stack frames."""
     heard = threading.Event()
     dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     with LogStore.open(dirs, on_log_dir_failure=lambda error: heard.set()) as store:
@@ -116,7 +116,7 @@ def let_in(path: str) -> bool:
 def test_regression_an_idle_log_dir_of_no_store_may_be_written(
     tmp_path: Path, end: Callable[[LogStore, str], None]
 ) -> None:
-    """Once it was taken offline, its gate stayed shut in this process after its removal."""
+    """After the dir was taken offline and removed, its gate stayed closed in this process."""
     dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     store = LogStore.open(dirs)
     store.take_offline(dirs[1])
@@ -131,7 +131,7 @@ def test_regression_an_idle_log_dir_of_no_store_may_be_written(
 def test_a_call_under_way_keeps_the_gate_shut(
     tmp_path: Path, end: Callable[[LogStore, str], None], kind: str
 ) -> None:
-    """A thread that hangs there goes on to nothing; the gate is forgotten after it came back."""
+    """A thread that hangs there takes no further step; the gate is forgotten when it returns."""
     dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     store = LogStore.open(dirs)
     gate = gate_of(os.path.join(dirs[1], "x"))
@@ -147,7 +147,7 @@ def test_a_call_under_way_keeps_the_gate_shut(
 def test_regression_a_descriptor_without_memory_to_record_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stayed open for good."""
+    """The descriptor stayed open until the process ended."""
 
     class Full(dict[int, object]):
         def __setitem__(self, fd: int, opened: object) -> None:

@@ -1,4 +1,4 @@
-"""A log dir that comes back is loaded beside its users, who may be faster."""
+"""A log dir that returns is loaded while users work, and users may be faster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.hanging import QUIET
 def test_a_replica_that_is_deleted_as_its_dir_comes_back_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its user opened it before its turn had come, and deleted it: it is not offline."""
+    """A user opened the replica before the loader did, and deleted it: it is not offline."""
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     real = Loader._open_beside_callers
 
@@ -43,7 +43,7 @@ def test_a_replica_that_is_deleted_as_its_dir_comes_back_is_unknown(
 def test_a_return_that_ctrl_c_broke_off_leaves_the_dir_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half loaded and with nobody to keep house it does not serve, and can be reopened."""
+    """A dir that is only half loaded, without a keeper, does not serve; it can be reopened."""
     dirs = [str(tmp_path / name) for name in ("a", "b")]
 
     def interrupted(loader: Loader, log_dir: LogDir) -> None:
@@ -65,7 +65,7 @@ def test_a_return_that_ctrl_c_broke_off_leaves_the_dir_offline(
 def test_a_dir_is_not_half_added_for_want_of_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shortage shows at another log dir; neither is blamed, and the same call works later."""
+    """The shortage appears at another log dir; no dir is blamed, and the call works later."""
     old, new = str(tmp_path / "a"), str(tmp_path / "b")
     with LogStore.open([old], config=QUIET, admin_socket=False) as store:
         with monkeypatch.context() as patch:
@@ -81,7 +81,7 @@ def test_a_dir_is_not_half_added_for_want_of_descriptors(
 def test_what_is_open_elsewhere_is_not_looked_at_when_a_dir_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look at each of a thousand replicas would slow the appends to them for as long."""
+    """Reading a thousand replicas would slow the appends to these replicas."""
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     looked: list[str] = []
     real = files.entry_of

@@ -1,4 +1,4 @@
-"""A log takes records, gives them back in every way there is, and refuses what is none."""
+"""A log accepts records, returns them in every way, and refuses invalid records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.clock import NOW_MS, Clock
 
 @pytest.fixture
 def log(store: LogStore) -> Log:
-    """Give an empty log."""
+    """Return an empty log."""
     return store.create("orders", 0)
 
 
@@ -26,7 +26,7 @@ def log(store: LogStore) -> Log:
 
 
 def test_a_record_comes_back_whole(log: Log) -> None:
-    """Value, key, headers and timestamp; the place it stands at besides."""
+    """Value, key, headers and timestamp are unchanged, and the offset is set."""
     offset = log.append(b"v", key=b"k", timestamp=7, headers=[("a", b"1"), ("é", None), ("a", b"")])
     headers = (("a", b"1"), ("é", None), ("a", b""))
     assert log[offset] == Record(0, 7, b"k", b"v", headers, "orders", 0)
@@ -36,7 +36,7 @@ def test_a_record_comes_back_whole(log: Log) -> None:
 @pytest.mark.parametrize("value", [b"", None, b"x", b"12345678", b"123456789"])
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 def test_empty_and_null_are_different(log: Log, value: bytes | None, key: bytes | None) -> None:
-    """Alone and in a batch, of a value as of a key."""
+    """This holds for values and keys, alone and in a batch."""
     log.append(value, key=key)
     log.extend([value, b"other", value], keys=[key, None, key])
     assert [record.value for record in log] == [value, value, b"other", value]
@@ -44,7 +44,7 @@ def test_empty_and_null_are_different(log: Log, value: bytes | None, key: bytes 
 
 
 def test_bytes_like_values_become_bytes(log: Log) -> None:
-    """A caller may change its buffer afterwards."""
+    """After the append, a caller may change its buffer."""
     buffer: Any = bytearray(b"abc")
     view: Any = memoryview(buffer)
     log.append(buffer, key=view)
@@ -55,7 +55,7 @@ def test_bytes_like_values_become_bytes(log: Log) -> None:
 
 
 def test_an_extend_of_nothing_appends_nothing(log: Log) -> None:
-    """Its range is empty and stands at the log's end."""
+    """The range is empty, at the log end."""
     log.append(b"x")
     assert log.extend([]) == range(1, 1)
     assert log.extend(iter(()), durable=True) == range(1, 1)
@@ -63,14 +63,14 @@ def test_an_extend_of_nothing_appends_nothing(log: Log) -> None:
 
 
 def test_an_extend_takes_iterables(log: Log) -> None:
-    """Generators of values, keys and headers do."""
+    """Generators of values, keys and headers are accepted."""
     given = log.extend((b"%d" % n for n in range(3)), keys=(b"k" for _ in range(3)))
     assert given == range(3)
     assert [record.key for record in log] == [b"k"] * 3
 
 
 def test_headers_are_pairs_or_a_mapping(log: Log) -> None:
-    """Each record may bring its own form, or none."""
+    """The headers of each record may have another form, or be missing."""
     log.append(b"x", headers={"a": b"1", "b": None})
     log.extend([b"x"] * 4, headers=[{"a": b"2"}, None, (), [("c", b"3")]])
     assert [record.headers for record in log] == [
@@ -83,7 +83,7 @@ def test_headers_are_pairs_or_a_mapping(log: Log) -> None:
 
 
 def test_records_are_values(store: LogStore, log: Log) -> None:
-    """What one log gives another takes, with all but the offsets."""
+    """Records of one log can be appended to another log; only the offsets are new."""
     log.extend([b"a", None], keys=[b"k", None], timestamps=[5, 3], headers=[{"h": b"1"}, None])
     other = store.create("others", 0)
     other.append(b"first")
@@ -97,7 +97,7 @@ def test_records_are_values(store: LogStore, log: Log) -> None:
 
 
 def test_timestamps_are_given_or_now(log: Log, clock: Clock) -> None:
-    """One for each value, one for all, now for None; arrays of NumPy do."""
+    """There is a timestamp for each value, one for all, or None for now; NumPy arrays work."""
     log.append(b"x")
     log.extend([b"x", b"x"], timestamps=[None, 5])
     log.extend([b"x", b"x"], timestamps=9)
@@ -109,7 +109,7 @@ def test_timestamps_are_given_or_now(log: Log, clock: Clock) -> None:
 
 
 def test_the_edges_of_time_are_kept(log: Log) -> None:
-    """0 and the last millisecond of 64 bits."""
+    """0 and the last millisecond of 64 bits are valid."""
     log.extend([b"x", b"x"], timestamps=[0, 2**63 - 1])
     log.append(b"x", timestamp=2**63 - 1)
     log.append(b"x", timestamp=0)
@@ -117,7 +117,7 @@ def test_the_edges_of_time_are_kept(log: Log) -> None:
 
 
 def test_log_append_time_is_the_logs_own(store: LogStore, clock: Clock) -> None:
-    """What the caller says of time counts for nothing."""
+    """A timestamp from the caller is ignored."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
     log = store.create("stamped", 0, config=config)
     log.append(b"x", timestamp=5)
@@ -128,7 +128,7 @@ def test_log_append_time_is_the_logs_own(store: LogStore, clock: Clock) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_codecs_change_nothing(store: LogStore, codec: str) -> None:
-    """Not of what compresses, nor of what does not; the former takes less room."""
+    """The records are equal with every codec; records that compress need less space."""
     log = store.create(codec, 0, config=LogConfig(compression_type=codec))
     noise = random.Random(1).randbytes(5000)
     log.append(b"a" * 5000)
@@ -145,7 +145,7 @@ def test_codecs_change_nothing(store: LogStore, codec: str) -> None:
 
 
 def test_a_record_of_100_mib_fits_when_allowed(store: LogStore) -> None:
-    """It is read by offset, in a range and after a flush."""
+    """The record is read by its offset and in a range, also after a flush."""
     log = store.create("big", 0, config=LogConfig(max_message_bytes="128MiB"))
     value = bytes(100 << 20)
     assert log.append(value) == 0
@@ -156,7 +156,7 @@ def test_a_record_of_100_mib_fits_when_allowed(store: LogStore) -> None:
 
 
 def test_what_is_too_large_is_refused_whole(store: LogStore) -> None:
-    """Nothing is written, the limit is in the error, and the largest that fits does fit."""
+    """Nothing is written, the error has the limit, and the largest valid record is accepted."""
     log = store.create("small", 0, config=LogConfig(max_message_bytes=1024))
     fits = 1024 - columnar.OVERHEAD_BYTES - 8
     assert log.append(b"x" * fits) == 0
@@ -178,7 +178,7 @@ def test_what_is_too_large_is_refused_whole(store: LogStore) -> None:
 
 @pytest.mark.parametrize("value", ["text", 1, 1.5, [b"x"], object(), np.arange(3)])
 def test_values_that_are_not_bytes_are_refused(log: Log, value: object) -> None:
-    """As a value and as a key, alone and among others."""
+    """This holds for values and keys, alone and among others."""
     for arguments in ({"value": value}, {"value": b"x", "key": value}):
         with pytest.raises(TypeError, match="bytes"):
             log.append(**arguments)  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def test_values_that_are_not_bytes_are_refused(log: Log, value: object) -> None:
 
 
 def test_one_bytes_is_no_sequence(log: Log) -> None:
-    """The most likely slip is named."""
+    """The error names this most likely mistake."""
     with pytest.raises(TypeError, match="not one bytes"):
         log.extend(b"abc")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="encode text first"):
@@ -198,7 +198,7 @@ def test_one_bytes_is_no_sequence(log: Log) -> None:
 
 @pytest.mark.parametrize("timestamp", [-1, 2**63, 2**70])
 def test_timestamps_out_of_range_are_refused(log: Log, timestamp: int) -> None:
-    """ValueError, for one and among others."""
+    """A ValueError is raised, for one timestamp and among others."""
     for times in (timestamp, [timestamp], [5, timestamp][-1:]):
         with pytest.raises(ValueError, match="timestamp"):
             log.extend([b"x"], timestamps=times)
@@ -209,7 +209,7 @@ def test_timestamps_out_of_range_are_refused(log: Log, timestamp: int) -> None:
 
 @pytest.mark.parametrize("timestamp", [1.5, True, "5", np.bool_(True)])
 def test_timestamps_that_are_no_numbers_are_refused(log: Log, timestamp: object) -> None:
-    """TypeError, for one and among others."""
+    """A TypeError is raised, for one timestamp and among others."""
     with pytest.raises(TypeError):
         log.append(b"x", timestamp=timestamp)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -220,7 +220,7 @@ def test_timestamps_that_are_no_numbers_are_refused(log: Log, timestamp: object)
 
 
 def test_columns_of_another_length_are_refused(log: Log) -> None:
-    """Each is named with both lengths."""
+    """The error names each column with both lengths."""
     for columns in ({"keys": [b"k"]}, {"timestamps": [1]}, {"headers": [None]}):
         (name,) = columns
         with pytest.raises(ValueError, match=f"1 {name} for 2 values"):
@@ -230,7 +230,7 @@ def test_columns_of_another_length_are_refused(log: Log) -> None:
 
 @pytest.mark.parametrize("headers", [("a", b"1"), [("a", "1")], [(b"a", b"1")], [("a",)], {"a": 1}])
 def test_headers_that_are_none_are_refused(log: Log, headers: object) -> None:
-    """TypeError; nothing is appended."""
+    """A TypeError is raised; nothing is appended."""
     with pytest.raises(TypeError):
         log.append(b"x", headers=headers)  # type: ignore[arg-type]
     with pytest.raises(UnicodeEncodeError):
@@ -239,7 +239,7 @@ def test_headers_that_are_none_are_refused(log: Log, headers: object) -> None:
 
 
 def test_leader_epochs_grow(log: Log) -> None:
-    """They are whole, below 2**31, and every batch carries its own."""
+    """They are whole numbers below 2**31, and every batch has its own."""
     log.append(b"x")
     log.leader_epoch = 3
     log.append(b"x")
@@ -254,7 +254,7 @@ def test_leader_epochs_grow(log: Log) -> None:
 
 
 def test_a_closed_log_says_so(store: LogStore, log: Log) -> None:
-    """Whatever is asked of it; closing twice is fine."""
+    """Every call raises; closing twice is allowed."""
     log.append(b"x")
     store.close()
     log.close()
@@ -278,7 +278,7 @@ def test_a_closed_log_says_so(store: LogStore, log: Log) -> None:
 
 
 def test_a_tail_that_waits_is_told_when_its_log_is_closed(store: LogStore, log: Log) -> None:
-    """It does not wait for ever."""
+    """The tail does not wait forever."""
     caught: list[Exception] = []
 
     def follow() -> None:

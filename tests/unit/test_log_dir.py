@@ -1,4 +1,4 @@
-"""One log dir fails once, for the right errors, and says so."""
+"""A log dir fails only once, for the right errors, and reports the reason."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from support.hanging import Caller
 
 
 def error_of(code: int, path: str | None = None) -> OSError:
-    """Make an error as the kernel gives it."""
+    """Make an error as the kernel reports it."""
     return OSError(code, os.strerror(code), path)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.ENODEV])
 def test_an_error_of_the_disk_takes_the_dir_offline_once(tmp_path: Path, code: int) -> None:
-    """The callback is called for the first error only, and every error says what that was."""
+    """The callback is called only for the first error, and every error has its reason."""
     calls: list[LogDir] = []
     log_dir = LogDir(str(tmp_path), on_failure=calls.append)
     log_dir.check()
@@ -49,7 +49,7 @@ def test_an_error_of_the_disk_takes_the_dir_offline_once(tmp_path: Path, code: i
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_not_offline(tmp_path: Path, code: int) -> None:
-    """It is a retriable error, and nothing else."""
+    """The error is retriable, and the state does not change to OFFLINE."""
     log_dir = LogDir(str(tmp_path))
     error = log_dir.failed(error_of(code))
     assert isinstance(error, LogDirFullError)
@@ -59,7 +59,7 @@ def test_a_full_disk_is_not_offline(tmp_path: Path, code: int) -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EFBIG])
 def test_a_limit_of_the_process_is_not_the_disks_fault(tmp_path: Path, code: int) -> None:
-    """It is retriable and names the limit."""
+    """The error is retriable, and names the limit."""
     log_dir = LogDir(str(tmp_path))
     error = log_dir.failed(error_of(code), "a.log")
     assert type(error) is LogDirError
@@ -70,7 +70,7 @@ def test_a_limit_of_the_process_is_not_the_disks_fault(tmp_path: Path, code: int
 
 @pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.ESTALE, errno.EPERM])
 def test_one_bad_file_on_a_good_disk_is_the_replicas_trouble(tmp_path: Path, code: int) -> None:
-    """The probe passes, so only the replica is offline; without one it is the call that failed."""
+    """The probe passes, so only the replica is offline; without a replica, the call fails."""
     log_dir = LogDir(str(tmp_path))
     error = log_dir.failed(error_of(code), "a.log", topic="orders", partition=1)
     assert isinstance(error, ReplicaOfflineError)
@@ -83,7 +83,7 @@ def test_one_bad_file_on_a_good_disk_is_the_replicas_trouble(tmp_path: Path, cod
 def test_one_bad_file_on_a_bad_disk_takes_the_dir_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The probe fails, so the disk is to blame; both reasons are told."""
+    """The probe fails, so the disk is at fault; both reasons are reported."""
     log_dir = LogDir(str(tmp_path))
 
     def fail(fd: int) -> None:
@@ -99,7 +99,7 @@ def test_one_bad_file_on_a_bad_disk_takes_the_dir_offline(
 def test_a_probe_that_reads_back_other_bytes_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lying disk does not pass."""
+    """A disk that returns wrong bytes does not pass."""
     log_dir = LogDir(str(tmp_path))
     monkeypatch.setattr(files, "read_file", lambda path: b"lies")
     with pytest.raises(OSError, match="other bytes"):
@@ -107,7 +107,7 @@ def test_a_probe_that_reads_back_other_bytes_fails(
 
 
 def test_a_full_disk_passes_the_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Full is not broken (R7), and the probe leaves nothing behind."""
+    """A full disk is not broken (R7), and the probe leaves no file."""
     log_dir = LogDir(str(tmp_path))
 
     def fail(fd: int, buffers: object, position: int) -> int:
@@ -120,7 +120,7 @@ def test_a_full_disk_passes_the_probe(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EINTR, errno.EACCES])
 def test_a_failed_flush_takes_the_dir_offline_whatever_the_errno(tmp_path: Path, code: int) -> None:
-    """R6: it is never asked again."""
+    """R6: the sync is never repeated."""
     log_dir = LogDir(str(tmp_path))
     error = log_dir.flush_failed(error_of(code), "a.log")
     assert isinstance(error, LogDirOfflineError)
@@ -129,7 +129,7 @@ def test_a_failed_flush_takes_the_dir_offline_whatever_the_errno(tmp_path: Path,
 
 
 def test_a_reader_probes_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dir opened to be read is asked for its identity, not for a write."""
+    """In a dir that is opened for reading, only the identity is read."""
     (tmp_path / "meta.properties").write_bytes(b"x")
     log_dir = LogDir(str(tmp_path), read_only=True)
 
@@ -143,7 +143,7 @@ def test_a_reader_probes_without_writing(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_full_disk_at_the_start_costs_the_next_start_a_recovery(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock file cannot be written; the dir serves all the same, and the report says so."""
+    """The lock file cannot be written; the dir serves, and the report has a warning."""
     log_dir = LogDir(str(tmp_path))
     log_dir.belong("a" * 32, "b" * 32)
     log_dir.lock.acquire()
@@ -161,7 +161,7 @@ def test_a_full_disk_at_the_start_costs_the_next_start_a_recovery(
 def test_a_marker_that_stays_lets_no_start_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash of that start would look like the orderly close of the one before."""
+    """Otherwise, a crash of this start would look like the clean close of the last one."""
     log_dir = LogDir(str(tmp_path))
     log_dir.belong("a" * 32, "b" * 32)
     log_dir.lock.acquire()
@@ -187,7 +187,7 @@ def test_a_marker_that_stays_lets_no_start_begin(
 
 
 def test_the_space_of_the_disk_is_remembered(tmp_path: Path) -> None:
-    """Usable bytes are those an ordinary user gets."""
+    """Usable bytes are the bytes that an ordinary user gets."""
     log_dir = LogDir(str(tmp_path))
     assert log_dir.usage == (0, 0)
     usage = log_dir.refresh_usage()
@@ -196,7 +196,7 @@ def test_the_space_of_the_disk_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_log_dir_shows_its_state(tmp_path: Path) -> None:
-    """The repr has path, state and reason."""
+    """The repr has the path, the state and the reason."""
     log_dir = LogDir(str(tmp_path))
     assert repr(log_dir) == f"<LogDir {tmp_path} online>"
     log_dir.take_offline("it burnt")
@@ -204,7 +204,7 @@ def test_a_log_dir_shows_its_state(tmp_path: Path) -> None:
 
 
 def test_another_directory_in_its_place_is_not_written_to(tmp_path: Path) -> None:
-    """An unmounted disk shows its empty mount point; the probe says so and leaves it empty."""
+    """An unmounted disk leaves an empty mount point; the probe reports this and writes nothing."""
     path = tmp_path / "logs"
     path.mkdir()
     log_dir = LogDir(str(path))
@@ -219,7 +219,7 @@ def test_another_directory_in_its_place_is_not_written_to(tmp_path: Path) -> Non
 
 @pytest.fixture
 def owned(tmp_path: Path) -> LogDir:
-    """Give a log dir that this process has locked."""
+    """Return a log dir that this process has locked."""
     log_dir = LogDir(str(tmp_path))
     log_dir.belong("c" * 32, "d" * 32)
     log_dir.lock.acquire()
@@ -227,7 +227,7 @@ def owned(tmp_path: Path) -> LogDir:
 
 
 class InSync:
-    """Have the first file of a name stand in its sync, durable already, until it is released."""
+    """Let the first file of a name hang in its sync, after it is durable, until its release."""
 
     def __init__(self, patch: pytest.MonkeyPatch, name: str, call: str = "fsync") -> None:
         self.began, self.released = threading.Event(), threading.Event()
@@ -258,7 +258,7 @@ def is_free(log_dir: LogDir) -> bool:
 def test_a_small_file_that_hung_does_not_replace_the_one_of_the_next_owner(
     owned: LogDir, monkeypatch: pytest.MonkeyPatch, is_offline: bool
 ) -> None:
-    """It is durable, and was about to take the name when its dir had another owner already."""
+    """The file was durable, and about to be renamed when its dir had another owner."""
     standing = InSync(monkeypatch, SETTINGS_NAME)
     late = Caller(lambda: owned.change_settings(DirSettings(is_cordoned=True)))
     assert standing.began.wait(60)
@@ -281,7 +281,7 @@ def test_a_small_file_that_hung_does_not_replace_the_one_of_the_next_owner(
 def test_a_dir_is_let_go_of_once_a_rename_that_hangs_in_it_is_over(
     owned: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who lets go does not wait; the lock is held until nothing can be replaced any more."""
+    """The release does not wait; the lock is held until no rename can replace a file."""
     standing = InSync(monkeypatch, SETTINGS_NAME, "rename")
     late = Caller(lambda: owned.change_settings(DirSettings(is_cordoned=True)))
     assert standing.began.wait(60)
@@ -295,7 +295,7 @@ def test_a_dir_is_let_go_of_once_a_rename_that_hangs_in_it_is_over(
 def test_the_older_identity_is_written_before_the_newer_one_begins(
     owned: LogDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first hung in its sync and nobody waited for it; the roster of the second stands last."""
+    """The first write hung in its sync and was abandoned; the roster of the second remains."""
     older = MetaProperties(owned.cluster_id, 0, owned.directory_id, 5, (owned.directory_id,), False)
     standing = InSync(monkeypatch, FILE_NAME)
     first = Caller(lambda: owned.write_meta(older))

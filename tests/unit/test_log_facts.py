@@ -1,4 +1,4 @@
-"""Facts of a log are on the disk when a change returns, and go where the log goes."""
+"""Facts of a log are durable when a change returns, and move with the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.inside import abandon
 
 
 def test_facts_of_a_log_are_a_mapping_that_lasts(tmp_path: Path) -> None:
-    """A kill and a change of the configuration leave them; the generation counts their changes."""
+    """They survive a kill and a change of the configuration; the generation counts changes."""
     store = LogStore.open(tmp_path, admin_socket=False)
     facts = store.create("t", 0).facts
     assert dict(facts) == {} and facts.generation == 0 and facts.damage == ""
@@ -43,7 +43,7 @@ def test_facts_of_a_log_are_a_mapping_that_lasts(tmp_path: Path) -> None:
 
 
 def test_they_move_with_the_log_and_die_with_it(tmp_path: Path) -> None:
-    """Also those that are changed while the move is under way."""
+    """This includes facts that are changed during the move."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     with LogStore.open(dirs, admin_socket=False) as store:
         log = store.create("t", 0, log_dir=dirs[0])
@@ -68,7 +68,7 @@ def test_they_move_with_the_log_and_die_with_it(tmp_path: Path) -> None:
 def test_a_disk_that_takes_no_change_leaves_the_old_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are changed in memory only once they are on the disk."""
+    """The facts in memory change only after they are on the disk."""
     with LogStore.open(tmp_path, admin_socket=False) as store:
         facts = store.create("t", 0).facts
         facts["a"] = 1
@@ -84,7 +84,7 @@ def test_a_disk_that_takes_no_change_leaves_the_old_facts(
 
 
 def test_lost_facts_are_told(tmp_path: Path) -> None:
-    """A file that is gone, or whose facts cannot be, gives none, and says why."""
+    """If the file is missing or its facts are invalid, there are none, and `damage` says why."""
     for number, what in enumerate((None, {"generation": -1, "facts": {}})):
         with LogStore.open(tmp_path, admin_socket=False) as store:
             store.create("t", number).facts["a"] = 1
@@ -101,7 +101,7 @@ def test_lost_facts_are_told(tmp_path: Path) -> None:
 
 
 def test_another_process_reads_them_and_changes_nothing(tmp_path: Path) -> None:
-    """As they are on the disk at each look."""
+    """The process reads the facts from the disk at each access."""
     with LogStore.open(tmp_path) as store:
         facts = store.create("t", 0).facts
         facts["a"] = 1

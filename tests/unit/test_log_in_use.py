@@ -1,4 +1,4 @@
-"""What a user meets first: gaps, closed logs, wrong calls, another configuration, data frames."""
+"""Test what a user meets first: gaps, closed logs, wrong calls, configurations, data frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[LogStore]:
 
 
 def test_an_open_slice_begins_at_the_log_start_and_a_named_one_raises(store: LogStore) -> None:
-    """Iteration gives what is left; an offset that is gone is an error, 0 too."""
+    """An iteration returns what is left; a deleted offset is an error, even 0."""
     log = store.create("orders", 0)
     log.extend([b"a", b"b", b"c"])
     log.delete_records_before(2)
@@ -42,7 +42,7 @@ def test_an_open_slice_begins_at_the_log_start_and_a_named_one_raises(store: Log
 
 
 def test_a_gap_of_a_repair_counts_in_the_length(tmp_path: Path) -> None:
-    """A length counts offsets; the records tell theirs, and the gap itself raises."""
+    """The length counts offsets; records have their offsets, and the gap raises an error."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         for _ in range(5):
@@ -59,13 +59,13 @@ def test_a_gap_of_a_repair_counts_in_the_length(tmp_path: Path) -> None:
         assert [record.offset for record in log] == [0, 1, 3, 4]
         assert (len(log), len(log[:]), len(log[2:])) == (5, 5, 3)
         assert sum(len(batch) for batch in log.read_batches()) == 4
-        with pytest.raises(OffsetOutOfRangeError, match="not each of them has a record"):
+        with pytest.raises(OffsetOutOfRangeError, match="some of these offsets have no record"):
             _ = log[2]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_regression_a_closed_log_says_so_in_its_repr(tmp_path: Path, read_only: bool) -> None:
-    """Nothing of it raises but what needs the files; its length is the last one it had."""
+    """Only calls that need the files raise; the length is the last one before the close."""
     with LogStore.open(tmp_path) as store:
         store.create("orders", 0).extend([b"a", b"b"])
     with LogStore.open(tmp_path, read_only=read_only) as store:
@@ -80,7 +80,7 @@ def test_regression_a_closed_log_says_so_in_its_repr(tmp_path: Path, read_only: 
 
 
 def test_regression_a_wrong_call_is_told_of_the_public_class() -> None:
-    """Users know no ReadableLog."""
+    """Users do not know ReadableLog."""
     log_class: Any = Log
     store_class: Any = LogStore
     calls: list[tuple[Callable[[], object], str]] = [
@@ -95,7 +95,7 @@ def test_regression_a_wrong_call_is_told_of_the_public_class() -> None:
 
 
 def test_regression_another_configuration_says_what_to_do(store: LogStore) -> None:
-    """Which keys differ, how, and that the partition keeps its own."""
+    """The error says which keys differ, and that the partition keeps its configuration."""
     store.create("orders", 0, config=LogConfig(retention_ms=1000))
     with pytest.raises(PartitionExistsError, match="or change it with set_config") as e:
         store.create("orders", 0, config=LogConfig(retention_ms=2000), exist_ok=True)

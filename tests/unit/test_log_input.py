@@ -22,7 +22,7 @@ NOON_MS = 1_795_431_600_123
 
 @pytest.fixture(params=["columnar", "kafka"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
-    """Give an empty log, of each layout in turn."""
+    """Return an empty log, in each layout."""
     config = LogConfig(max_message_bytes="1MiB", record_format=request.param)
     with LogStore.open(tmp_path) as store:
         yield store.create("orders", 0, config=config)
@@ -34,7 +34,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
 def test_any_bytes_and_none_come_back(
     log: Log, value: bytes | None, key: bytes | None, durable: bool
 ) -> None:
-    """Empty is not null, neither as a value nor as a key; alone and in a batch."""
+    """Empty is not null, for values and keys, alone and in a batch."""
     offset = log.append(value, key=key, durable=durable)
     offsets = log.extend([value, b"-", value], keys=[key, b"-", None], durable=durable)
     assert (log[offset].value, log[offset].key) == (value, key)
@@ -44,7 +44,7 @@ def test_any_bytes_and_none_come_back(
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview, numpy.bytes_])
 def test_what_holds_bytes_is_taken_or_refused(log: Log, kind: type[Any]) -> None:
-    """A buffer that is taken is copied: changing it afterwards changes no record."""
+    """An accepted buffer is copied: changing the buffer later changes no record."""
     bytes_like = kind(b"abc")
     try:
         log.append(bytes_like)
@@ -58,7 +58,7 @@ def test_what_holds_bytes_is_taken_or_refused(log: Log, kind: type[Any]) -> None
 
 @pytest.mark.parametrize("value", ["text", 1, 1.5, [b"x"], object(), True])
 def test_what_is_no_bytes_is_a_type_error(log: Log, value: Any) -> None:
-    """Text is not encoded by guess; nothing is appended, in none of the ways."""
+    """Text is not encoded by guessing; nothing is appended, in any way."""
     for call in (
         lambda: log.append(value),
         lambda: log.append(value, durable=True),
@@ -74,7 +74,7 @@ def test_what_is_no_bytes_is_a_type_error(log: Log, value: Any) -> None:
 @pytest.mark.parametrize("count", [1, 2, 30])
 @pytest.mark.parametrize("others", [[], [b"12"], [None]])
 def test_items_wider_than_a_byte_are_no_bytes(log: Log, count: int, others: list[Any]) -> None:
-    """Their length is not their size: no record may begin elsewhere than its neighbour ends."""
+    """The length of such an array is not its size, so records would overlap."""
     wide: Any = array("I", [1, 2])
     with pytest.raises(TypeError):
         log.extend([wide] * count + others)
@@ -87,14 +87,14 @@ def test_items_wider_than_a_byte_are_no_bytes(log: Log, count: int, others: list
 
 @pytest.mark.parametrize("values", [b"one bytes object", "text", None, 5])
 def test_values_are_a_sequence(log: Log, values: Any) -> None:
-    """One bytes object is a sequence of numbers, and surely not what was meant."""
+    """One bytes object is a sequence of numbers, which is surely a mistake."""
     with pytest.raises(TypeError):
         log.extend(values)
     assert len(log) == 0
 
 
 def test_a_batch_without_records_is_nothing(log: Log) -> None:
-    """It gives an empty range at the end, before and after other records."""
+    """The range is empty, at the log end, before and after other records."""
     assert log.extend([]) == range(0)
     log.append(b"x")
     assert log.extend([], durable=True) == range(1, 1)
@@ -103,7 +103,7 @@ def test_a_batch_without_records_is_nothing(log: Log) -> None:
 
 @pytest.mark.parametrize("timestamp", [-1, -(2**63), 2**63, 2**64])
 def test_a_timestamp_out_of_range_is_a_value_error(log: Log, timestamp: int) -> None:
-    """Nothing wraps around."""
+    """No number overflows."""
     for call in (
         lambda: log.append(b"x", timestamp=timestamp),
         lambda: log.extend([b"x", b"y"], timestamps=[0, timestamp]),
@@ -115,7 +115,7 @@ def test_a_timestamp_out_of_range_is_a_value_error(log: Log, timestamp: int) -> 
 
 @pytest.mark.parametrize("timestamp", [1.5, "2013-01-01", b"1"])
 def test_a_timestamp_is_a_whole_number(log: Log, timestamp: Any) -> None:
-    """Seconds as a float would be off by a thousand."""
+    """Seconds as a float would be wrong by a factor of a thousand."""
     with pytest.raises(TypeError):
         log.append(b"x", timestamp=timestamp)
     with pytest.raises(TypeError):
@@ -124,7 +124,7 @@ def test_a_timestamp_is_a_whole_number(log: Log, timestamp: Any) -> None:
 
 
 def test_columns_of_another_length_are_a_value_error(log: Log) -> None:
-    """As many keys, timestamps and headers as values, or none."""
+    """There must be as many keys, timestamps and headers as values, or none."""
     values = [b"x", b"y"]
     for columns in ({"keys": [b"k"]}, {"timestamps": [1, 2, 3]}, {"headers": [()]}):
         with pytest.raises(ValueError, match="for 2 values"):
@@ -133,7 +133,7 @@ def test_columns_of_another_length_are_a_value_error(log: Log) -> None:
 
 
 def test_what_is_too_large_says_by_how_much(log: Log) -> None:
-    """The sizes are attributes; a batch may be split by the caller, a record not."""
+    """The sizes are attributes; a caller can split a batch, but not a record."""
     for call in (
         lambda: log.append(bytes(MIB)),
         lambda: log.append(bytes(MIB), durable=True),
@@ -147,7 +147,7 @@ def test_what_is_too_large_says_by_how_much(log: Log) -> None:
 
 
 def test_a_hundred_mebibytes_in_one_record(tmp_path: Path) -> None:
-    """A large record goes in and out whole, in a segment that rolls right behind it."""
+    """A large record is appended and read as a whole; the segment rolls after it."""
     value = bytes(range(256)) * (100 * MIB // 256)
     with LogStore.open(tmp_path) as store:
         log = store.create("large", 0, config=LogConfig(segment_bytes="101MiB"))
@@ -163,7 +163,7 @@ def test_a_hundred_mebibytes_in_one_record(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offset", [3, 99, -4, 2**63])
 def test_an_offset_out_of_range_names_the_range(log: Log, offset: int) -> None:
-    """It is a LookupError with the log's bounds in it."""
+    """The error is a LookupError that has the range of the log."""
     log.extend([b"0", b"1", b"2"])
     with pytest.raises(OffsetOutOfRangeError) as caught:
         log[offset]
@@ -172,7 +172,7 @@ def test_an_offset_out_of_range_names_the_range(log: Log, offset: int) -> None:
 
 
 def test_reading_at_the_end_is_empty_and_behind_it_an_error(log: Log) -> None:
-    """The log end offset is where the next record will be; there is nothing behind it."""
+    """The log end offset is the next record's offset; no offset after it exists."""
     log.extend([b"0", b"1"])
     assert log.read(2) == []
     with pytest.raises(OffsetOutOfRangeError):
@@ -185,7 +185,7 @@ def test_reading_at_the_end_is_empty_and_behind_it_an_error(log: Log) -> None:
 
 @pytest.mark.parametrize("offset", ["1", 1.0, None])
 def test_an_offset_is_a_whole_number(log: Log, offset: Any) -> None:
-    """What is no index of a list is none of a log."""
+    """What is no index of a list is no offset of a log."""
     log.append(b"0")
     with pytest.raises(TypeError):
         log[offset]
@@ -216,7 +216,7 @@ def test_headers_keep_order_doubles_and_nulls(log: Log) -> None:
 
 @pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1, True, "1"])
 def test_regression_a_tail_ends(log: Log, tmp_path: Path, timeout: Any) -> None:
-    """A time that is none is refused at the call; NaN was waited for without an end."""
+    """An invalid time is refused at the call; a wait for NaN seconds never ended."""
     with LogStore.open(tmp_path, read_only=True) as beside:
         for one in (log, beside.log("orders", 0)):
             with pytest.raises((TypeError, ValueError), match="timeout"):
@@ -227,14 +227,14 @@ def test_regression_a_tail_ends(log: Log, tmp_path: Path, timeout: Any) -> None:
     "timestamps", [memoryview(b"5"), b"5", "5", numpy.array([[5]]), numpy.array(5), {5: 5}, 5.0]
 )
 def test_regression_timestamps_are_numbers_in_one_row(log: Log, timestamps: Any) -> None:
-    """The letter 5 was taken as the moment 53."""
+    """The character "5" was accepted as the timestamp 53."""
     with pytest.raises(TypeError, match="timestamps"):
         log.extend([b"x"], timestamps=timestamps)
     assert len(log) == 0
 
 
 def test_regression_a_wrong_timestamp_costs_no_other_record(log: Log) -> None:
-    """An appender took it, and its batch with all that was in it was refused as a whole."""
+    """An appender accepted the timestamp, and later the whole batch was refused."""
     with log.appender(linger=60) as appender:
         future = appender.append(b"good")
         with pytest.raises(ValueError, match="timestamp"):
@@ -245,7 +245,7 @@ def test_regression_a_wrong_timestamp_costs_no_other_record(log: Log) -> None:
 
 
 def test_timestamps_come_from_any_iterable(log: Log) -> None:
-    """As values and keys do."""
+    """Any iterable is accepted, as for values and keys."""
     log.extend([b"x", b"y"], timestamps=(at for at in (5, None)))
     log.extend([b"x", b"y"], timestamps=range(7, 9))
     assert [record.timestamp for record in log][::2] == [5, 7]
@@ -253,7 +253,7 @@ def test_timestamps_come_from_any_iterable(log: Log) -> None:
 
 
 def test_values_may_be_a_sequence_without_an_iterator_of_its_own(store: LogStore) -> None:
-    """Python goes through such by number; it was refused as no sequence."""
+    """Python iterates over such a sequence by index; it was refused as no sequence."""
 
     class Two:
         def __getitem__(self, index: int) -> bytes:
@@ -264,7 +264,7 @@ def test_values_may_be_a_sequence_without_an_iterator_of_its_own(store: LogStore
 
 
 def test_regression_a_moment_with_a_zone_is_a_timestamp(log: Log) -> None:
-    """Every way to append takes it, rounded down to milliseconds; a search by it finds it."""
+    """Every way to append rounds the time down to ms; a search by the time finds the record."""
     same = [NOON, NOON.astimezone(UTC), pandas.Timestamp(NOON)]
     for moment in same:
         log.append(b"x", timestamp=moment)

@@ -19,7 +19,7 @@ def put(directory: Path, base_offset: int, suffix: str, size: int) -> Path:
 
 
 def test_segments_are_in_order_with_the_sizes_of_their_files(tmp_path: Path) -> None:
-    """A file that is not there has -1 bytes, an empty one 0."""
+    """A missing file has -1 bytes, an empty file 0."""
     put(tmp_path, 500, ".log", 30)
     log = put(tmp_path, 0, ".log", 10)
     put(tmp_path, 0, ".index", 128)
@@ -32,7 +32,7 @@ def test_segments_are_in_order_with_the_sizes_of_their_files(tmp_path: Path) -> 
 
 
 def test_indexes_without_a_log_are_orphans(tmp_path: Path) -> None:
-    """They tell of a segment that is gone."""
+    """Such indexes belong to a segment that is gone."""
     put(tmp_path, 7, ".index", 128)
     listing = list_partition(str(tmp_path))
     assert not listing.segments
@@ -40,7 +40,7 @@ def test_indexes_without_a_log_are_orphans(tmp_path: Path) -> None:
 
 
 def test_what_does_not_belong_there_is_named_and_not_taken(tmp_path: Path) -> None:
-    """Foreign names are; a repair's files are known, half-written ones too."""
+    """Foreign names are reported; the files of a repair, and half-written files, are known."""
     (tmp_path / "partition.metadata").touch()
     (tmp_path / "leader-epoch-checkpoint").touch()
     (tmp_path / f"{segment_file_name(0, '.index')}.tmp").touch()
@@ -58,6 +58,6 @@ def test_what_does_not_belong_there_is_named_and_not_taken(tmp_path: Path) -> No
 
 
 def test_a_directory_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    """An empty answer would say that a log has no records."""
+    """An empty answer would mean that the log has no records."""
     with pytest.raises(FileNotFoundError):
         list_partition(str(tmp_path / "gone-0"))

@@ -1,4 +1,4 @@
-"""Each field of a log has one documented place, and no change breaks what holds of all of them."""
+"""Each field of a log has one documented place, and all changes keep the invariants."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from logstore.log.write.rules import AppendRules
 
 @pytest.fixture
 def log(store: LogStore) -> Log:
-    """Give a log of two records, of which nothing is flushed."""
+    """Return a log of two records that are not flushed."""
     log = store.create("orders", 0, config=LogConfig(flush_ms=None))
     log.extend([b"a", b"b"])
     return log
 
 
 def classes() -> Iterator[type]:
-    """Give every class that a module of the log defines."""
+    """Return every class that a module of the log defines."""
     for module in pkgutil.walk_packages(logstore.log.__path__, "logstore.log."):
         for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if kind.__module__ == module.name:
@@ -37,12 +37,12 @@ def classes() -> Iterator[type]:
 
 
 def own_bases(kind: type) -> list[type]:
-    """Give the classes of the log's rooms that a class is derived from directly."""
+    """Return the log's own classes from which a class is derived directly."""
     return [base for base in kind.__bases__ if base.__module__.startswith("logstore.log")]
 
 
 def test_no_class_has_a_grandchild() -> None:
-    """What a method sees is in its class, or in the one above it."""
+    """A method uses only names from its own class, or from the class above it."""
     found = list(classes())
     assert Log in found and LogState in found
     for kind in found:
@@ -52,7 +52,7 @@ def test_no_class_has_a_grandchild() -> None:
 
 @pytest.mark.parametrize("kind", [Replica, LogState, FollowedReplica, Replication, AppendRules])
 def test_each_field_is_documented(kind: type) -> None:
-    """The docstring of a state names each of its fields, with its lock or why it needs none."""
+    """The docstring of a state names each field, with its lock or the reason for none."""
     words = set(re.findall(r"\w+", kind.__doc__ or ""))
     fields: tuple[str, ...] = vars(kind)["__slots__"]
     assert [field for field in fields if field[0] != "_" and field not in words] == []
@@ -67,7 +67,7 @@ def test_nothing_after_the_end_counts_as_flushed(log: Log) -> None:
 
 @pytest.mark.parametrize("base_offset", [1, 3])
 def test_no_batch_leaves_offsets_out_or_repeats_them(log: Log, base_offset: int) -> None:
-    """A batch begins at the log end offset; another one is not written."""
+    """A batch must begin at the log end offset; any other batch is not written."""
     state, size = log._state, log.size_bytes
     with state.lock, pytest.raises(AssertionError):
         appending.write_batch(state, state.active, bytes(96), base_offset, 0, 0, 0)
@@ -85,5 +85,5 @@ def test_no_segment_begins_but_where_the_last_one_ends(log: Log, base_offset: in
 
 
 def test_a_flush_may_be_repeated(log: Log) -> None:
-    """The recovery point never falls by one."""
+    """The recovery point does not fall by a second flush."""
     assert [log.flush(), flush.flush_all(log._state), log.recovery_point] == [2, 2, 2]

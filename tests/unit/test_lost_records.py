@@ -1,4 +1,4 @@
-"""`truncate_to(..., keep_lost=True)` keeps what it drops, whatever happens meanwhile."""
+"""`truncate_to(..., keep_lost=True)` keeps the dropped records, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def values_in(path: Path, tmp: Path, config: LogConfig | None = None) -> dict[in
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])
 @pytest.mark.parametrize("offset", [0, 1, 7, 13, COUNT - 1])
 def test_dropped_records_are_in_the_file(base: Path, offset: int, record_format: str) -> None:
-    """All of them, with their offsets; the log has all others."""
+    """The file has all dropped records with their offsets; the log has all others."""
     config = SMALL.replace(record_format=record_format)
     with filled(base / "store", config) as store:
         log = store.log("orders", 3)
@@ -76,7 +76,7 @@ def test_a_file_is_asked_for_and_needed(base: Path) -> None:
 
 
 def test_files_of_two_cuts_at_one_offset_are_two(base: Path) -> None:
-    """Records of another leader epoch, or of another topic of the name, get a file of their own."""
+    """Records of another leader epoch, or another topic of this name, get another file."""
     with filled(base / "store") as store:
         log = store.log("orders", 3)
         first = log.truncate_to(10, keep_lost=True)
@@ -89,7 +89,7 @@ def test_files_of_two_cuts_at_one_offset_are_two(base: Path) -> None:
 
 
 def test_a_long_name_of_a_topic_is_left_out(base: Path) -> None:
-    """The topic id tells whose records they are."""
+    """The topic id shows to which topic the records belong."""
     topic = "t" * 240
     with filled(base / "store", topic=topic) as store:
         log = store.log(topic, 3)
@@ -99,7 +99,7 @@ def test_a_long_name_of_a_topic_is_left_out(base: Path) -> None:
 
 
 def test_a_start_and_a_deletion_leave_the_file(base: Path) -> None:
-    """The file belongs to the store, so no report names it; a half-written one is removed."""
+    """The file belongs to the store, so no report names it; a half-written file is removed."""
     with filled(base / "store") as store:
         path = Path(store.log("orders", 3).truncate_to(10, keep_lost=True) or "")
         store.delete("orders", 3)
@@ -114,7 +114,7 @@ def test_a_start_and_a_deletion_leave_the_file(base: Path) -> None:
 
 
 def test_a_full_disk_drops_nothing(base: Path) -> None:
-    """Records that cannot be kept stay in the log, and no half file stays."""
+    """Records that cannot be kept stay in the log, and no incomplete file stays."""
     with filled(base / "store") as store:
         log = store.log("orders", 3)
         full = OSError(errno.ENOSPC, "no space")
@@ -129,7 +129,7 @@ def test_a_full_disk_drops_nothing(base: Path) -> None:
 
 
 def test_a_power_cut_at_any_call_loses_no_record(base: Path) -> None:
-    """After it, each flushed record is in the log or in a whole file, also after a repetition."""
+    """Each flushed record is in the log or in a whole file, also after a repeated truncation."""
     root = base / "store"
     root.mkdir()
     with Recorder(root) as recorder:
@@ -157,7 +157,7 @@ def test_a_power_cut_at_any_call_loses_no_record(base: Path) -> None:
 
 
 def everything(log: Log, directory: Path, scratch: Path) -> dict[int, bytes]:
-    """Read a log, and all files of kept records beside it."""
+    """Read a log, and all files of kept records next to it."""
     found = {one.offset: one.value or b"" for one in log}
     for path in directory.glob("*.lost"):
         found |= values_in(path, scratch)
@@ -165,7 +165,7 @@ def everything(log: Log, directory: Path, scratch: Path) -> dict[int, bytes]:
 
 
 def test_dump_prints_the_file(base: Path) -> None:
-    """As it prints a segment."""
+    """`dump` prints the file like a segment."""
     with filled(base / "store") as store:
         path = store.log("orders", 3).truncate_to(28, keep_lost=True)
     assert path is not None

@@ -1,4 +1,4 @@
-"""A marker ends the transaction of its producer, once, and by the newest coordinator alone."""
+"""A marker ends its producer's transaction once; only the newest coordinator may write it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_decides_a_transaction(log: Log, commit: bool) -> None:
-    """Committed records are read, aborted ones are not; others get the same from the batches."""
+    """Committed records are read, aborted ones are not; a view finds the same in the batches."""
     log.append_encoded(sent(7, 0, (b"a", b"b"), transactional=True), durable=True)
     assert log.last_stable_offset == 0
     info = log.append_marker(7, 0, commit=commit, coordinator_epoch=3, durable=True)
@@ -46,7 +46,7 @@ def test_a_marker_decides_a_transaction(log: Log, commit: bool) -> None:
 
 
 def test_an_old_marker_is_refused(log: Log) -> None:
-    """Of an earlier epoch, a replaced coordinator, or a leader that was replaced."""
+    """The marker is from an earlier epoch, or from a replaced coordinator or leader."""
     log.append_encoded(sent(7, 0, epoch=2, transactional=True))
     with pytest.raises(ProducerFencedError) as caught:
         log.append_marker(7, 1, commit=True, coordinator_epoch=3)
@@ -83,7 +83,7 @@ def test_a_marker_that_cannot_be_written_decides_nothing(
 
 
 def test_wrong_numbers_are_refused(log: Log, tmp_path: Path) -> None:
-    """Before anything is written; a log of another process takes no marker at all."""
+    """Nothing is written; a log of another process accepts no marker at all."""
     right: dict[str, Any] = {"producer_id": 7, "epoch": 0, "coordinator_epoch": 0}
     for name, wrong in (
         ("producer_id", -1), ("producer_id", 2**63), ("epoch", -1), ("epoch", 2**15),

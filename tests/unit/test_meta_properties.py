@@ -1,4 +1,4 @@
-"""An identity is read back whole, as damaged, or as another program's."""
+"""An identity is read as valid, as damaged, or as that of another program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ directory.id=sLtFqnDHQd2-TnYJbKbmsg
 
 @pytest.mark.parametrize("is_forming", [True, False])
 def test_an_identity_comes_back(is_forming: bool) -> None:
-    """What was written is read."""
+    """The written identity is read back."""
     meta = META._replace(is_forming=is_forming)
     assert decode_meta(encode_meta(meta), PATH) == meta
 
@@ -54,7 +54,7 @@ def test_the_identity_of_a_kafka_broker_is_foreign() -> None:
 
 
 def test_a_later_version_is_refused_as_one() -> None:
-    """A whole file of a later version is not damage."""
+    """A valid file of a later version does not count as damage."""
     import xxhash
 
     lines = encode_meta(META).split(b"checksum=")[0].replace(b"version=1", b"version=2")
@@ -64,7 +64,7 @@ def test_a_later_version_is_refused_as_one() -> None:
 
 
 def test_what_is_left_of_a_damaged_identity_is_a_hint() -> None:
-    """The ids that can still be read are told."""
+    """The ids that are still readable are returned."""
     data = encode_meta(META).replace(b"checksum", b"checksam")
     assert hint_of(data) == Hint("a" * 32, "b" * 32)
     assert hint_of(data[:40]) == Hint(None, None)
@@ -72,6 +72,6 @@ def test_what_is_left_of_a_damaged_identity_is_a_hint() -> None:
 
 
 def test_ids_are_drawn_anew() -> None:
-    """Two ids are never the same, and have 32 hex digits."""
+    """Two ids always differ, and have 32 hex digits."""
     assert new_id() != new_id()
     assert len(bytes.fromhex(new_id())) == 16

@@ -1,4 +1,4 @@
-"""What a partition says of itself and of its move is read back as it was written."""
+"""The metadata of a partition and of its move is read back unchanged."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def write(directory: Path, **changes: Any) -> None:
     ],
 )
 def test_metadata_is_read_back(tmp_path: Path, metadata: PartitionMetadata) -> None:
-    """With every mark that a move or a deletion leaves, and with keys not known here."""
+    """The metadata has every mark of a move or a deletion, and unknown keys."""
     metadata.write(str(tmp_path))
     assert PartitionMetadata.read(str(tmp_path)) == metadata
 
 
 def test_the_marks_of_a_move_come_and_go() -> None:
-    """What is set can be taken back, and nothing else is lost with it."""
+    """A mark can be set and removed, and all other keys stay."""
     kept = PLAIN._replace(extra={"kept": 1})
     moved = kept.with_move_record(RECORD).with_superseded_by(Superseded(5, DIRECTORY_ID))
     assert moved.move_record == RECORD and not RECORD.is_caught_up
@@ -71,7 +71,7 @@ def test_the_marks_of_a_move_come_and_go() -> None:
     ],
 )
 def test_a_mark_of_another_shape_is_corruption(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """A half mark is never taken for one, nor for none."""
+    """An incomplete mark counts neither as a mark nor as no mark."""
     write(tmp_path, **changes)
     with pytest.raises(CorruptCheckpointError, match="missing or wrong"):
         PartitionMetadata.read(str(tmp_path))

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a store is what `store.metrics()` says."""
+"""Prometheus gets the figures of `store.metrics()`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_figure_is_there(store: LogStore) -> None:
 
 
 def test_an_offline_dir_shows(store: LogStore) -> None:
-    """A log dir that was taken offline is counted, with its replica, and its state says so."""
+    """An offline log dir is counted, with its replica and its state."""
     store.take_offline(store.log_dirs[0])
     registry = registry_of(store)
     assert registry.get_sample_value("logstore_offline_log_directory_count") == 1
@@ -70,7 +70,7 @@ def test_an_offline_dir_shows(store: LogStore) -> None:
 
 
 def test_a_call_under_way_shows(store: LogStore) -> None:
-    """The oldest call to a disk is as old as it is; the other disk has none."""
+    """The age of the oldest call is right; the other disk has no call."""
     name = "logstore_log_dir_longest_call_seconds"
     first, second = ({"path": path} for path in store.log_dirs)
     registry = registry_of(store)
@@ -100,7 +100,7 @@ def test_the_endpoint_serves_until_it_is_closed(store: LogStore) -> None:
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where prometheus-client is missing, the import names the extra."""
+    """Without prometheus-client, the error of the import names the extra."""
     monkeypatch.delitem(sys.modules, "logstore.metrics")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ImportError, match=r"logstore\[metrics\]"):
@@ -108,7 +108,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_closed_store_has_no_figures(store: LogStore) -> None:
-    """A collector of a closed store raises instead of showing what was."""
+    """The collector of a closed store raises, instead of showing old figures."""
     registry = registry_of(store)
     store.close()
     with pytest.raises(LogClosedError):

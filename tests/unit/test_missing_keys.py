@@ -1,4 +1,4 @@
-"""A compacted log takes no record without a key, by whichever way it comes."""
+"""A compacted log accepts no record without a key, in any way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Iterator[LogStore]:
 
 
 def encoded(store: LogStore, record_format: str, keys: list[bytes | None]) -> bytes:
-    """Encode a batch in a log that may have such records."""
+    """Encode a batch in a log that accepts such records."""
     log = store.create("plain", 0, config=LogConfig(record_format=record_format), exist_ok=True)
     offset = log.log_end_offset
     log.extend([b"value"] * len(keys), keys=keys)
@@ -60,7 +60,7 @@ def test_a_record_without_a_key_is_refused(store: LogStore, way: str, record_for
 
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])
 def test_encoded_batches_are_looked_into(store: LogStore, record_format: str) -> None:
-    """A follower takes what its leader has."""
+    """A follower accepts what its leader has."""
     config = LogConfig(cleanup_policy="compact,delete", record_format=record_format)
     log = store.create("users", 0, config=config)
     bad = encoded(store, record_format, [b"k", b"l", None])
@@ -74,7 +74,7 @@ def test_encoded_batches_are_looked_into(store: LogStore, record_format: str) ->
 
 
 def test_it_holds_from_the_change_of_the_policy_on(store: LogStore) -> None:
-    """And until the policy is changed back."""
+    """The rule ends when the policy is changed back."""
     log = store.create("users", 0)
     assert log.append(b"x") == 0
     store.set_config("users", 0, {"cleanup_policy": "compact"})

@@ -1,4 +1,4 @@
-"""A directory whose disk ought to be mounted and is not is told from one without a disk."""
+"""A directory below an unmounted mount point is distinguished from any other directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.hanging import QUIET
 
 
 class Tables:
-    """An fstab and a table of mounts in place of the system's."""
+    """An fstab and a table of mounts that replace the system's tables."""
 
     def __init__(self, base: Path, patch: pytest.MonkeyPatch) -> None:
         self.fstab, self.mounts = base / "fstab", base / "mounts"
@@ -35,7 +35,7 @@ class Tables:
 
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
-    """Put tables that name nothing but the root file system in place of the system's."""
+    """Use tables that name only the root file system."""
     return Tables(tmp_path, monkeypatch)
 
 
@@ -46,7 +46,7 @@ def test_the_tables_are_read_as_the_kernel_writes_them() -> None:
 
 
 def test_the_nearest_mount_point_counts(tables: Tables) -> None:
-    """One that is mounted is fine whatever is above it; so is a path that fstab does not name."""
+    """A mounted file system counts, whatever is above it, and so does a path not in fstab."""
     tables.name("/data", "/data/d1", "/data/d10")
     tables.mount("/data/d1")
     assert unmounted_point("/data/d1/logs") is None
@@ -56,7 +56,7 @@ def test_the_nearest_mount_point_counts(tables: Tables) -> None:
 
 
 def test_a_disk_that_is_mounted_below_one_that_is_not_is_there(tables: Tables) -> None:
-    """What was mounted by hand, or by a unit, further down is the disk that the path is on."""
+    """A disk that was mounted by hand or by a unit, further down, is the disk of the path."""
     tables.name("/data", "/data/d1/logs")
     tables.mount("/data/d1", "/data/d2")
     assert unmounted_point("/data/d2/logs") is None
@@ -66,7 +66,7 @@ def test_a_disk_that_is_mounted_below_one_that_is_not_is_there(tables: Tables) -
 
 
 def test_a_directory_in_place_of_a_table_tells_nothing(tables: Tables) -> None:
-    """As a container gets it that is to share a file which its host does not have."""
+    """A container gets a directory if the host does not have the file that is shared."""
     tables.fstab.unlink()
     tables.fstab.mkdir()
     assert unmounted_point("/data/d1") is None
@@ -75,7 +75,7 @@ def test_a_directory_in_place_of_a_table_tells_nothing(tables: Tables) -> None:
 def test_a_mount_point_behind_a_symlink_is_the_one_it_leads_to(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """The kernel tells where it is, fstab what it is called."""
+    """The kernel reports the real path, and fstab has the path with the symlink."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     tables.name(tmp_path / "link")
@@ -86,14 +86,14 @@ def test_a_mount_point_behind_a_symlink_is_the_one_it_leads_to(
 
 @pytest.mark.parametrize("gone", ["fstab", "mounts"])
 def test_nothing_is_told_without_a_table(tables: Tables, gone: str) -> None:
-    """A container has no fstab; without the kernel's table nobody knows what is mounted."""
+    """A container has no fstab; without the kernel's table, the mounts are unknown."""
     tables.name("/data/d1")
     os.unlink(getattr(tables, gone))
     assert unmounted_point("/data/d1") is None
 
 
 def test_the_tables_of_this_system_can_be_read() -> None:
-    """The kernel's has no size that could be asked for, and is read all the same."""
+    """The kernel's table reports no size, but can be read."""
     assert "/" in mount_points(mounts.read_table("/proc/self/mounts"))
 
 
@@ -104,7 +104,7 @@ def dirs_of(base: Path) -> list[str]:
 def test_a_store_whose_disks_are_all_unmounted_is_not_formatted_anew(
     tables: Tables, tmp_path: Path
 ) -> None:
-    """Not a byte is written on the file system below, read-only openings say why as well."""
+    """Nothing is written to the file system below, and a read-only open gives the reason, too."""
     dirs = dirs_of(tmp_path)
     tables.name(*dirs)
     for is_there in (False, True):
@@ -120,7 +120,7 @@ def test_a_store_whose_disks_are_all_unmounted_is_not_formatted_anew(
 
 
 def test_one_unmounted_disk_is_offline_and_comes_back(tables: Tables, tmp_path: Path) -> None:
-    """Its reason names the mount point; what is on it is served once it is mounted."""
+    """The reason names the mount point; after a mount, the dir serves again."""
     dirs = dirs_of(tmp_path)
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         store.create("orders", 0, log_dir=dirs[1]).append(b"x")
@@ -142,7 +142,7 @@ def test_one_unmounted_disk_is_offline_and_comes_back(tables: Tables, tmp_path: 
 
 
 def test_what_is_said_to_be_new_is_formatted(tables: Tables, tmp_path: Path) -> None:
-    """That is for its user to say, of a store and of a replaced disk; a further dir is refused."""
+    """The user may say this of a store and of a replaced disk; a further dir is refused."""
     dirs = dirs_of(tmp_path)
     tables.name(*dirs, tmp_path / "data" / "d3")
     with LogStore.open(dirs, config=QUIET, admin_socket=False, format_new=True) as store:
@@ -158,7 +158,7 @@ def test_what_is_said_to_be_new_is_formatted(tables: Tables, tmp_path: Path) -> 
 def test_a_dir_that_is_formatted_asks_for_no_table(
     tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are read where a dir would be formatted, and an error of theirs is not hidden there."""
+    """The tables are read only if a dir would be formatted; their errors are reported."""
     tables.name("/data")
     LogStore.open(tmp_path / "a", config=QUIET, admin_socket=False).close()
     real = files.open_file

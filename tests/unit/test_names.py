@@ -1,4 +1,4 @@
-"""Names of topics, directories and files: no name is two things."""
+"""Test names of topics, directories and files: no name has two meanings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("topic", ["orders", "a", "A.b_c-9", "x.move", "-", "...", "a" * 249])
 def test_legal_topics(topic: str) -> None:
-    """What Kafka takes is taken, also names that look like directories of a move."""
+    """Kafka's legal names are accepted, also names that look like directories of a move."""
     assert names.validate_topic(topic) == topic
 
 
@@ -55,7 +55,7 @@ def test_illegal_partitions(partition: int) -> None:
 
 @pytest.mark.parametrize("partition", [None, "0", 1.0, True])
 def test_a_partition_of_another_type_is_a_type_error(partition: Any) -> None:
-    """Text, floats and booleans are no partitions."""
+    """Text, floats and booleans are not partitions."""
     with pytest.raises(TypeError, match="number"):
         names.validate_partition(partition)
 
@@ -79,7 +79,7 @@ def test_live_names_read_back(topic: str, partition: int) -> None:
 
 @given(TOPICS, PARTITIONS, st.sampled_from(sorted(MAKERS)))
 def test_other_names_read_back(topic: str, partition: int, kind: str) -> None:
-    """Kind, id and partition are in the name always, and as much of the topic as fits."""
+    """The name always has kind, id and partition, and as much of the topic as fits."""
     name = MAKERS[kind](topic, partition, UNIQUE_ID)
     assert len(name) <= names.NAME_BYTES_MAX
     parsed = names.parse_dir_name(name)
@@ -99,7 +99,7 @@ def test_other_names_read_back(topic: str, partition: int, kind: str) -> None:
     ],
 )
 def test_a_topic_that_looks_like_a_move_is_live(name: str, topic: str) -> None:
-    """The last part of a name decides: digits are a live copy, a suffix is not."""
+    """The last part of a name decides: digits mean a live copy, a suffix does not."""
     parsed = names.parse_dir_name(name)
     assert parsed is not None
     assert (parsed.topic, parsed.kind) == (topic, "live")
@@ -129,7 +129,7 @@ def test_a_topic_that_looks_like_a_move_is_live(name: str, topic: str) -> None:
     ],
 )
 def test_foreign_names_are_nobodys(name: str) -> None:
-    """What this library would not have written is not read as its own."""
+    """A name that this library would not write is not parsed."""
     assert names.parse_dir_name(name) is None
 
 
@@ -145,5 +145,5 @@ def test_segment_file_names_read_back_and_sort(base_offset: int, suffix: str) ->
     "name", ["1.log", f"{2**63:020d}.log", "0" * 20, "0" * 21 + ".log", "x" * 20 + ".log", "٣" * 20]
 )
 def test_foreign_file_names_are_nobodys(name: str) -> None:
-    """A file with another name than a segment's is not taken for one."""
+    """A file whose name is not a segment's is not treated as a segment."""
     assert names.parse_segment_file_name(name) is None

@@ -1,4 +1,4 @@
-"""Time in which the process did not run is nobody's: no call is older for it."""
+"""Time in which the process did not run does not make a call older."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.hanging import LATE, QUIET, Caller, Watch, hang
 
 
 class Clock:
-    """A monotonic clock that goes on only while somebody waits; some waits take longer."""
+    """A monotonic clock that runs only during waits; some waits take longer."""
 
     def __init__(self) -> None:
         self.now, self.late = 1000.0, 0.0
@@ -36,7 +36,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Give a clock to the register of calls, which knows of no nap yet."""
+    """Return a clock for the register of calls, which has no nap yet."""
     one = Clock()
     monkeypatch.setattr(calls, "time", one)
     monkeypatch.setattr(calls, "naps", deque(maxlen=calls.NAPS_MAX))
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_wait_that_takes_far_too_long_is_a_nap(clock: Clock) -> None:
-    """A call is as old as the process was awake during it; a late wait of a busy machine counts."""
+    """A nap does not add to a call's age; a late wait on a busy machine does."""
     with call("/disk/orders-0"):
         clock.late = 7.5
         assert wait_awake(clock.wait, 0.5)
@@ -59,7 +59,7 @@ def test_a_wait_that_takes_far_too_long_is_a_nap(clock: Clock) -> None:
 
 
 def test_a_nap_that_two_threads_see_is_one(clock: Clock) -> None:
-    """Each waiter finds the same nap; together they are as long as from the first to the last."""
+    """Each waiter finds the same nap; it counts from the first start to the last end."""
 
     def wait_twice(seconds: float) -> None:
         clock.now += 0.25  # the other thread begins to wait a little later
@@ -78,7 +78,7 @@ def test_a_nap_that_two_threads_see_is_one(clock: Clock) -> None:
 
 
 def test_a_nap_that_spans_two_others_counts_once(clock: Clock) -> None:
-    """One thread got to run for a moment in between, the other did not."""
+    """One thread ran for a moment in between, the other did not."""
 
     def wait_through_both(seconds: float) -> None:
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_nap_that_spans_two_others_counts_once(clock: Clock) -> None:
 
 
 def test_naps_of_long_ago_are_forgotten(clock: Clock) -> None:
-    """A process that is stopped again and again keeps a bounded list."""
+    """A process that is stopped repeatedly keeps a list of limited size."""
     clock.late = 2.0
     for _ in range(3 * calls.NAPS_MAX):
         wait_awake(clock.wait, 0.1)
@@ -103,7 +103,7 @@ def test_naps_of_long_ago_are_forgotten(clock: Clock) -> None:
 def test_a_return_that_was_stopped_goes_on_waiting(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The calls of before have as much time to come back as if there had been no nap."""
+    """Earlier calls have as much time to return as without the nap."""
     monkeypatch.setattr(dir_return, "time", clock)
     looks = iter([True, True, False])
     monkeypatch.setattr(dir_return, "calls_to", lambda path: next(looks))
@@ -118,7 +118,7 @@ def test_a_return_that_was_stopped_goes_on_waiting(
 def test_a_process_that_was_stopped_blames_no_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls that were under way when it was stopped are not held for hung; one that hangs is."""
+    """Calls that ran at the stop do not count as hanging; a call that hangs does."""
     monkeypatch.setattr(calls, "naps", deque(maxlen=calls.NAPS_MAX))
     with LogStore.open([tmp_path / "a"], config=QUIET) as store:
         log, watch = store.create("orders", 0), Watch(store)

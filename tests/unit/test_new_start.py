@@ -1,4 +1,4 @@
-"""`Log.start_at` removes all records and begins at a later offset, as a follower needs it."""
+"""`Log.start_at` removes all records and begins at a later offset, as a follower needs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def filled(path: Path, config: LogConfig = SMALL) -> tuple[LogStore, Log]:
 
 
 def reopened(path: Path) -> tuple[LogStore, Log]:
-    """Open the store again; the recovery finds nothing wrong."""
+    """Open the store again; its recovery finds no damage."""
     store = LogStore.open(path, admin_socket=False)
     assert store.recovery_report.is_sound, str(store.recovery_report)
     return store, store.log("t", 0)
@@ -53,7 +53,7 @@ def batch(offset: int, epoch: int) -> bytes:
     ("deleted", "offset"), [(0, 12), (1, 13), (5, 12), (5, 13), (11, 5000), (12, 13), (12, 5000)]
 )
 def test_a_log_begins_anew(tmp_path: Path, record_format: str, deleted: int, offset: int) -> None:
-    """Wherever its start was; it takes records of a leader, also of an earlier epoch than its own.
+    """This holds for any log start; the log accepts a leader's records, even of an earlier epoch.
 
     The records that were removed may be of a leader epoch that its leader does not know.
     """
@@ -72,7 +72,7 @@ def test_a_log_begins_anew(tmp_path: Path, record_format: str, deleted: int, off
 
 
 def test_an_offset_before_the_log_end_is_refused(tmp_path: Path) -> None:
-    """Nothing is dropped: a caller that knows what it loses truncates first."""
+    """Nothing is dropped: a caller that accepts the loss truncates first."""
     store, log = filled(tmp_path)
     with store, pytest.raises(OffsetOutOfRangeError, match=r"cannot begin at offset 11.*truncate"):
         log.start_at(11)
@@ -92,7 +92,7 @@ def test_at_its_own_end_an_empty_log_is_unchanged(tmp_path: Path) -> None:
 
 
 def test_the_high_watermark_of_a_replicated_log_becomes_the_start(tmp_path: Path) -> None:
-    """All before it was replicated and then deleted; it stays there after a crash."""
+    """All earlier records were replicated and deleted; this survives a crash."""
     store, log = filled(tmp_path)
     log.advance_high_watermark(7)
     log.start_at(40)
@@ -107,7 +107,7 @@ def test_the_high_watermark_of_a_replicated_log_becomes_the_start(tmp_path: Path
 
 
 def test_the_dropped_records_can_be_kept(tmp_path: Path) -> None:
-    """In a file beside the log, like those of a truncation."""
+    """The records are in a file beside the log, as after a truncation."""
     store, log = filled(tmp_path)
     with store:
         log.delete_records_before(3)
@@ -120,7 +120,7 @@ def test_the_dropped_records_can_be_kept(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_drops_nothing(tmp_path: Path) -> None:
-    """If the records that are to be kept have no room."""
+    """This holds if the disk has no room for the records that must be kept."""
     store, log = filled(tmp_path)
     full = OSError(errno.ENOSPC, "no space")
     with store:
@@ -131,7 +131,7 @@ def test_a_full_disk_drops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_waits_hears_of_the_new_start(tmp_path: Path) -> None:
-    """Its offset does not exist any more."""
+    """The offset for which the reader waits no longer exists."""
     store, log = filled(tmp_path)
     events: list[object] = []
     with store:
@@ -145,7 +145,7 @@ def test_a_reader_that_waits_hears_of_the_new_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("deleted", [0, 5])
 def test_each_failing_call_leaves_all_records_or_none(tmp_path: Path, deleted: int) -> None:
-    """A disk that fails at any call, and then a restart."""
+    """The disk fails at any call, and then the store is restarted."""
     calls = ("open_file", "replace_file", "rename", "sync_file", "sync_dir", "sync_names")
     outcomes = set()
     for name in (*calls, "remove_if_there"):
@@ -186,13 +186,13 @@ def test_each_failing_call_leaves_all_records_or_none(tmp_path: Path, deleted: i
 
 
 def is_prefix(values: list[bytes | None], deleted: int) -> bool:
-    """Check that a removal that failed has left the first records, as a truncation may."""
+    """Check that a failed removal left the first records, as a truncation may do."""
     return values == VALUES[deleted : deleted + len(values)]
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_without_descriptors_the_log_goes_on_later(tmp_path: Path, is_killed: bool) -> None:
-    """The new start is on the disk, and neither its segment nor the old start can be written.
+    """The new start is on the disk, but neither its segment nor the old start can be written.
 
     The log corrects the start before its next append. If it is killed before, it begins at the new
     one: it has no records.

@@ -1,4 +1,4 @@
-"""The offsets of a log dir are on disk what they are in memory, or unknown."""
+"""The offsets of a log dir on the disk equal those in memory, or are unknown."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 def load(path: Path) -> tuple[OffsetCheckpoints, list[str]]:
-    """Read what is on disk."""
+    """Read the checkpoints from the disk."""
     checkpoints = OffsetCheckpoints(str(path))
     checkpoints.directory_id = "d" * 32
     return checkpoints, checkpoints.load()
 
 
 def test_nothing_on_disk_is_unknown_and_no_warning(tmp_path: Path) -> None:
-    """A new dir has no offsets."""
+    """A new dir has no offsets, and causes no warning."""
     checkpoints, warnings = load(tmp_path)
     assert warnings == []
     assert checkpoints.recovery_point(A) is None
@@ -32,7 +32,7 @@ def test_nothing_on_disk_is_unknown_and_no_warning(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_loaded_and_unchanged_is_not_written_again(tmp_path: Path) -> None:
-    """A second write of the same costs nothing."""
+    """A second write of the same offsets does nothing."""
     checkpoints, _ = load(tmp_path)
     assert checkpoints.write(RECOVERY_POINTS, lambda: {A: 5})
     assert not checkpoints.write(RECOVERY_POINTS, lambda: {A: 5})
@@ -46,7 +46,7 @@ def test_what_is_written_is_loaded_and_unchanged_is_not_written_again(tmp_path: 
 @pytest.mark.parametrize("kind", [RECOVERY_POINTS, LOG_START_OFFSETS])
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 80, b"0\n1\norders 0 0\n"])
 def test_garbage_is_unknown_and_a_warning(tmp_path: Path, kind: str, garbage: bytes) -> None:
-    """A file that does not check out says nothing, least of all zero."""
+    """A file with a wrong checksum gives no offset, and never zero."""
     checkpoints, _ = load(tmp_path)
     checkpoints.write(kind, lambda: {A: 5})
     (tmp_path / kind).write_bytes(garbage)
@@ -57,7 +57,7 @@ def test_garbage_is_unknown_and_a_warning(tmp_path: Path, kind: str, garbage: by
 
 
 def test_the_two_files_swapped_say_nothing(tmp_path: Path) -> None:
-    """A recovery point is never taken for a log start offset."""
+    """A recovery point is never treated as a log start offset."""
     checkpoints, _ = load(tmp_path)
     checkpoints.write(RECOVERY_POINTS, lambda: {A: 500})
     checkpoints.write(LOG_START_OFFSETS, lambda: {A: 2})
@@ -71,7 +71,7 @@ def test_the_two_files_swapped_say_nothing(tmp_path: Path) -> None:
 
 
 def test_a_forgotten_replica_is_forgotten_on_disk(tmp_path: Path) -> None:
-    """What stood about a deleted replica does not wait for its successor."""
+    """The offsets of a deleted replica are removed before another replica takes its name."""
     checkpoints, _ = load(tmp_path)
     checkpoints.write(RECOVERY_POINTS, lambda: {A: 5, B: 6})
     checkpoints.write(LOG_START_OFFSETS, lambda: {A: 2})
@@ -84,7 +84,7 @@ def test_a_forgotten_replica_is_forgotten_on_disk(tmp_path: Path) -> None:
 def test_on_a_full_disk_the_file_goes_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown is always safe."""
+    """An unknown offset is always safe."""
     checkpoints, _ = load(tmp_path)
     checkpoints.write(RECOVERY_POINTS, lambda: {A: 5, B: 6})
 

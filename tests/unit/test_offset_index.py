@@ -15,7 +15,7 @@ ENTRIES = st.lists(st.integers(1, 1000), max_size=50)
 
 
 def index_of(steps: list[int]) -> tuple[OffsetIndex, list[int]]:
-    """Make an index whose entries are so far apart, the first at 0."""
+    """Make an index with entries at a fixed distance, the first at 0."""
     index, offsets = OffsetIndex(), [0]
     for step in steps:
         offsets.append(offsets[-1] + step)
@@ -25,7 +25,7 @@ def index_of(steps: list[int]) -> tuple[OffsetIndex, list[int]]:
 
 
 def test_an_empty_index_has_nothing_before_any_offset() -> None:
-    """-1 says: begin at the file's beginning."""
+    """-1 means: begin at the start of the file."""
     index = OffsetIndex()
     assert (len(index), index.lookup(0), index.lookup(5), index.size_bytes) == (0, -1, -1, 0)
     assert index.to_bytes() == b"" and len(OffsetIndex.from_bytes(b"")) == 0
@@ -34,7 +34,7 @@ def test_an_empty_index_has_nothing_before_any_offset() -> None:
 
 @given(ENTRIES, st.integers(0, 60_000))
 def test_a_lookup_is_a_bisection(steps: list[int], offset: int) -> None:
-    """Of a growing index and of one that was read."""
+    """This holds for a growing index and for an index from a file."""
     index, offsets = index_of(steps)
     expected = bisect_right(offsets, offset) - 1
     data = index.to_bytes()
@@ -46,7 +46,7 @@ def test_a_lookup_is_a_bisection(steps: list[int], offset: int) -> None:
 
 
 def test_only_a_growing_index_grows() -> None:
-    """One that was read to be searched is never added to."""
+    """Entries are never added to an index that was read for searching."""
     index, _ = index_of([10])
     grown = OffsetIndex.from_bytes(index.to_bytes(), growing=True)
     grown.append(20, 9000)
@@ -56,7 +56,7 @@ def test_only_a_growing_index_grows() -> None:
 
 
 def test_entries_stand_as_the_document_says() -> None:
-    """Two little-endian numbers of four bytes each."""
+    """An entry has two little-endian numbers of four bytes each."""
     index, _ = index_of([258])
     assert index.to_bytes() == bytes(8) + bytes([2, 1, 0, 0]) + bytes([0, 16, 0, 0])
 
@@ -69,7 +69,7 @@ class _Interrupted(array):  # type: ignore[type-arg]
 
 
 def test_regression_an_interrupt_between_the_two_columns_shifts_none() -> None:
-    """The next entry takes the place of the half that was added; readers see whole ones only."""
+    """The next entry replaces the incomplete one; readers see only complete entries."""
     index, offsets = index_of([10])
     known = index.offsets
     index.offsets = _Interrupted("I", offsets)
@@ -85,7 +85,7 @@ def test_regression_an_interrupt_between_the_two_columns_shifts_none() -> None:
 
 
 def test_regression_an_entry_is_added_once() -> None:
-    """An append that is interrupted after it added its entry is done again at the same place."""
+    """An append that is interrupted after it added its entry is repeated at the same place."""
     index, _ = index_of([10])
     index.append(10, 4096)
     assert list(index.offsets) == [0, 10] and list(index.positions) == [0, 4096]

@@ -1,4 +1,4 @@
-"""Whole numbers of NumPy are offsets as good as Python's own."""
+"""NumPy's whole numbers are accepted as offsets, like Python's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logstore import LogConfig, LogStore
 
 
 def test_regression_small_whole_numbers_do_not_wrap_round(tmp_path: Path) -> None:
-    """A byte times the size of a cell wrapped round, and another record's bytes were given."""
+    """A byte times the size of a cell overflowed, and another record's bytes were returned."""
     values = [b"%04d" % number for number in range(1000)]
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
@@ -27,7 +27,7 @@ def test_regression_small_whole_numbers_do_not_wrap_round(tmp_path: Path) -> Non
 
 
 def test_regression_a_view_finds_times_that_came_before_a_roll(tmp_path: Path) -> None:
-    """What a segment got between the last look and its roll was passed over."""
+    """Records that came between the last look and a roll were skipped."""
     config = LogConfig(segment_bytes="1MiB", max_message_bytes="1MiB")
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=config)

@@ -1,4 +1,4 @@
-"""An old copy of a log dir is recognised by what the other log dirs and the process have seen."""
+"""An old copy of a log dir is recognised by what other log dirs and the process recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(dirs: list[str]) -> LogStore:
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Three log dirs; the second holds a partition with one record, closed in order."""
+    """Three log dirs; the second has a partition with one record, and was closed cleanly."""
     paths = [str(tmp_path / name) for name in "abc"]
     with opened(paths) as store:
         store.create(*ORDERS, log_dir=paths[1]).append(b"0")
@@ -36,7 +36,7 @@ def dirs(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def copy(dirs: list[str]) -> Callable[[], Callable[[], None]]:
-    """Copy the second log dir; what it gives puts the copy into its place."""
+    """Copy the second log dir; return a function that replaces the dir by the copy."""
 
     def take() -> Callable[[], None]:
         at = f"{dirs[1]}.backup"
@@ -56,7 +56,7 @@ Copy = Callable[[], Callable[[], None]]
 
 
 def test_regression_an_old_copy_is_recognised_at_a_start(dirs: list[str], copy: Copy) -> None:
-    """Its replicas are readable and not writable, with what is missing, until each is promoted."""
+    """Its replicas are readable, not writable; each says what is missing, until its promotion."""
     with opened(dirs) as store:
         restore = copy()
         store.log(*ORDERS).extend([b"1", b"2"])
@@ -86,7 +86,7 @@ def test_regression_an_old_copy_is_recognised_at_a_start(dirs: list[str], copy: 
 def test_regression_a_replica_of_an_old_copy_that_lacks_no_known_record_says_what_may_be_missing(
     dirs: list[str], copy: Copy
 ) -> None:
-    """It said "records up to 1, and was last seen with records up to 1"."""
+    """The message said "records up to 1, and was last seen with records up to 1"."""
     restore = copy()
     with opened(dirs):
         pass
@@ -94,16 +94,15 @@ def test_regression_a_replica_of_an_old_copy_that_lacks_no_known_record_says_wha
     with opened(dirs) as store, pytest.raises(ReplicaIncompleteError) as caught:
         store.log(*ORDERS).append(b"x")
     assert "it has all records that are known to be durable" in str(caught.value)
-    assert (
-        "ends at offset 1, and these records at 1), but it may lack records that were appended"
-        in str(caught.value)
+    assert "ends at offset 1, and the durable records end at 1), but it may lack" in str(
+        caught.value
     )
 
 
 def test_regression_an_old_copy_is_recognised_when_it_is_reopened(
     dirs: list[str], copy: Copy
 ) -> None:
-    """The process knows the recovery points, though no generation was written in between."""
+    """The process knows the recovery points, though no generation was written meanwhile."""
     with opened(dirs) as store:
         restore = copy()
         store.log(*ORDERS).append(b"1")
@@ -124,7 +123,7 @@ def test_regression_an_old_copy_is_recognised_when_it_is_reopened(
 def test_regression_an_incomplete_replica_that_is_gone_is_known_no_more(
     dirs: list[str], copy: Copy
 ) -> None:
-    """It was said to be on an offline log dir, although that dir had come back without it."""
+    """It was reported on an offline log dir, although that dir had returned without it."""
     with opened(dirs) as store:
         restore = copy()
         store.log(*ORDERS).append(b"1", durable=True)
@@ -143,7 +142,7 @@ def test_regression_an_incomplete_replica_that_is_gone_is_known_no_more(
 def test_regression_a_partition_that_an_old_copy_lacks_is_offline_until_it_is_given_up(
     dirs: list[str], copy: Copy
 ) -> None:
-    """It is not unknown: to create it would give its offsets out again."""
+    """The partition is not unknown: a creation would give its offsets to other records."""
     restore = copy()
     with opened(dirs) as store:
         store.create(*PAYMENTS, log_dir=dirs[1]).append(b"0")
@@ -184,7 +183,7 @@ def test_regression_a_partition_that_a_returned_old_copy_lacks_is_not_unknown(
 def test_regression_a_deletion_that_an_old_copy_has_not_heard_of_is_asked_about(
     dirs: list[str], copy: Copy
 ) -> None:
-    """A partition that was deleted since the copy was taken does not come back writable."""
+    """A partition that was deleted after the copy was made does not come back writable."""
     restore = copy()
     with opened(dirs) as store:
         store.delete(*ORDERS)
@@ -200,7 +199,7 @@ def test_regression_a_deletion_that_an_old_copy_has_not_heard_of_is_asked_about(
 def test_the_right_disk_after_an_old_copy_is_served_as_if_nothing_had_been(
     dirs: list[str], copy: Copy
 ) -> None:
-    """As long as nothing of the old copy is promoted, the log dir itself is recognised."""
+    """Until a replica of the old copy is promoted, the log dir itself is recognised."""
     restore = copy()
     with opened(dirs) as store:
         store.log(*ORDERS).append(b"1")
@@ -218,7 +217,7 @@ def test_the_right_disk_after_an_old_copy_is_served_as_if_nothing_had_been(
 
 
 def test_a_log_dir_that_was_away_while_the_store_restarted_is_no_old_copy(dirs: list[str]) -> None:
-    """It holds what the others have seen of it; and they hold what it has seen of them."""
+    """The log dir and the others have recorded the same generations."""
     with opened(dirs) as store:
         store.log(*ORDERS).append(b"1")
     os.rename(dirs[1], f"{dirs[1]}.away")
@@ -236,7 +235,7 @@ def test_a_log_dir_that_was_away_while_the_store_restarted_is_no_old_copy(dirs: 
 
 
 def test_log_dirs_that_are_rolled_back_together_raise_no_alarm(dirs: list[str]) -> None:
-    """They agree with each other, so nothing tells; this is documented."""
+    """The dirs agree with each other, so nothing is recognised; this is documented."""
     for path in dirs:
         shutil.copytree(path, f"{path}.backup")
     with opened(dirs) as store:
@@ -251,7 +250,7 @@ def test_log_dirs_that_are_rolled_back_together_raise_no_alarm(dirs: list[str]) 
 def test_a_copy_that_went_on_by_itself_is_told_from_the_log_dir(
     dirs: list[str], copy: Copy
 ) -> None:
-    """Two histories of one log dir have starts of the same number, and different ids."""
+    """The two histories have starts with the same numbers, but different ids."""
     restore = copy()
     with opened(dirs) as store:
         store.log(*ORDERS).append(b"1")
@@ -264,7 +263,7 @@ def test_a_copy_that_went_on_by_itself_is_told_from_the_log_dir(
 
 
 def test_an_older_copy_yet_is_recognised_after_a_promotion(dirs: list[str], copy: Copy) -> None:
-    """The list of doubts in a copy counts only for the time at which it was written."""
+    """The doubts in a copy count only for the time at which they were written."""
     with opened(dirs) as store:
         store.create(*PAYMENTS, log_dir=dirs[1]).append(b"0")
     restore = copy()
@@ -288,7 +287,7 @@ def test_an_older_copy_yet_is_recognised_after_a_promotion(dirs: list[str], copy
 def test_a_file_that_is_lost_or_damaged_raises_no_alarm(
     dirs: list[str], name: str, data: bytes | None
 ) -> None:
-    """What it said is unknown; the recovery points that others keep are enough."""
+    """The content of the file is unknown; the recovery points in other dirs are enough."""
     for path in dirs:
         os.unlink(f"{path}/{name}")
         if data is not None:
@@ -325,7 +324,7 @@ def test_a_crash_around_each_write_raises_no_alarm_and_loses_no_detection(
     number: int,
     loses_copy: bool,
 ) -> None:
-    """A start that ends just before or just after a file of it is replaced is as good as none."""
+    """A start that ends just before or after a file is replaced has no effect."""
     restore = copy()
     with opened(dirs) as store:
         store.log(*ORDERS).append(b"1")
@@ -356,7 +355,7 @@ def test_a_crash_around_each_write_raises_no_alarm_and_loses_no_detection(
 def test_regression_log_dirs_that_one_thread_closes_do_not_wait_for_each_other(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other thread could end the wait: it would last as long as it may, for each log dir."""
+    """No other thread could end the wait, so each log dir would wait for the whole limit."""
     monkeypatch.setattr(farewell, "SECONDS_MAX", 3600.0)
     with opened(dirs) as store:
         goodbye = farewell.Farewell(store.host.replicas.log_dirs, None)
@@ -370,14 +369,14 @@ def test_regression_log_dirs_that_one_thread_closes_do_not_wait_for_each_other(
 
 
 def test_a_store_of_one_log_dir_writes_no_generation(tmp_path: Path) -> None:
-    """Nobody could witness it."""
+    """No other log dir could record the generation."""
     with opened([str(tmp_path / "a")]) as store:
         store.create(*ORDERS).append(b"0")
     assert not os.path.exists(tmp_path / "a" / GENERATION_NAME)
 
 
 def test_only_two_others_keep_the_recovery_points(tmp_path: Path) -> None:
-    """All keep the generation; what is missing is worth a file of that size twice."""
+    """All dirs record the generation; the recovery points are worth only two files."""
     dirs = [str(tmp_path / name) for name in "abcde"]
     with opened(dirs) as store:
         store.create(*ORDERS, log_dir=dirs[1]).append(b"0")

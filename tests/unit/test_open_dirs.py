@@ -1,4 +1,4 @@
-"""Log dirs are taken into possession in an order that no crash and no rival can spoil."""
+"""Log dirs are taken into possession in an order that crashes and rivals cannot break."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from support.places import fast_directory
 
 @pytest.fixture
 def fast_path() -> Iterator[Path]:
-    """Make a directory in memory: these tests make many stores."""
+    """Make a directory in memory, because these tests make many stores."""
     with fast_directory() as path:
         yield path
 
 
 def crashes(dirs: list[str], *, format_new: bool = False) -> int:
-    """Start again and again, each time one call further; count the crashes until one start ends."""
+    """Start repeatedly, and crash one call later each time; count the crashes."""
     number = 0
     while True:
         with pytest.MonkeyPatch.context() as patch:
@@ -40,7 +40,7 @@ def crashes(dirs: list[str], *, format_new: bool = False) -> int:
 
 
 def test_a_crash_at_any_point_of_forming_is_completed_by_the_next_start(fast_path: Path) -> None:
-    """Each start begins where the last one fell, and in the end all dirs serve."""
+    """Each start continues where the last one crashed, and in the end all dirs serve."""
     dirs = [str(fast_path / f"disk{n}" / "logs") for n in range(3)]
     assert crashes(dirs) > 0
     with LogStore.open(dirs) as store:
@@ -50,7 +50,7 @@ def test_a_crash_at_any_point_of_forming_is_completed_by_the_next_start(fast_pat
 
 
 def test_a_crash_at_any_single_point_of_forming_is_completed(fast_path: Path) -> None:
-    """From scratch for every point."""
+    """For each point, a new store is formed."""
     for number in range(200):
         dirs = [str(fast_path / f"{number}-{n}") for n in range(2)]
         with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +68,7 @@ def test_a_crash_at_any_single_point_of_forming_is_completed(fast_path: Path) ->
 
 
 def test_a_crash_while_disks_join_leaves_no_phantom(fast_path: Path) -> None:
-    """Two new disks join; wherever it falls, the next start is whole with or without them."""
+    """Two new disks join; after any crash, the next start is complete with or without them."""
     for number in range(200):
         dirs = [str(fast_path / f"{number}-{n}") for n in range(4)]
         with LogStore.open(dirs[:2]) as store:
@@ -88,7 +88,7 @@ def test_a_crash_while_disks_join_leaves_no_phantom(fast_path: Path) -> None:
 
 
 def test_a_start_that_is_refused_changes_nothing(tmp_path: Path) -> None:
-    """One locked dir of three: the others keep their markers, and their locks are given back."""
+    """One of three dirs is locked: the others keep their markers, and are unlocked again."""
     dirs = [str(tmp_path / f"disk{n}") for n in range(3)]
     LogStore.open(dirs).close()
     owner = LogStore.open(dirs[2])
@@ -101,7 +101,7 @@ def test_a_start_that_is_refused_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_kafka_log_dir_is_refused_and_untouched(tmp_path: Path) -> None:
-    """It is named as what it is."""
+    """The error names the Kafka log dir as such."""
     data = b"#\n#Tue Nov 03 12:00:00 UTC 2026\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nversion=1\n"
     (tmp_path / "meta.properties").write_bytes(data)
     with pytest.raises(LogStoreError, match="Kafka"):
@@ -110,7 +110,7 @@ def test_a_kafka_log_dir_is_refused_and_untouched(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_log_dir(tmp_path: Path) -> None:
-    """Nor is a directory below a file."""
+    """A directory below a file is refused, too."""
     (tmp_path / "file").write_bytes(b"x")
     for path in (tmp_path / "file", tmp_path / "file" / "logs"):
         with pytest.raises(LogStoreError):
@@ -118,7 +118,7 @@ def test_a_file_is_no_log_dir(tmp_path: Path) -> None:
 
 
 def test_a_store_keeps_its_broker_id(fast_path: Path) -> None:
-    """A configuration without a number takes the one in the log dirs; another one is refused."""
+    """Without a number, the configuration uses the recorded one; another number is refused."""
     with LogStore.open(fast_path, config=StoreConfig(broker_id=7)) as store:
         assert store.broker_id == 7
     for config in (StoreConfig(), StoreConfig(broker_id=-1), StoreConfig(broker_id=7)):

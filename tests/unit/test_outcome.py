@@ -1,4 +1,4 @@
-"""What came of an append of encoded batches: an answer like a range, or an error that says it."""
+"""Test the outcome of an append of batches: an answer like a range, or an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logstore.log.write.outcome import AppendInfo, mark
 
 
 def test_it_stands_for_a_range() -> None:
-    """Callers iterate, count, compare and look into it as into the range of its offsets."""
+    """Callers iterate, count, compare and index the answer like the range of its offsets."""
     info = AppendInfo(5, 7, -1, 0, 9)
     assert info == range(5, 8) and info != range(5, 9) and hash(info) == hash(range(5, 8))
     assert (info.start, info.stop, info[0], info[-1], len(info)) == (5, 8, 5, 7, 3)
@@ -22,7 +22,7 @@ def test_it_stands_for_a_range() -> None:
 
 @pytest.mark.parametrize(("is_written", "note"), [(True, "do not"), (None, "may be"), (False, "")])
 def test_an_error_keeps_its_first_mark(is_written: bool | None, note: str) -> None:
-    """What is known nearest to the write holds; it travels with the error."""
+    """The mark that was set nearest to the write counts, and stays with the error."""
     error = LogDirFullError(path="/d", reason="ENOSPC")
     mark(error, is_written)
     mark(error, not is_written)
@@ -32,7 +32,7 @@ def test_an_error_keeps_its_first_mark(is_written: bool | None, note: str) -> No
 
 
 def test_an_interrupt_says_it_too() -> None:
-    """By the attribute, and by a note to a reader of the traceback."""
+    """The interrupt has the attribute, and a note for a reader of the traceback."""
     for is_written in (True, False, None):
         interrupt = KeyboardInterrupt()
         mark(interrupt, is_written)

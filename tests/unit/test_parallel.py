@@ -1,4 +1,4 @@
-"""The same work is done for several items at once."""
+"""The same work is done for several items at the same time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from logstore.store.dirs.parallel import for_each
 
 
 def test_all_items_are_worked_on_at_once() -> None:
-    """A barrier that waits for all of them is passed."""
+    """All threads pass a barrier that waits for all of them."""
     barrier = threading.Barrier(4, timeout=10)
     assert all(outcome.is_finished for outcome in for_each(range(4), lambda _: barrier.wait()))
 
 
 def test_an_error_of_one_does_not_stop_the_others() -> None:
-    """Each outcome is told by itself."""
+    """Each outcome is reported separately."""
     done: list[int] = []
 
     def work(item: int) -> None:
@@ -51,7 +51,7 @@ def test_no_items_are_no_work() -> None:
 def test_regression_a_start_without_memory_waits_for_the_threads_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The caller left, and the next close worked beside them."""
+    """The caller returned, and the next close worked at the same time as the old threads."""
     real, may_end, ended = Thread.start, threading.Event(), []
 
     def start(thread: Thread) -> None:

@@ -1,4 +1,4 @@
-"""Admin sockets lie in private directories, at paths of any length, and stale ones go."""
+"""Admin sockets are in private directories, at paths of any length; stale ones are removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logstore.store.admin import place as admin_place
 
 
 def test_a_socket_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directory and socket are closed to all others from their first moment on."""
+    """Directory and socket are closed to other users from the beginning."""
     monkeypatch.setattr(admin_place, "TEMPORARY", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     before = os.umask(0)
@@ -34,7 +34,7 @@ def test_a_socket_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_session_has_a_directory_for_such_things(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """XDG_RUNTIME_DIR is used when it is private, and not when others may write there."""
+    """XDG_RUNTIME_DIR is used if it is private, but not if others may write there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(admin_place, "TEMPORARY", str(tmp_path))
     tmp_path.chmod(0o700)
@@ -47,7 +47,7 @@ def test_the_session_has_a_directory_for_such_things(
 def test_a_directory_that_somebody_prepared_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """A fresh one is made beside it."""
+    """A new directory is made beside it."""
     monkeypatch.setattr(admin_place, "TEMPORARY", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     prepared = tmp_path / f"logstore-{os.geteuid()}"
@@ -65,7 +65,7 @@ def test_a_directory_that_somebody_prepared_is_not_used(
 
 
 def test_no_place_at_all_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller decides what that means."""
+    """The caller decides what to do."""
     monkeypatch.setattr(admin_place, "TEMPORARY", str(tmp_path / "not there"))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     with pytest.raises(OSError, match="not there"):
@@ -74,7 +74,7 @@ def test_no_place_at_all_is_an_os_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("length", [20, 107, 108, 109, 300, 2000])
 def test_a_path_may_have_any_length(tmp_path: Path, length: int) -> None:
-    """An address has room for 107 bytes; longer paths are reached all the same."""
+    """An address has room for 107 bytes, but longer paths can be used, too."""
     directory = tmp_path
     while len(str(directory)) < length - 20:
         directory /= "d" * min(100, max(1, length - 21 - len(str(directory))))
@@ -92,7 +92,7 @@ def test_a_path_may_have_any_length(tmp_path: Path, length: int) -> None:
 
 
 def test_only_stale_sockets_are_swept(tmp_path: Path) -> None:
-    """A living owner's socket stays, also when its backlog is full; other files are not ours."""
+    """A living owner's socket stays, even if its backlog is full; foreign files stay, too."""
     stale, living, busy = (str(tmp_path / name) for name in ("s.sock", "l.sock", "b.sock"))
     admin_place.listen(stale).close()
     (tmp_path / "notes.sock").write_text("no socket")
@@ -114,7 +114,7 @@ def test_only_stale_sockets_are_swept(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
-    """Neither a half-made name nor a descriptor."""
+    """Neither a temporary name nor a descriptor is left."""
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match=r"."):
         admin_place.listen(str(tmp_path / "not" / "there.sock"))
@@ -126,7 +126,7 @@ def test_a_socket_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_never_got_its_name_is_swept_once_it_is_old(tmp_path: Path) -> None:
-    """Its owner was killed between bind and rename; one of this moment is about to be listened on.
+    """The owner was killed between bind and rename; a new socket may be about to listen.
 
     One that somebody listens on stays, however old it is.
     """
@@ -145,7 +145,7 @@ def test_a_socket_that_never_got_its_name_is_swept_once_it_is_old(tmp_path: Path
 def test_what_a_killed_owner_left_outside_of_a_session_is_swept_within_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same user's next start looks at both places; a directory of somebody else is not ours."""
+    """The user's next start cleans both places; directories of other users stay."""
     session, below_tmp = tmp_path / "session", tmp_path / f"logstore-{os.geteuid()}"
     for directory in (session, below_tmp):
         directory.mkdir(0o700)

@@ -39,20 +39,20 @@ def test_ten_thousand_equal_replicas_are_spread_evenly(is_filled: bool) -> None:
 def test_equal_replicas_are_spread_evenly_whatever_their_size(
     size: int, dirs: int, replicas: int
 ) -> None:
-    """There is no boundary at which one disk suddenly looks emptier than its equals."""
+    """There is no boundary at which one disk suddenly looks emptier than an equal one."""
     counts = spread(dirs, replicas, size, is_filled=True)
     assert max(counts) - min(counts) <= 1
 
 
 def test_the_emptier_disk_is_chosen_over_the_one_with_fewer_partitions() -> None:
-    """Bytes come first, beyond one step of 1 %."""
+    """Bytes decide first, if they differ by more than one step of 1 %."""
     small = DirLoad(1000 * GIB, 100 * GIB, 1, 0)
     large = DirLoad(1000 * GIB, 900 * GIB, 50, 0)
     assert choose([small, large], GIB) == 1
 
 
 def test_within_one_step_the_fewest_partitions_win() -> None:
-    """A difference of less than 1 % is none; among equals the first is taken."""
+    """Differences below 1 % do not count; among equal disks, the first is chosen."""
     a = DirLoad(1000 * GIB, 500 * GIB, 5, 0)
     b = DirLoad(1000 * GIB, 495 * GIB, 4, 0)
     assert choose([a, b], GIB) == 1
@@ -60,13 +60,13 @@ def test_within_one_step_the_fewest_partitions_win() -> None:
 
 
 def test_empty_replicas_count_for_what_they_will_want() -> None:
-    """A disk with many that are still empty is as good as full."""
+    """A disk with many replicas that are still empty counts as full."""
     promised = DirLoad(1000 * GIB, 500 * GIB, 100, 100)
     filled = DirLoad(1000 * GIB, 450 * GIB, 200, 0)
     assert choose([promised, filled], GIB) == 1
 
 
 def test_no_disk_is_an_error() -> None:
-    """There must be something to choose from."""
+    """There must be a log dir to choose from."""
     with pytest.raises(ValueError, match="empty"):
         choose([], GIB)

@@ -1,4 +1,4 @@
-"""An open store imports nothing more of this library's own."""
+"""An open store imports no further modules of this library."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def modules_imported_later() -> set[str]:
 
 
 def test_regression_no_import_waits_for_a_descriptor(tmp_path: Path) -> None:
-    """A flush or a close without descriptors failed at an import, with an error of Python's."""
+    """A flush or a close without descriptors failed at an import, with Python's own error."""
     later = modules_imported_later()
     assert len(later) > 20
     program = (

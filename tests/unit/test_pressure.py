@@ -1,4 +1,4 @@
-"""A full disk drops the oldest segments of the logs that allow it, and only as many as needed."""
+"""A full disk drops the oldest segments of logs that allow this, and no more than needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def store(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Iterator[LogStore]:
 
 
 def filled(store: LogStore, topic: str, config: LogConfig, timestamp: int, count: int = 8) -> Log:
-    """Make a log of as many segments, each of one record, later by 10 ms than the one before."""
+    """Make a log of this many segments, each with one record, 10 ms later than the previous."""
     log = store.create(topic, 0, config=config)
     for number in range(count):
         log.append(os.urandom(7000), timestamp=timestamp + 10 * number)
@@ -62,7 +62,7 @@ def filled(store: LogStore, topic: str, config: LogConfig, timestamp: int, count
 
 
 def fill_up(store: LogStore, disk: Disk, lacking: int = 0) -> None:
-    """Let the disk have no free block, and the keeper notice it."""
+    """Leave no free block on the disk, and let the keeper notice this."""
     disk.blocks = disk.used() - lacking
     (keeper,) = keepers_of(store).values()
     keeper.run_one("usage")
@@ -75,7 +75,7 @@ def fill_up(store: LogStore, disk: Disk, lacking: int = 0) -> None:
 def test_the_oldest_segments_of_all_logs_go_until_there_is_room(
     store: LogStore, disk: Disk
 ) -> None:
-    """Two blocks a segment, and two are wanted beyond what is lacking."""
+    """A segment has two blocks, and two more blocks than missing are wanted."""
     later, sooner = filled(store, "later", MADE, 1000), filled(store, "sooner", MADE, 500)
     fill_up(store, disk, lacking=4)
     assert (sooner.log_start_offset, later.log_start_offset) == (3, 0)
@@ -85,7 +85,7 @@ def test_the_oldest_segments_of_all_logs_go_until_there_is_room(
 
 
 def test_nothing_is_dropped_without_need_or_leave(store: LogStore, disk: Disk) -> None:
-    """Neither on a disk with room, nor of a log that does not allow it."""
+    """Nothing is dropped if the disk has room, or if the log does not allow a drop."""
     plain = filled(store, "plain", LogConfig(segment_bytes=8192), 0)
     log = filled(store, "made", MADE, 500)
     (keeper,) = keepers_of(store).values()
@@ -97,7 +97,7 @@ def test_nothing_is_dropped_without_need_or_leave(store: LogStore, disk: Disk) -
 
 
 def test_what_is_not_replicated_stays(store: LogStore, disk: Disk) -> None:
-    """A leader drops nothing that a follower may still need to have acknowledged."""
+    """A leader drops no record that a follower may still need."""
     log = filled(store, "made", MADE, 0)
     log.advance_high_watermark(2)
     fill_up(store, disk, lacking=100)
@@ -107,7 +107,7 @@ def test_what_is_not_replicated_stays(store: LogStore, disk: Disk) -> None:
 def test_a_log_that_does_not_serve_is_passed_over(
     store: LogStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others make the room."""
+    """Other logs make the room."""
     bad, good = filled(store, "bad", MADE, 0), filled(store, "good", MADE, 500)
     real: Callable[[Log], int | None] = host.oldest_under_pressure
 
@@ -122,7 +122,7 @@ def test_a_log_that_does_not_serve_is_passed_over(
 
 
 def test_a_full_disk_has_room_made_at_once(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keeper is not waited for: its next look would be after ten seconds."""
+    """No call waits for the keeper, whose next look would be after ten seconds."""
     monkeypatch.setattr(files, "statvfs", disk.statvfs)
     with LogStore.open(disk.root, config=QUIET) as store:
         log = filled(store, "made", MADE, 0)

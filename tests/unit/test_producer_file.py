@@ -1,4 +1,4 @@
-"""Files of producers: read as they were written, and refused when anything about them is wrong."""
+"""Files of producers are read back unchanged, and refused if anything in them is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS_MAX = 1.0
 
 
 def some() -> Producers:
-    """Make a state with everything that a row can hold."""
+    """Make a state with all that a row can have."""
     producers = Producers()
     for number in range(7):
         add(producers, header(3, number, 2 + number % 2, timestamp=NOW + number))
@@ -42,12 +42,12 @@ def read(data: bytes, offset: int, topic_id: bytes = TOPIC_ID, partition: int = 
 
 
 def sealed(body: bytes | bytearray) -> bytes:
-    """Put the right checksum after changed bytes."""
+    """Correct the checksum after a change of bytes."""
     return bytes(body) + xxhash.xxh3_64_digest(body)
 
 
 def test_a_state_is_the_same_after_it_was_written_and_read() -> None:
-    """Every field of every producer, open and undecided transactions; and it is written again."""
+    """All fields, and open and undecided transactions, are equal; a second write gives the same."""
     producers = some()
     snapshot = producers.snapshot()
     data = encode(snapshot, TOPIC_ID, 4)
@@ -62,7 +62,7 @@ def test_a_state_is_the_same_after_it_was_written_and_read() -> None:
 
 
 def test_a_state_goes_on_after_it_was_read() -> None:
-    """A transaction that ended since is not open in the next file; rows are used again."""
+    """A transaction that ended later is not open in the next file; rows are used again."""
     producers = some()
     again = Producers(read(encode(producers.snapshot(), TOPIC_ID, 4), producers.end_offset))
     for each in (producers, again):
@@ -76,7 +76,7 @@ def test_a_state_goes_on_after_it_was_read() -> None:
 
 
 def test_forgotten_producers_are_not_written() -> None:
-    """Free rows stay in memory only, and an empty state is a file of its own."""
+    """Free rows are only in memory; an empty state gives a file, too."""
     producers = Producers(expiration_ms=1)
     add(producers, header(1, 0), header(2, 0))
     producers.take(header(9, 0), producers.end_offset, NOW + 5)
@@ -95,7 +95,7 @@ def test_forgotten_producers_are_not_written() -> None:
     ids=["id", "number", "offset"],
 )
 def test_a_file_of_another_log_or_offset_is_refused(place: tuple[bytes, int, int]) -> None:
-    """It may have been copied or renamed, and its checksum holds."""
+    """The file may have been copied or renamed, with a valid checksum."""
     producers = some()
     assert producers.end_offset == 25
     data = encode(producers.snapshot(), TOPIC_ID, 4)
@@ -105,7 +105,7 @@ def test_a_file_of_another_log_or_offset_is_refused(place: tuple[bytes, int, int
 
 
 def test_every_cut_and_every_bit_is_noticed() -> None:
-    """The file is refused as a whole, and the state is rebuilt from the log."""
+    """The whole file is refused, and the state is rebuilt from the log."""
     producers = some()
     data = encode(producers.snapshot(), TOPIC_ID, 4)
     for length in range(len(data)):
@@ -119,7 +119,7 @@ def test_every_cut_and_every_bit_is_noticed() -> None:
 
 
 def test_a_later_version_is_no_damage() -> None:
-    """It is not rebuilt over: the error names the version."""
+    """The file is not replaced: the error names the version."""
     body = bytearray(encode(Producers().snapshot(), TOPIC_ID, 4)[:-8])
     struct.pack_into(">I", body, 28, 2)
     with pytest.raises(UnsupportedFormatError) as caught:
@@ -145,7 +145,7 @@ FIELDS: list[tuple[str, Callable[[np.ndarray], None]]] = [
 
 @pytest.mark.parametrize(("name", "change"), FIELDS, ids=[name for name, _ in FIELDS])
 def test_an_impossible_field_is_refused(name: str, change: Callable[[np.ndarray], None]) -> None:
-    """A checksum shows only that the file is as it was written."""
+    """A checksum only shows that the file was not changed after it was written."""
     producers = some()
     snapshot = read(encode(producers.snapshot(), TOPIC_ID, 4), producers.end_offset)
     rows = snapshot.rows.copy()
@@ -166,7 +166,7 @@ def test_impossible_pairs_are_refused(pairs: list[tuple[int, int]]) -> None:
 
 
 def test_counts_that_do_not_fit_are_refused_before_they_are_believed() -> None:
-    """Four billion producers would be 672 GB."""
+    """Four billion producers would need 672 GB."""
     body = bytearray(encode(Producers().snapshot(), TOPIC_ID, 4)[:-8])
     for position in (40, 44):
         changed = body[:]
@@ -178,7 +178,7 @@ def test_counts_that_do_not_fit_are_refused_before_they_are_believed() -> None:
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), is_sealed=st.booleans())
 def test_any_bytes_are_read_or_refused(seed: int, is_sealed: bool) -> None:
-    """Mutated files with a right checksum either give a state that works, or an error of ours."""
+    """A changed file with a right checksum gives a valid state, or an error of this library."""
     rng = random.Random(seed)
     producers = some()
     body = bytearray(encode(producers.snapshot(), TOPIC_ID, 4)[:-8])
@@ -217,7 +217,7 @@ I16, I32, I64 = (st.integers(-(2**bits), 2**bits - 1) for bits in (15, 31, 63))
 def test_whatever_a_peer_sent_can_be_written_and_read(
     rows: list[tuple[int, int, int, int, int, bool]], coordinator_epoch: int
 ) -> None:
-    """A follower takes its leader's batches unchecked, and its files must not be refused."""
+    """A follower appends its leader's batches unchecked, and its files must be readable."""
     producers = Producers()
     for producer_id, epoch, sequence, delta, timestamp, is_marker in rows:
         head = header(
@@ -233,7 +233,7 @@ def test_whatever_a_peer_sent_can_be_written_and_read(
 
 
 def test_names_are_offsets_of_twenty_digits() -> None:
-    """Other names are other files."""
+    """Files with other names are not snapshots."""
     assert producer_file.name_of(7) == "00000000000000000007.producers"
     assert producer_file.offset_of("00000000000000000007.producers") == 7
     for name in ("7.producers", "00000000000000000007.snapshot", "0000000000000000000².producers"):
@@ -242,7 +242,7 @@ def test_names_are_offsets_of_twenty_digits() -> None:
 
 @pytest.mark.alone
 def test_many_producers_are_written_and_read_quickly() -> None:
-    """100,000 in well under a second each way, and so is a start with them."""
+    """100,000 producers take well under a second each way, and so does a start."""
     producers = filled(MANY)
     start = time.thread_time()
     data = encode(producers.snapshot(), TOPIC_ID, 4)

@@ -1,4 +1,4 @@
-"""Producers: each batch is appended once and in order, and a replaced producer appends nothing."""
+"""Each batch of a producer is appended once, in order; a replaced producer appends nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACK_US = 0.08  # of one thread, on a quiet machine of the class that the budget
 
 
 def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
-    """The sequence after the last one is next, also in the columnar layout (KIP-98)."""
+    """The next sequence follows the last one, also in the columnar layout (KIP-98)."""
     producers = Producers()
     for columnar in (False, True):
         producer_id = int(columnar)
@@ -40,7 +40,7 @@ def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
 
 
 def test_zero_comes_after_the_largest_sequence() -> None:
-    """2^31 - 1 wraps to 0, at the end of a batch and within one (KIP-98)."""
+    """0 follows 2^31 - 1, between batches and within one (KIP-98)."""
     producers = Producers()
     add(producers, header(1, SEQUENCE_MAX - 1, 2), header(2, SEQUENCE_MAX, 3))
     assert not producers.check([header(1, 0)])
@@ -50,7 +50,7 @@ def test_zero_comes_after_the_largest_sequence() -> None:
 
 
 def test_one_of_the_last_five_batches_is_answered_with_its_offsets() -> None:
-    """A batch that is sent again is no error; an older one is out of order (KIP-98)."""
+    """A repeated batch is no error; a batch older than five is out of order (KIP-98)."""
     producers = Producers()
     for number in range(7):
         add(producers, header(1, 2 * number, 2))
@@ -63,7 +63,7 @@ def test_one_of_the_last_five_batches_is_answered_with_its_offsets() -> None:
 
 
 def test_a_higher_epoch_begins_at_zero_and_fences_the_lower_one() -> None:
-    """Batches of the epoch before are no duplicates any more (KIP-98, KIP-360)."""
+    """Batches of the earlier epoch no longer count as duplicates (KIP-98, KIP-360)."""
     producers = Producers()
     add(producers, header(1, 0), header(1, 1))
     with pytest.raises(OutOfOrderSequenceError):
@@ -78,7 +78,7 @@ def test_a_higher_epoch_begins_at_zero_and_fences_the_lower_one() -> None:
 
 
 def test_a_producer_without_state_begins_anywhere() -> None:
-    """It may have expired, or its records were deleted (KIP-360)."""
+    """The producer may have expired, or its records were deleted (KIP-360)."""
     producers = Producers(expiration_ms=10)
     assert not producers.check([header(1, 77, epoch=3)])
     add(producers, header(1, 77, epoch=3))
@@ -88,7 +88,7 @@ def test_a_producer_without_state_begins_anywhere() -> None:
 
 
 def test_the_batches_of_an_append_are_checked_together() -> None:
-    """Two batches of a producer follow each other; one fault refuses all of them."""
+    """Two batches of a producer follow each other; if one is wrong, all are refused."""
     producers = Producers()
     add(producers, header(1, 0))
     good = [header(1, 1), header(2, 9), header(-1, -1), header(1, 2), header(2, 10)]
@@ -103,7 +103,7 @@ def test_the_batches_of_an_append_are_checked_together() -> None:
 
 
 def test_a_batch_without_a_producer_or_a_sequence_is_not_checked() -> None:
-    """Most batches have no producer; a coordinator's have a producer and no sequence."""
+    """Most batches have no producer; a coordinator's have a producer, but no sequence."""
     producers = Producers()
     assert not producers.check([header(-1, -1)])
     add(producers, header(-1, -1), header(1, 4))
@@ -115,7 +115,7 @@ def test_a_batch_without_a_producer_or_a_sequence_is_not_checked() -> None:
 
 
 def test_a_follower_takes_what_its_leader_has() -> None:
-    """A gap, a lower epoch and a hole of offsets are recorded as they are."""
+    """A gap, a lower epoch and missing offsets are recorded without a check."""
     producers = Producers()
     add(producers, header(1, 0, epoch=4))
     producers.take(header(1, 9, 3, epoch=2), 50, NOW)
@@ -128,7 +128,7 @@ def test_a_follower_takes_what_its_leader_has() -> None:
 
 
 def test_a_transaction_keeps_the_log_undecided_from_its_first_record_on() -> None:
-    """Until its marker is below the high watermark (KIP-98)."""
+    """The transaction is undecided until its marker is below the high watermark (KIP-98)."""
     producers = Producers()
     add(producers, header(9, 0), header(1, 0, 2, transactional=True))
     add(producers, header(2, 0, transactional=True), header(1, 2, transactional=True))
@@ -143,7 +143,7 @@ def test_a_transaction_keeps_the_log_undecided_from_its_first_record_on() -> Non
 
 
 def test_deleted_records_do_not_end_their_transaction() -> None:
-    """The last stable offset is at the log start then: the marker is still to come."""
+    """The last stable offset is then the log start, because the marker is still to come."""
     producers = Producers()
     add(producers, header(1, 0, 9, transactional=True))
     assert producers.last_stable_offset(9, 5) == 5
@@ -152,7 +152,7 @@ def test_deleted_records_do_not_end_their_transaction() -> None:
 
 
 def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
-    """The two would end together, and the producer means them not to."""
+    """The batch and the transaction would end together, which the producer does not want."""
     producers = Producers()
     add(producers, header(1, 0, transactional=True))
     assert not producers.check([header(1, 1, transactional=True)])
@@ -163,7 +163,7 @@ def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
 
 
 def test_an_old_marker_is_refused() -> None:
-    """By its producer's epoch, its coordinator's, or because the next transaction has begun."""
+    """Its producer or coordinator has a newer epoch, or the next transaction has begun."""
     producers = Producers()
     producers.check_marker(1, 0, 0)
     add(producers, header(1, 0, epoch=2, transactional=True))
@@ -184,7 +184,7 @@ def test_an_old_marker_is_refused() -> None:
 
 
 def test_a_marker_among_the_batches_of_an_append_counts() -> None:
-    """As in a copy of another log: what follows it is of the next transaction, or epoch."""
+    """In a copy of another log, batches after the marker belong to a later transaction or epoch."""
     producers = Producers()
     add(producers, header(1, 0, 2, transactional=True))
     marker = header(1, -1, epoch=1, transactional=True, control=True)
@@ -200,7 +200,7 @@ def test_a_marker_among_the_batches_of_an_append_counts() -> None:
 
 
 def test_a_batch_cannot_come_after_the_marker_of_its_transaction() -> None:
-    """A token permits the first batch, and a marker uses it up, with or without data (KIP-890)."""
+    """A token permits the first batch, and a marker uses it up (KIP-890)."""
     producers = Producers()
     batch = header(1, 0, transactional=True)
     with pytest.raises(InvalidTransactionStateError):
@@ -227,7 +227,7 @@ def test_a_batch_cannot_come_after_the_marker_of_its_transaction() -> None:
 
 
 def test_the_batch_that_asked_first_comes_first() -> None:
-    """A log without state would accept any sequence; the batches before it would be lost."""
+    """Without a state, any sequence would be accepted, and earlier batches would be lost."""
     producers = Producers()
     token = producers.verification(1, 0, 4, NOW)
     assert producers.verification(1, 0, 2, NOW) == token
@@ -241,7 +241,7 @@ def test_the_batch_that_asked_first_comes_first() -> None:
 
 
 def test_a_token_of_a_state_that_was_rebuilt_is_worth_nothing() -> None:
-    """A truncation may have removed what the token was given for."""
+    """A truncation may have removed the state for which the token was given."""
     token = Producers().verification(1, 0, 0, NOW)
     rebuilt = Producers()
     assert rebuilt.verification(1, 0, 0, NOW) != token
@@ -253,7 +253,7 @@ def test_a_token_of_a_state_that_was_rebuilt_is_worth_nothing() -> None:
 
 
 def test_an_open_transaction_keeps_its_producer() -> None:
-    """From expiry and from the bound; a token does expire."""
+    """Neither expiry nor the limit forgets the producer, but a token expires."""
     producers = Producers(expiration_ms=10, producers_max=2)
     add(producers, header(1, 0, transactional=True), header(2, 0))
     token = producers.verification(3, 0, 0, NOW)
@@ -272,7 +272,7 @@ def test_an_open_transaction_keeps_its_producer() -> None:
 
 
 def test_the_least_recently_used_producer_is_forgotten_first() -> None:
-    """By the offsets of batches and markers, so each replica forgets the same ones."""
+    """The offsets of batches and markers decide, so each replica forgets the same producers."""
     producers = Producers(producers_max=3)
     add(producers, header(1, 0), header(2, 0), header(3, 0), header(1, 1))
     end(producers, 2, commit=True)
@@ -283,7 +283,7 @@ def test_the_least_recently_used_producer_is_forgotten_first() -> None:
 
 
 def test_a_row_that_is_used_again_has_nothing_of_its_last_owner() -> None:
-    """Neither batches, nor a marker, nor an epoch."""
+    """The row has no batches, marker or epoch of its previous producer."""
     producers = Producers(producers_max=1)
     add(producers, header(1, 5, 2, epoch=3, transactional=True))
     end(producers, 1, commit=True, epoch=3, coordinator_epoch=4)
@@ -295,7 +295,7 @@ def test_a_row_that_is_used_again_has_nothing_of_its_last_owner() -> None:
 
 
 def test_compaction_keeps_the_last_batch_of_each_producer() -> None:
-    """Or the marker that began its epoch, if there is no batch of it."""
+    """If it has no batch, the marker that began its epoch is kept."""
     producers = Producers()
     add(producers, header(2, 0, 2), header(1, 0, 3), header(2, 2))
     assert producers.kept_offsets().tolist() == [4, 5]
@@ -317,7 +317,7 @@ def test_many_producers_expire_in_steps() -> None:
 
 
 def test_a_replay_passes_over_what_the_snapshot_knows() -> None:
-    """The result is the state that took every batch itself."""
+    """The result is the same as if every batch had been recorded directly."""
     rows = [header(1, 0, 2, transactional=True), header(2, 0), header(1, 2, transactional=True)]
     whole = Producers()
     offsets = [add(whole, row) for row in rows[:2]]
@@ -334,7 +334,7 @@ def test_a_replay_passes_over_what_the_snapshot_knows() -> None:
 
 
 def test_the_newest_snapshot_that_fits_is_first() -> None:
-    """Names of other files are passed over."""
+    """Other file names are ignored."""
     names = ["00000000000000000007.producers", "00000000000000000003.producers", "7.producers"]
     names += ["00000000000000000005.snapshot", "00000000000000000009.producers", "x.producers"]
     assert snapshot_offsets(names, 8) == [7, 3]
@@ -344,7 +344,7 @@ def test_the_newest_snapshot_that_fits_is_first() -> None:
 
 @pytest.mark.alone
 def test_producers_cost_little() -> None:
-    """100,000 of them take less than 40 MiB, and a batch of one less than 1.5 µs."""
+    """100,000 producers take less than 40 MiB, and recording a batch less than 1.5 µs."""
     tracemalloc.start()
     producers = filled(MANY // 10)
     size_bytes, _ = tracemalloc.get_traced_memory()

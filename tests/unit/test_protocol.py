@@ -1,4 +1,4 @@
-"""What passes through the admin socket comes out as it went in, errors as errors."""
+"""Messages of the admin socket are read back unchanged, errors as errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FACTS = {
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_every_error_keeps_class_words_and_facts(name: str) -> None:
-    """A client raises what the owner raised."""
+    """The client raises the same error as the owner."""
     error = getattr(errors, name)(**FACTS)
     line = encode_line({"error": encode_error(error)})
     assert line.endswith(b"\n") and line.count(b"\n") == 1
@@ -34,13 +34,13 @@ def test_every_error_keeps_class_words_and_facts(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [ValueError, TypeError])
 def test_wrong_arguments_stay_wrong_arguments(kind: type[Exception]) -> None:
-    """They are the caller's fault on either side."""
+    """They count as errors of the caller on both sides."""
     again = decode_error(encode_error(kind("not so")))
     assert type(again) is kind and str(again) == "not so"
 
 
 def test_an_error_of_another_package_is_found_by_its_name() -> None:
-    """Whoever builds on this library has errors of the same family."""
+    """Packages that build on this library have errors of the same tree."""
 
     class LostMoveError(errors.LogStoreError):
         _template = "the move of {topic} is lost"
@@ -60,18 +60,18 @@ def test_an_error_of_another_package_is_found_by_its_name() -> None:
     ],
 )
 def test_what_is_not_known_is_an_error_all_the_same(document: object, said: str) -> None:
-    """No answer of an owner makes the client raise anything strange."""
+    """No answer of an owner makes the client raise an unexpected error."""
     again = decode_error(document)
     assert type(again) is errors.LogStoreError and said in str(again)
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b"1", b"{", b"\xff", b"[" * 100_000, b"null"])
 def test_a_line_that_is_no_object_is_refused(line: bytes) -> None:
-    """It is a ValueError, whatever it is."""
+    """A ValueError is raised, whatever the line is."""
     with pytest.raises(ValueError, match=r"."):
         decode_line(line)
 
 
 def test_what_json_has_no_word_for_goes_as_text() -> None:
-    """A result never fails to be told."""
+    """A result can always be sent."""
     assert json.loads(encode_line({"result": {1, 2}, "x": b"1"}))["x"] == "b'1'"

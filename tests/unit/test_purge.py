@@ -1,4 +1,4 @@
-"""What goes before a deletion is the replica's own, and no other's whose name begins alike."""
+"""Before a deletion, only the replica's own directories are purged, by exact name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ID = "0" * 32
 def test_a_topic_that_begins_like_another_is_not_it(
     name_of: Callable[[str, int, str], str],
 ) -> None:
-    """`order` is not `orders`; nor is another partition, or a live name's."""
+    """`order` is not `orders`, and another partition or a live name does not match either."""
     key = TopicPartition("orders", 1)
     assert _may_be_of("/disk/" + name_of("orders", 1, ID), key)
     assert _may_be_of("/disk/" + dir_name("orders", 1), key)
@@ -27,7 +27,7 @@ def test_a_topic_that_begins_like_another_is_not_it(
 
 
 def test_a_name_that_was_cut_may_be_of_all_that_begin_so() -> None:
-    """Which of them it is stands in its metadata alone."""
+    """Only the metadata shows to which topic a shortened name belongs."""
     long, other = "t" * 240, "t" * 241
     name = delete_dir_name(long, 0, ID)
     assert _may_be_of(name, TopicPartition(long, 0))

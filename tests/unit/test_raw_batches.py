@@ -1,4 +1,4 @@
-"""Batches are read as they stand and appended verbatim, or with new offsets; others are refused."""
+"""Encoded batches are read and appended unchanged, or get new offsets; others are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORKING = (follower_appends, raw_batches, *WRITING)  # the modules that do an ap
 
 @pytest.fixture
 def leader(store: LogStore) -> Log:
-    """Give a log of several segments and two epochs."""
+    """Return a log of several segments and two epochs."""
     log = store.create("leader", 0, config=CONFIG)
     for number in range(20):
         log.extend([b"%d" % number, b"x" * number], keys=[b"k", None], timestamps=number)
@@ -40,12 +40,12 @@ def leader(store: LogStore) -> Log:
 
 
 def rows(log: Log) -> list[tuple[object, ...]]:
-    """Give all records, with all but the topic."""
+    """Return all records, with all fields but the topic."""
     return [tuple(record[:5]) for record in log]
 
 
 def raw_of(log: Log, max_bytes: int) -> list[bytes]:
-    """Fetch a whole log as a follower does."""
+    """Fetch a whole log, like a follower."""
     found, offset = [], log.log_start_offset
     while raw := log.read_raw(offset, max_bytes):
         found.append(raw)
@@ -54,7 +54,7 @@ def raw_of(log: Log, max_bytes: int) -> list[bytes]:
 
 
 def test_regression_a_follower_begins_behind_a_gap_after_a_kill(tmp_path: Path) -> None:
-    """The empty segment that the recovery took up was gone, and every later flush looked for it."""
+    """The empty segment after the recovery was gone, and every later flush looked for it."""
     store = LogStore.open(tmp_path, config=QUIET, admin_socket=False)
     source = store.create("leader", 0, config=CONFIG)
     source.extend([b"v"] * 18)
@@ -75,7 +75,7 @@ def test_regression_a_follower_begins_behind_a_gap_after_a_kill(tmp_path: Path) 
 def test_regression_a_follower_that_begins_late_flushes_at_once(
     store: LogStore, leader: Log
 ) -> None:
-    """The append waited for ever for the flush lock that it held itself."""
+    """The append waited forever for the flush lock that it held itself."""
     log = store.create("follower", 0, config=CONFIG.replace(flush_messages=1))
     assert log.append_as_follower(raw_of(leader, 1)[1]) == range(2, 4)
     assert log.recovery_point == 4
@@ -83,7 +83,7 @@ def test_regression_a_follower_that_begins_late_flushes_at_once(
 
 @pytest.mark.parametrize("max_bytes", [1, 400, 1 << 20])
 def test_a_follower_has_what_its_leader_has(store: LogStore, leader: Log, max_bytes: int) -> None:
-    """Offsets, epochs and bytes, however much comes at a time; one batch always does."""
+    """Offsets, epochs and bytes are equal, for fetches of any size; one batch always fits."""
     log = store.create("follower", 0, config=CONFIG)
     end = 0
     for raw in raw_of(leader, max_bytes):
@@ -97,13 +97,13 @@ def test_a_follower_has_what_its_leader_has(store: LogStore, leader: Log, max_by
 
 
 def test_a_follower_takes_only_what_comes_next(store: LogStore, leader: Log) -> None:
-    """A gap and a repetition are refused; an empty log begins where its leader's records do."""
+    """A gap and a repetition are refused; an empty log begins where its leader's begins."""
     first, second, third, *_ = raw_of(leader, 1)
     log = store.create("follower", 0)
     assert log.append_as_follower(second) == range(2, 4)
     assert (log.log_start_offset, log.log_end_offset) == (2, 4)
     for raw in (first, second, raw_of(leader, 1)[5]):
-        with pytest.raises(OffsetOutOfRangeError, match="but offset 4 is next"):
+        with pytest.raises(OffsetOutOfRangeError, match="but the next offset is 4"):
             log.append_as_follower(raw)
     assert log.append_as_follower(third) == range(4, 6)
     assert log.append_as_follower(b"") == range(6, 6)
@@ -114,7 +114,7 @@ def test_a_follower_takes_only_what_comes_next(store: LogStore, leader: Log) -> 
 def test_regression_a_follower_that_could_not_begin_loses_nothing(
     leader: Log, tmp_path: Path, kind: int | None, nth: int
 ) -> None:
-    """The log start stayed where the leader's is, and what was appended before it was deleted."""
+    """The log start stayed at the leader's, and records appended before it were deleted."""
     raw, opened, real = raw_of(leader, 1)[5], 0, files.open_file
 
     def open_file(path: str, flags: int) -> int:
@@ -139,7 +139,7 @@ def test_regression_a_follower_that_could_not_begin_loses_nothing(
 
 
 def test_regression_an_interrupted_follower_serves_what_it_has(leader: Log) -> None:
-    """Ctrl-C once its first segment was begun: offsets before it counted as missing, as damage."""
+    """After Ctrl-C in the first segment's creation, earlier offsets counted as damage."""
     raw, number, was_hit, starts = raw_of(leader, 1)[5], 0, True, set()
     with fast_directory() as path, LogStore.open(path, config=QUIET) as store:
         while was_hit:
@@ -158,7 +158,7 @@ def test_regression_an_interrupted_follower_serves_what_it_has(leader: Log) -> N
 
 
 def test_an_older_epoch_is_refused(store: LogStore, leader: Log) -> None:
-    """It is of a leader that was deposed."""
+    """The batch comes from a leader that was replaced."""
     log = store.create("follower", 0)
     log.leader_epoch = 9
     with pytest.raises(ValueError, match="epoch"):
@@ -167,7 +167,7 @@ def test_an_older_epoch_is_refused(store: LogStore, leader: Log) -> None:
 
 
 def test_appended_with_new_offsets_records_stay_what_they_are(store: LogStore, leader: Log) -> None:
-    """Behind what the log has, in this log's epoch."""
+    """The records follow the records of the log, in this log's epoch."""
     log = store.create("other", 0, config=CONFIG)
     log.append(b"first")
     log.leader_epoch = 7
@@ -179,7 +179,7 @@ def test_appended_with_new_offsets_records_stay_what_they_are(store: LogStore, l
 
 
 def test_what_is_no_whole_sound_batch_is_refused_whole(store: LogStore, leader: Log) -> None:
-    """Cut, damaged, of another type, or too large: and nothing of it is written."""
+    """Batches are cut, damaged, too large, or of a wrong type; none of them is written."""
     log = store.create("other", 0, config=LogConfig(max_message_bytes=100))
     raw = b"".join(raw_of(leader, 1 << 20))
     for append in (log.append_as_follower, log.append_encoded):
@@ -195,7 +195,7 @@ def test_what_is_no_whole_sound_batch_is_refused_whole(store: LogStore, leader: 
 
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])
 def test_a_peers_batch_is_judged_as_one_in_a_file(store: LogStore, record_format: str) -> None:
-    """With any bit turned, or cut anywhere: refused in the same words, or read alike."""
+    """With any bit changed, or cut anywhere, both give the same error or the same records."""
     log = store.create("one", 0, config=LogConfig(record_format=record_format))
     log.extend([b"a", b"b"], timestamps=[5, 7])
     whole = log.read_raw(0, 1000)
@@ -212,7 +212,7 @@ def test_a_peers_batch_is_judged_as_one_in_a_file(store: LogStore, record_format
 
 
 def test_raw_reads_keep_to_the_log(leader: Log) -> None:
-    """Behind its end and before its start there is nothing; inside a batch, that batch comes."""
+    """Before the log start and after the log end there is nothing; inside a batch, it is read."""
     with pytest.raises(OffsetOutOfRangeError):
         leader.read_raw(len(leader) + 1)
     assert leader.read_raw(1, 1) == leader.read_raw(0, 1)
@@ -222,7 +222,7 @@ def test_raw_reads_keep_to_the_log(leader: Log) -> None:
 
 
 def test_a_follower_begins_anew_beside_flushes(store: LogStore, leader: Log) -> None:
-    """No flush meets the file of the empty segment as it goes."""
+    """No flush meets the removed file of the empty segment."""
     raw = leader.read_raw(2, 1)
     log, is_over = store.create("follower", 0), threading.Event()
 
@@ -242,7 +242,7 @@ def test_a_follower_begins_anew_beside_flushes(store: LogStore, leader: Log) -> 
 
 
 class Crowded:
-    """A log's lock that another thread waits for: it appends as soon as the lock is free."""
+    """A log's lock for which another thread waits: this thread appends when the lock is free."""
 
     def __init__(self, log: Log) -> None:
         self._log, self._lock, self._is_over = log, log._state.lock, False
@@ -261,7 +261,7 @@ class Crowded:
 def test_regression_what_another_thread_appends_does_not_count_as_written(
     store: LogStore, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """An interrupt came before the write, and the lock was free before the end was looked at."""
+    """An interrupt came before the write, and the lock was free before the end was read."""
     log = store.create("t", 0, config=LogConfig(record_format="kafka"))
     raw = sent(7, 0)
 

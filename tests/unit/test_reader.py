@@ -1,4 +1,4 @@
-"""Reads, tails, raw batches and policies of one log, against what a list of its records says."""
+"""Compare reads, tails, raw batches and policies of one log with a list of its records."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ SMALL = LogConfig(segment_bytes=1024, index_interval_bytes=256)
 
 
 class SetClock:
-    """A clock that stands still until it is set."""
+    """A clock that stands still until the test sets it."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
 
     def now_ms(self) -> int:
-        """Give the time that was set."""
+        """Return the time that was set."""
         return self.ms
 
 
 @pytest.fixture
 def clock() -> SetClock:
-    """Give a clock to set."""
+    """Return a clock that the test sets."""
     return SetClock()
 
 
 @pytest.fixture
 def store(tmp_path: Path, clock: SetClock) -> Iterator[LogStore]:
-    """Give an empty store."""
+    """Return an empty store."""
     with LogStore.open(tmp_path, clock=clock) as store:
         yield store
 
 
 @pytest.fixture
 def log(store: LogStore) -> Log:
-    """Give a log of 60 records in 20 batches and several segments; times 0, 10, 20 ..."""
+    """Return a log of 60 records in 20 batches and several segments; times 0, 10, 20 ..."""
     log = store.create("orders", 0, config=SMALL)
     for first in range(0, 60, 3):
         numbers = range(first, first + 3)
@@ -64,7 +64,7 @@ def segments_of(log: Log) -> int:
 
 
 def test_reads_are_limited_by_count_and_by_size(log: Log) -> None:
-    """At least one record comes, at most what was asked for, and always from the offset on."""
+    """At least one record and at most the requested number is returned, from the offset on."""
     assert segments_of(log) > 3
     assert [record.offset for record in log.read(7, max_records=5)] == list(range(7, 12))
     assert len(log.read(0, max_bytes=1)) >= 1
@@ -82,7 +82,7 @@ def test_reads_are_limited_by_count_and_by_size(log: Log) -> None:
 @pytest.mark.parametrize("zero_copy", [False, True])
 @pytest.mark.parametrize(("start", "end"), [(0, 60), (4, 5), (1, 59), (60, 60)])
 def test_batches_are_cut_to_the_range(log: Log, start: int, end: int, zero_copy: bool) -> None:
-    """The first and the last batch give only what was asked for, as columns that agree."""
+    """The first and the last batch contain only requested records, and their columns agree."""
     found = []
     for batch in log.read_batches(start, end_offset=end, zero_copy=zero_copy):
         assert len(batch) == len(batch.offsets) == len(batch.timestamps) == len(batch.values)
@@ -105,7 +105,7 @@ def test_a_time_leads_to_the_first_record_not_before_it(
 
 
 def test_times_out_of_order_are_found_all_the_same(store: LogStore) -> None:
-    """The answer is what a look at every record would give."""
+    """The answer is the same as after reading every record."""
     log = store.create("late", 0, config=SMALL)
     times = [(n * 37) % 100 for n in range(200)]
     for first in range(0, 200, 5):
@@ -116,7 +116,7 @@ def test_times_out_of_order_are_found_all_the_same(store: LogStore) -> None:
 
 
 def test_a_tail_gives_what_is_there_and_then_what_comes(log: Log) -> None:
-    """It wakes for every append, and ends when nothing comes for its timeout."""
+    """The tail wakes for every append, and ends when no record comes within the timeout."""
     seen: list[int] = []
     ready = threading.Event()
 
@@ -141,7 +141,7 @@ def test_a_tail_gives_what_is_there_and_then_what_comes(log: Log) -> None:
 
 
 def test_a_tail_ends_with_the_store(tmp_path: Path) -> None:
-    """Who waits for records of a store that is closed is told."""
+    """A thread that waits for records of a closed store gets an error."""
     errors: list[BaseException] = []
     waiting = threading.Event()
     store = LogStore.open(tmp_path)
@@ -184,7 +184,7 @@ def test_raw_batches_make_a_copy(store: LogStore, log: Log) -> None:
     "spoil", [lambda raw: raw[:-1], lambda raw: b"\1" + raw[1:], lambda _: b"x"]
 )
 def test_raw_bytes_that_are_no_batches_are_refused(log: Log, spoil: object) -> None:
-    """Nothing of them is appended."""
+    """No part of the bytes is appended."""
     assert callable(spoil)
     raw = spoil(log.read_raw(0, 300))
     for call in (log.append_encoded, log.append_as_follower):
@@ -195,7 +195,7 @@ def test_raw_bytes_that_are_no_batches_are_refused(log: Log, spoil: object) -> N
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 def test_codecs_change_the_size_and_nothing_else(store: LogStore, codec: str) -> None:
-    """Compressed batches read as any others."""
+    """Compressed batches are read like any others."""
     log = store.create(codec, 0, config=LogConfig(compression_type=codec))
     values = [b"the same again and again " * 40] * 50
     log.extend(values, keys=[b"k", None] * 25)
@@ -205,7 +205,7 @@ def test_codecs_change_the_size_and_nothing_else(store: LogStore, codec: str) ->
 
 
 def test_log_append_time_is_the_clocks(store: LogStore, clock: SetClock) -> None:
-    """The caller's timestamps are replaced, in every way of appending."""
+    """The timestamps of the caller are replaced, in every way to append."""
     config = LogConfig(message_timestamp_type="LogAppendTime")
     log = store.create("stamped", 0, config=config)
     log.append(b"x", timestamp=1)
@@ -216,7 +216,7 @@ def test_log_append_time_is_the_clocks(store: LogStore, clock: SetClock) -> None
 
 
 def test_regression_flush_messages_flushes_at_that_count(store: LogStore) -> None:
-    """A log that was just created never flushed by itself; one that was opened did."""
+    """A new log never flushed by itself; a log that was opened did."""
     log = store.create("flushed", 0, config=LogConfig(flush_messages=4))
     for number in range(1, 13):
         log.append(b"x")
@@ -237,7 +237,7 @@ def test_segments_roll_by_age(store: LogStore, clock: SetClock) -> None:
 def test_retention_drops_whole_segments_from_the_beginning(
     store: LogStore, clock: SetClock
 ) -> None:
-    """By age and by size; the active segment stays, and offsets go on."""
+    """Old and surplus segments are dropped; the active segment stays, and offsets continue."""
     config = SMALL.replace(retention_ms=1000, retention_bytes=4096)
     log = store.create("kept", 0, config=config)
     for number in range(100):
@@ -257,7 +257,7 @@ def test_retention_drops_whole_segments_from_the_beginning(
 def test_regression_a_read_below_a_missing_first_segment_says_so(
     tmp_path: Path, is_view: bool
 ) -> None:
-    """Whatever is in the caches: damage from the log start on, out of range below it."""
+    """With any cache: damage from the log start on, and out of range below it."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         for number in range(60):
@@ -289,7 +289,7 @@ def test_regression_a_read_below_a_missing_first_segment_says_so(
 def test_every_way_of_reading_gives_what_a_list_gives(
     sizes: list[int], deleted: int, reads: list[tuple[int, int]]
 ) -> None:
-    """One record, a range, columns: by the same rules as a list whose beginning was deleted."""
+    """One record, a range and columns follow the rules of a list with a deleted beginning."""
     values = [b"%d" % number * 9 for number in range(sum(sizes))]
     with fast_directory() as place, LogStore.open(place, admin_socket=False) as store:
         log, rest = store.create("orders", 0, config=SMALL), list(values)
@@ -314,7 +314,7 @@ def test_every_way_of_reading_gives_what_a_list_gives(
 
 
 def test_regression_a_log_is_walked_backwards(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's own way took indices for offsets: after retention it left out the newest records."""
+    """Python's default iteration used indexes as offsets, and skipped the newest records."""
     monkeypatch.setattr(records, "BACKWARDS_OFFSETS", 7)
     assert list(reversed(log)) == list(log)[::-1]
     log.delete_records_before(5)
@@ -335,7 +335,7 @@ def test_regression_a_log_is_walked_backwards(log: Log, monkeypatch: pytest.Monk
 def test_regression_an_offset_that_is_not_there_is_answered_with_those_that_are(
     tmp_path: Path,
 ) -> None:
-    """The message was "offset 10 is not in the log's 5..10", which does not name the log."""
+    """The message was "offset 10 is not in the log's 5..10", without the name of the log."""
     with LogStore.open(tmp_path) as store:
         log = store.create("t", 0)
         log.extend([b"x"] * 10)

@@ -26,7 +26,7 @@ def config(target: str, **settings: Any) -> LogConfig:
 
 
 def encoded(store: LogStore, codec: str, values: list[bytes]) -> bytes:
-    """Encode a batch with keys, headers, and timestamps of its own, by another log."""
+    """Encode a batch with keys, headers and timestamps, by means of another log."""
     given = LogConfig(record_format="kafka", compression_type=codec)
     log = store.create(f"source-{codec}-{len(store)}", 0, config=given)
     keys = [b"k%d" % number if number % 3 else None for number in range(len(values))]
@@ -36,7 +36,7 @@ def encoded(store: LogStore, codec: str, values: list[bytes]) -> bytes:
 
 
 def rows(log: Log) -> list[tuple[object, ...]]:
-    """Give all records, with all but their topic."""
+    """Return all records, with all fields but the topic."""
     return [(record.offset, *record[1:5]) for record in log]
 
 
@@ -47,7 +47,7 @@ def codecs_in(log: Log) -> list[int]:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_stay_and_the_codec_changes(tmp_path: Path, codec: str, target: str) -> None:
-    """Every pair; a second batch comes in the same call, and all survives a recovery."""
+    """This holds for every pair of codecs and for two batches; a recovery changes nothing."""
     values = [b"value %d " % number * 20 for number in range(50)]
     with LogStore.open(tmp_path, config=QUIET) as store:
         raw = encoded(store, codec, values)
@@ -65,7 +65,7 @@ def test_records_stay_and_the_codec_changes(tmp_path: Path, codec: str, target: 
 
 
 def test_producers_and_the_time_of_the_append_stay(tmp_path: Path) -> None:
-    """A retry is a duplicate still, and LogAppendTime is written into the new batch."""
+    """A repeated batch is still a duplicate, and LogAppendTime is in the new batch."""
     raw = sent(5, 0, (b"a" * 100, b"b" * 100))
     with LogStore.open(tmp_path, config=QUIET) as store:
         given = config("zstd", message_timestamp_type="LogAppendTime")
@@ -82,7 +82,7 @@ def test_producers_and_the_time_of_the_append_stay(tmp_path: Path) -> None:
 
 
 def test_transactions_keep_their_batches(tmp_path: Path) -> None:
-    """The batch is of a transaction still, and its marker has no codec."""
+    """The batch still belongs to its transaction, and the marker has no codec."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.create("orders", 0, config=config("lz4"))
         log.append_encoded(sent(5, 0, (b"a" * 100,), transactional=True))
@@ -94,7 +94,7 @@ def test_transactions_keep_their_batches(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_grows_too_large_is_refused(tmp_path: Path) -> None:
-    """It is measured as it came and as it is stored, as by Kafka; nothing of it is in the log."""
+    """Its size is checked before and after the compression, as in Kafka; it is not appended."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         raw = encoded(store, "zstd", [bytes(10_000)])
         log = store.create("orders", 0, config=config("uncompressed", max_message_bytes=5000))
@@ -105,7 +105,7 @@ def test_a_batch_that_grows_too_large_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_expands_too_much_is_refused(tmp_path: Path) -> None:
-    """The store's bound of memory holds for a batch that is compressed again."""
+    """The memory limit of the store also holds for a batch that is compressed again."""
     small = QUIET.replace(record_expansion_bytes_max=1 << 20)
     with LogStore.open(tmp_path / "a", config=QUIET) as store:
         raw = encoded(store, "zstd", [bytes(4 << 20)])
@@ -117,7 +117,7 @@ def test_a_batch_that_expands_too_much_is_refused(tmp_path: Path) -> None:
 
 
 def test_damage_is_found_before_anything_is_compressed(tmp_path: Path) -> None:
-    """A new checksum would hide it."""
+    """A new checksum would hide the damage."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         raw = bytearray(encoded(store, "lz4", [os.urandom(500)] * 4))
         log = store.create("orders", 0, config=config("zstd"))
@@ -131,7 +131,7 @@ def test_damage_is_found_before_anything_is_compressed(tmp_path: Path) -> None:
 
 
 def test_the_codec_can_be_changed_and_followers_copy_it(tmp_path: Path) -> None:
-    """A change counts for the next append; a follower stores what its leader stored."""
+    """A change counts from the next append; a follower stores what its leader stored."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         raw = encoded(store, "none", [b"value" * 50] * 10)
         log = store.create("orders", 0, config=config("producer"))
@@ -145,6 +145,6 @@ def test_the_codec_can_be_changed_and_followers_copy_it(tmp_path: Path) -> None:
 
 
 def test_a_columnar_log_keeps_what_it_gets() -> None:
-    """There, a batch of another codec would be no batch of Kafka's."""
+    """A batch with another codec would not be a batch of Kafka there."""
     with pytest.raises(ValueError, match="encoded_compression_type='lz4' needs record_format"):
         LogConfig(encoded_compression_type="lz4")

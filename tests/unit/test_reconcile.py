@@ -1,4 +1,4 @@
-"""Log dirs that come back decide nothing wrong about each other, nor about what is open."""
+"""Log dirs that return cause no wrong decision about each other, or about open replicas."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MOVE_ID = "1f" * 16
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Name three log dirs."""
+    """Return three log dirs."""
     return [str(tmp_path / name) for name in ("a", "b", "c")]
 
 
 @pytest.fixture
 def store(dirs: list[str]) -> Iterator[LogStore]:
-    """Give a store with half a copy of orders-0 in b, of a move that is over, and all of it in c.
+    """Return a store with an unfinished copy of orders-0 in b, and the whole replica in c.
 
     Both of these log dirs are offline.
     """
@@ -72,7 +72,7 @@ def once(patch: pytest.MonkeyPatch, where: Any, name: str, work: Callable[[], ob
 
 
 def check_is_served_once(store: LogStore, dirs: list[str]) -> None:
-    """See to it that orders-0 is served from c, whole, and is nothing besides."""
+    """Check that orders-0 is served from c, complete, and has no other record."""
     assert [row.state for row in store.describe_dirs().log_dirs] == ["online"] * 3
     assert [record.value for record in store.log(*KEY)] == [b"first", b"second"]
     assert list(store) == [KEY] and len(store) == 1
@@ -84,7 +84,7 @@ def check_is_served_once(store: LogStore, dirs: list[str]) -> None:
 def test_what_another_dir_brought_meanwhile_is_not_offline(
     store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The decision fell while that one was bad, and it was back before the decision was noted."""
+    """The dir was bad at the decision, and was back before the decision was recorded."""
     once(monkeypatch, Loader, "_take", lambda: store.reopen_dir(dirs[2]))
     store.reopen_dir(dirs[1])
     check_is_served_once(store, dirs)
@@ -93,7 +93,7 @@ def test_what_another_dir_brought_meanwhile_is_not_offline(
 def test_a_dir_that_was_not_listed_counts_as_bad(
     store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came back behind the listing: half a copy elsewhere is not all that is left."""
+    """The dir returned after the listing: the unfinished copy may not be the only one left."""
     is_there, go_on = threading.Event(), threading.Event()
     others: list[Caller] = []
 
@@ -120,7 +120,7 @@ def test_a_dir_that_was_not_listed_counts_as_bad(
 def test_regression_what_another_dir_is_about_to_write_is_no_leftover(
     store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came back just before the listing, serves, and writes a small file of its own."""
+    """The dir returned just before the listing, serves, and is writing a small file."""
     half_written = Path(dirs[2]) / "meta.properties.0badcafe.tmp"
 
     def come_back() -> None:
@@ -136,7 +136,7 @@ def test_regression_what_another_dir_is_about_to_write_is_no_leftover(
 def test_regression_what_a_dir_brings_is_known_before_it_is_open(
     store: LogStore, dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is neither unknown nor created a second time while its log dir is being opened."""
+    """While its log dir is opened, the replica is neither unknown nor created again."""
     told: list[str] = []
 
     def look() -> None:
@@ -155,7 +155,7 @@ def test_regression_what_a_dir_brings_is_known_before_it_is_open(
 
 
 def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_path: Path) -> None:
-    """Its records were taken while nobody knew of the deletion; the next start keeps them too."""
+    """Its records were appended before the deletion was known; the next start keeps them."""
     a, b, c = dirs = [str(tmp_path / name) for name in ("a", "b", "c")]
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         store.create(*KEY, log_dir=b).append(b"first", durable=True)
@@ -187,7 +187,7 @@ def test_regression_a_deletion_that_comes_back_leaves_what_is_open_alone(tmp_pat
 def test_who_deletes_and_creates_all_the_time_does_not_keep_a_dir_from_coming_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What changes while the log dirs are listed is looked at once more, and no more than once."""
+    """If the dirs change while they are listed, they are listed once more, and no more."""
     dirs = [str(tmp_path / name) for name in ("a", "b")]
     listed: list[str] = []
     real = list_log_dir

@@ -1,4 +1,4 @@
-"""What a crash leaves is cut and tidied up; what a trailer vouches for is never cut."""
+"""What a crash leaves is cut and cleaned up; the part that a trailer describes is never cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.reader import batches
 
 
 def closed_log(tmp_path: Path) -> Path:
-    """Make a log of ten batches, closed in order, whose checkpoint is lost; gives its file."""
+    """Make a log of ten batches, closed cleanly, without its checkpoint; return its file."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         for number in range(10):
@@ -28,7 +28,7 @@ def closed_log(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("suffix", [".timeindex", ".index"])
 def test_the_last_batch_is_not_cut_where_an_index_is_lost(tmp_path: Path, suffix: str) -> None:
-    """The trailer alone says that it was flushed: its damage is told, and no byte goes."""
+    """Only the trailer shows that the batch was flushed: damage is reported, nothing is cut."""
     path = closed_log(tmp_path)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -50,7 +50,7 @@ def test_the_last_batch_is_not_cut_where_an_index_is_lost(tmp_path: Path, suffix
 
 
 def crashed_log(tmp_path: Path, count: int) -> Path:
-    """Copy a store of unflushed batches of one record while it is open, as a kill leaves it."""
+    """Copy an open store of unflushed batches of one record, like a kill."""
     with LogStore.open(tmp_path / "open") as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         for number in range(count):
@@ -60,7 +60,7 @@ def crashed_log(tmp_path: Path, count: int) -> Path:
 
 
 def test_a_tail_that_is_torn_anywhere_is_cut_to_the_last_whole_batch(tmp_path: Path) -> None:
-    """Every number of its bytes may have arrived; what is cut is said to the byte."""
+    """Any number of its bytes may be on the disk; the report has the exact number that is cut."""
     crashed = crashed_log(tmp_path, 6)
     (path,) = (crashed / "orders-0").glob("*.log")
     data = path.read_bytes()
@@ -78,7 +78,7 @@ def test_a_tail_that_is_torn_anywhere_is_cut_to_the_last_whole_batch(tmp_path: P
 
 
 def test_a_crash_in_the_midst_of_small_files_and_retention_is_tidied_up(tmp_path: Path) -> None:
-    """What was half written goes, and so does a segment that had been deleted already."""
+    """Half-written files are removed, and so is a segment that was already deleted."""
     with LogStore.open(tmp_path / "logs") as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         for number in range(60):
@@ -103,7 +103,7 @@ def test_a_crash_in_the_midst_of_small_files_and_retention_is_tidied_up(tmp_path
 def test_a_closed_log_is_opened_and_closed_with_few_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_format: str
 ) -> None:
-    """Each file is opened once, and what did not change is not written again."""
+    """Each file is opened once, and unchanged files are not written again."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(record_format=record_format))
         log.extend([b"value %d" % number for number in range(10)])

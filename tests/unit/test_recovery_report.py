@@ -10,7 +10,7 @@ from support.inside import abandon
 
 
 def test_a_torn_tail_is_cut_and_told(tmp_path: Path) -> None:
-    """How many bytes, of which log, and why."""
+    """The report has the number of bytes, the log, and the reason."""
     store = LogStore.open(tmp_path)
     store.create("orders", 0).extend([b"x"] * 10)
     abandon(store)
@@ -29,7 +29,7 @@ def test_a_torn_tail_is_cut_and_told(tmp_path: Path) -> None:
 
 
 def test_regression_a_dir_that_was_taken_offline_had_no_crash(tmp_path: Path) -> None:
-    """Its return, and the start after it, report only that there was no clean close before."""
+    """Its return, and the next start, only report that there was no clean close."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     with LogStore.open(dirs) as store:
         store.take_offline(dirs[1])
@@ -38,7 +38,7 @@ def test_regression_a_dir_that_was_taken_offline_had_no_crash(tmp_path: Path) ->
 
 
 def test_damage_is_told_and_not_cut(tmp_path: Path) -> None:
-    """The log opens readable, the report says where it is damaged, and repair makes it writable."""
+    """The log is readable, the report has the place of the damage, a repair makes it writable."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         for _ in range(5):

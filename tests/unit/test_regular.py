@@ -1,4 +1,4 @@
-"""What looks regular is sound: the quick look never accepts what the full check refuses."""
+"""The quick check never accepts a batch that the full check refuses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ UNKNOWN = {
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Forget what earlier batches looked like."""
+    """Forget the remembered shapes."""
     regular._shapes.clear()
     yield
     regular._shapes.clear()
@@ -79,12 +79,12 @@ def header_of(data: bytes) -> BatchHeader:
 
 
 def looks_regular(data: bytes, room: int = ROOM) -> bool:
-    """Take the quick look."""
+    """Make the quick check."""
     return incoming.is_plainly_sound(memoryview(data), 0, header_of(data), room)
 
 
 def is_sound(data: bytes, room: int = ROOM) -> bool:
-    """Ask the full check, as an append does."""
+    """Make the full check, as an append does."""
     with suppress(ValueError):
         run = [(0, header_of(data))]
         layouts.check_run(memoryview(data), run, room, is_strict=True, checks_claims=True)
@@ -94,7 +94,7 @@ def is_sound(data: bytes, room: int = ROOM) -> bool:
 
 @pytest.mark.parametrize("name", REGULAR)
 def test_usual_batches_are_recognised(name: str) -> None:
-    """The first time, and by their shape the next; a wrong time or too little room is noticed."""
+    """They are recognised at once and by shape; a wrong time or too little room is noticed."""
     data = REGULAR[name]
     room = 8 << 20
     assert is_sound(data, room)
@@ -108,12 +108,12 @@ def test_usual_batches_are_recognised(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_others_are_left_to_the_full_check(name: str) -> None:
-    """They are sound, or the full check knows better."""
+    """These batches are valid, or the full check decides."""
     assert is_sound(UNKNOWN[name]) and not looks_regular(UNKNOWN[name])
 
 
 def test_no_change_of_a_long_head_makes_it_accept_what_is_not_sound() -> None:
-    """The head of a record has more bytes than a word; each bit of it is turned."""
+    """The head of a record has more bytes than a word; each of its bits is flipped."""
     data = batch_of(90, 2, bytes(64), 100)
     assert looks_regular(data)
     number = 75
@@ -138,7 +138,7 @@ def test_no_change_of_a_long_head_makes_it_accept_what_is_not_sound() -> None:
 
 
 def test_a_batch_of_many_short_runs_is_left_to_the_full_check() -> None:
-    """Each run that is looked for takes a step for all records that follow."""
+    """Each search for a run takes one step for all records that follow."""
     times = [at // 5 % 2 * 100 for at in range(5 * 2 * regular.RUNS_MAX)]
     data = kafka_batch(
         b"".join(row(bytes(20), time, at) for at, time in enumerate(times)), len(times),
@@ -148,7 +148,7 @@ def test_a_batch_of_many_short_runs_is_left_to_the_full_check() -> None:
 
 
 def test_a_shape_is_remembered_and_read_again() -> None:
-    """Another batch of the same shape is not walked; one of another shape is."""
+    """A batch with the same shape is not walked; a batch with another shape is."""
     with pytest.MonkeyPatch.context() as patch:
         assert looks_regular(batch_of(30, 20, b"key"))
         patch.setattr(regular, "times_of", lambda *_: None)
@@ -170,7 +170,7 @@ def test_a_shape_is_remembered_and_read_again() -> None:
     ],
 )  # fmt: skip
 def test_no_change_makes_it_accept_what_is_not_sound(data: bytes, knows_shape: bool) -> None:
-    """Each bit of the records is turned, and each byte is set to what a varint may begin with."""
+    """Each bit is flipped, and each byte is set to values that may begin a varint."""
     accepted = 0
     for position in (*range(61, min(len(data), 300)), *range(max(len(data) - 40, 300), len(data))):
         octets = {data[position] ^ 1 << bit for bit in range(8)} | {0, 1, 0x80}
@@ -187,7 +187,7 @@ def test_no_change_makes_it_accept_what_is_not_sound(data: bytes, knows_shape: b
 
 
 def test_random_cuts_and_joins_are_not_taken_for_sound() -> None:
-    """Bytes are removed, doubled and moved, with any count."""
+    """Bytes are removed, doubled and moved, with any record count."""
     chance = random.Random(5)
     for number in range(2_000):
         data = bytearray(chance.choice([*REGULAR.values(), *UNKNOWN.values()])[:4_000])
@@ -208,7 +208,7 @@ def test_random_cuts_and_joins_are_not_taken_for_sound() -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_compressed_records_are_recognised_once_they_are_plain(codec: int) -> None:
-    """The full check decompresses them, and takes the quick look then."""
+    """The full check decompresses the records, and then makes the quick check."""
     values = [b"%20d" % at for at in range(50)]
     payload = kafka.build_payload(values, None, 5, None, codec_id=codec)
     data = b"".join(kafka.frame(payload, 0, 0))

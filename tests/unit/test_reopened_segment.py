@@ -1,4 +1,4 @@
-"""A segment that was sealed, or left by an orderly close, is the last one again and goes on."""
+"""A segment that was sealed, or left by a clean close, becomes the active one and grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMALL = LogConfig(segment_bytes=400)
 
 
 def begun(directory: Path, base_offset: int) -> None:
-    """Leave what a power cut leaves of a roll: the file of the next segment, without a byte."""
+    """Leave the empty file of the next segment, as a power cut in a roll does."""
     (directory / f"{base_offset:020}.log").touch()
 
 
@@ -20,7 +20,7 @@ def begun(directory: Path, base_offset: int) -> None:
 def test_regression_a_segment_that_a_close_left_grows_after_a_power_cut(
     tmp_path: Path, count: int
 ) -> None:
-    """What was appended then was called damaged: it was not what the close had found there.
+    """The new records were reported as damage, because the close had not seen them.
 
     The segment was taken at its trailer's word, because another one followed it; that one was
     empty, and went. So did the close that finds a log empty.
@@ -43,7 +43,7 @@ def test_regression_a_segment_that_a_close_left_grows_after_a_power_cut(
 
 
 def test_regression_a_segment_that_a_close_left_shrinks_after_a_power_cut(tmp_path: Path) -> None:
-    """A truncation cuts its last batch, and another one takes the place."""
+    """A truncation cuts the last batch of the segment, and another batch replaces it."""
     with LogStore.open(tmp_path, admin_socket=False) as store:
         log = store.create("t", 0, config=SMALL)
         for number in range(3):

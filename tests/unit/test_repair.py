@@ -1,4 +1,4 @@
-"""A repair loses what is damaged and no more, says which offsets, and keeps every byte."""
+"""A repair loses only damaged records, reports their offsets, and keeps every byte."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BIG = b"v" * 700_000  # a segment of these is copied in more steps than one
 
 
 def values_of(log: Log) -> dict[int, bytes | None]:
-    """Read what can be read, by offset."""
+    """Return the values that can be read, by offset."""
     return {record.offset: record.value for record in log}
 
 
 def fill(tmp_path: Path, pad: bytes, segment_bytes: int = 1 << 30) -> list[Path]:
-    """Make a log of batches of one record, closed in order; gives its segments."""
+    """Make a log of batches of one record, closed cleanly; return its segments."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=segment_bytes))
         for number in range(COUNT):
@@ -27,7 +27,7 @@ def fill(tmp_path: Path, pad: bytes, segment_bytes: int = 1 << 30) -> list[Path]
 
 
 def lose(tmp_path: Path, pad: bytes, lost: range, kept: dict[Path, bytes]) -> None:
-    """Repair, and hold what is there against what should be, now and after a start."""
+    """Repair, and compare the log with the expected records, now and after a start."""
     wanted = {n: b"%d" % n + pad for n in range(COUNT) if n not in lost}
     with LogStore.open(tmp_path) as store:
         log = store.log("orders", 0)
@@ -49,7 +49,7 @@ def lose(tmp_path: Path, pad: bytes, lost: range, kept: dict[Path, bytes]) -> No
 
 @pytest.mark.parametrize("number", [0, 5, COUNT - 1])
 def test_a_damaged_batch(tmp_path: Path, number: int) -> None:
-    """The batches around it are copied byte by byte, however far they stand."""
+    """The batches around it are copied byte by byte, wherever they are."""
     (path,) = fill(tmp_path, BIG)
     data = bytearray(path.read_bytes())
     data[data.index(b"%d" % number + BIG[:9])] ^= 8
@@ -60,7 +60,7 @@ def test_a_damaged_batch(tmp_path: Path, number: int) -> None:
 
 
 def test_flushed_records_that_are_missing_at_the_end(tmp_path: Path) -> None:
-    """Their offsets are given to nobody else."""
+    """Their offsets are not given to other records."""
     (path,) = fill(tmp_path, b"-pad")
     with LogStore.open(tmp_path, read_only=True) as view:
         size = len(view["orders", 0].read_raw(9))  # the last three batches
@@ -70,7 +70,7 @@ def test_flushed_records_that_are_missing_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_segment_that_is_gone(tmp_path: Path, number: int) -> None:
-    """A batch that holds nothing stands in its place: behind the segment before it, or alone."""
+    """A batch without records replaces the segment, after the previous segment or alone."""
     paths = fill(tmp_path, b"p" * 200, segment_bytes=1024)
     kept = {} if number == 0 else {paths[0]: paths[0].read_bytes()}
     paths[number].unlink()

@@ -1,4 +1,4 @@
-"""Who is interrupted as he reserves a replica, or claims a log dir, keeps nobody from it."""
+"""An interrupted reservation or claim does not block other threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = TopicPartition("orders", 0)
 
 
 class Interrupting:
-    """A lock that an interrupt comes right behind, once it is free again."""
+    """A lock after whose release an interrupt comes."""
 
     def __init__(self, lock: Any, at: int) -> None:
         self.lock, self.left = lock, at
@@ -36,14 +36,14 @@ class Interrupting:
 
 
 def refuse_to_wait(*_: object) -> None:
-    """Fail where a test would wait for ever."""
+    """Fail in a place where a test would wait forever."""
     raise AssertionError("it is reserved still")
 
 
 def test_regression_an_interrupted_reservation_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right behind the entry, or before the end: nobody could create that replica any more."""
+    """After an interrupt at the begin or end, no thread could create that replica any more."""
     with LogStore.open([tmp_path / "a"], config=QUIET, admin_socket=False) as store:
         replicas = store.host.replicas
         with monkeypatch.context() as patch:
@@ -65,7 +65,7 @@ def test_regression_an_interrupted_reservation_is_none(
 def test_regression_an_interrupted_claim_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every later change of that log dir was refused: another one was said to be under way."""
+    """Every later change of the log dir was refused, because another seemed to be running."""
     path = str(tmp_path / "a")
     with LogStore.open([path], config=QUIET, admin_socket=False) as store:
         claims = state_of(store).claims
@@ -78,7 +78,7 @@ def test_regression_an_interrupted_claim_is_none(
 
 
 def test_a_reservation_takes_its_lock_without_a_line_of_python(tmp_path: Path) -> None:
-    """An interrupt inside of a Condition's own `__enter__` would leave the lock taken for good."""
+    """An interrupt inside a Condition's `__enter__` would leave the lock locked forever."""
     entered = []
 
     def note(frame: FrameType, event: str, _: object) -> None:

@@ -1,4 +1,4 @@
-"""Retention drops whole segments by age and size, and readers are told or go on."""
+"""Retention drops whole segments by age and size; readers continue or get an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH_BYTES = 88 + 104
 
 
 def filled(store: LogStore, clock: Clock, **config: Any) -> Log:
-    """Make a log of five segments of two records, a second between two records."""
+    """Make a log of five segments of two records; a second lies between two records."""
     log = store.create("orders", 0, config=LogConfig(segment_bytes=2 * BATCH_BYTES, **config))
     for number in range(10):
         log.append(b"%d" % number + bytes(100))
@@ -27,17 +27,17 @@ def filled(store: LogStore, clock: Clock, **config: Any) -> Log:
 
 
 def names(log: Log) -> list[int]:
-    """Give the base offsets of the segment files that are there."""
+    """Return the base offsets of the existing segment files."""
     return sorted(int(name[:20]) for name in os.listdir(log.directory) if name.endswith(".log"))
 
 
 def numbers(log: Log) -> list[int]:
-    """Give the numbers of the records that are there."""
+    """Return the numbers of the existing records."""
     return [int((record.value or b"").strip(b"\0")) for record in log]
 
 
 def test_nothing_goes_without_a_limit(store: LogStore, clock: Clock) -> None:
-    """However old it is."""
+    """Records of any age stay."""
     log = filled(store, clock)
     clock.ms += 10**12
     assert log.apply_retention() == 0
@@ -45,7 +45,7 @@ def test_nothing_goes_without_a_limit(store: LogStore, clock: Clock) -> None:
 
 
 def test_what_is_older_goes_segment_by_segment(store: LogStore, clock: Clock) -> None:
-    """When a segment's latest record is too old; the active one stays in any case."""
+    """The latest record of a segment decides; the active segment always stays."""
     log = filled(store, clock, retention_ms=10_000)
     assert log.apply_retention() == 0
     clock.ms += 1000
@@ -61,7 +61,7 @@ def test_what_is_older_goes_segment_by_segment(store: LogStore, clock: Clock) ->
 
 
 def test_a_young_record_keeps_its_segment_and_those_behind(store: LogStore, clock: Clock) -> None:
-    """Segments go from the start of the log on, never out of its middle."""
+    """Segments are dropped from the log start on, never from the middle."""
     log = store.create(
         "orders", 0, config=LogConfig(segment_bytes=2 * BATCH_BYTES, retention_ms=1000)
     )
@@ -73,7 +73,7 @@ def test_a_young_record_keeps_its_segment_and_those_behind(store: LogStore, cloc
 
 
 def test_what_is_too_much_goes(store: LogStore, clock: Clock) -> None:
-    """As long as what is left has `retention_bytes` still."""
+    """Segments are dropped while the rest still has `retention_bytes`."""
     log = filled(store, clock, retention_bytes=4 * BATCH_BYTES)
     assert log.apply_retention() == 3
     assert log.size_bytes == 4 * BATCH_BYTES
@@ -81,7 +81,7 @@ def test_what_is_too_much_goes(store: LogStore, clock: Clock) -> None:
 
 
 def test_what_went_stays_away(tmp_path: Path, clock: Clock) -> None:
-    """After closing and opening, too, and offsets go on."""
+    """This holds after a reopening, too, and the offsets continue."""
     with LogStore.open(tmp_path / "logs", clock=clock) as store:
         log = filled(store, clock, retention_bytes=4 * BATCH_BYTES)
         log.apply_retention()
@@ -97,7 +97,7 @@ def test_what_went_stays_away(tmp_path: Path, clock: Clock) -> None:
 def test_deleting_up_to_an_offset_hides_the_rest_of_its_segment(
     store: LogStore, clock: Clock
 ) -> None:
-    """Whole segments free their space; at the log's end nothing is left to read."""
+    """Only whole segments free disk space; at the log end, no record is left to read."""
     log = filled(store, clock)
     log.delete_records_before(5)
     assert (log.log_start_offset, names(log)) == (5, [4, 6, 8])
@@ -127,7 +127,7 @@ def test_offsets_outside_are_refused(store: LogStore, clock: Clock, offset: int)
 
 
 def test_a_reader_whose_records_went_is_told(store: LogStore, clock: Clock) -> None:
-    """Once it comes to where there is nothing: an iteration never leaves records out silently."""
+    """The reader gets an error when it reaches the gap: no record is skipped silently."""
     log = filled(store, clock)
     reader = iter(log)
     seen = [next(reader).offset]
@@ -139,7 +139,7 @@ def test_a_reader_whose_records_went_is_told(store: LogStore, clock: Clock) -> N
 
 
 def test_a_reader_behind_what_went_goes_on(store: LogStore, clock: Clock) -> None:
-    """It does not notice."""
+    """The reader does not notice the deletion."""
     log = filled(store, clock)
     reader = iter(log[6:])
     assert next(reader).offset == 6
@@ -148,7 +148,7 @@ def test_a_reader_behind_what_went_goes_on(store: LogStore, clock: Clock) -> Non
 
 
 def test_leader_epochs_begin_with_the_log(store: LogStore) -> None:
-    """The one that the new start falls into begins there."""
+    """The epoch that contains the new log start begins there."""
     log = store.create("orders", 0, config=LogConfig(segment_bytes=2 * BATCH_BYTES))
     for epoch in range(3):
         log.leader_epoch = epoch
@@ -159,7 +159,7 @@ def test_leader_epochs_begin_with_the_log(store: LogStore) -> None:
 
 
 def test_a_log_that_is_only_compacted_keeps_what_is_old(store: LogStore, clock: Clock) -> None:
-    """Its cleanup policy decides, also if it changes while the log is in use."""
+    """The cleanup policy decides, even if it changes while the log is in use."""
     log = filled(store, clock, retention_ms=10_000)
     store.set_config("orders", 0, {"cleanup_policy": "compact"})
     clock.ms += 10**9

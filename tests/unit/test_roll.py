@@ -1,4 +1,4 @@
-"""The file of a roll that broke off is tidied up, or used; another one is never overwritten."""
+"""The file of an interrupted roll is removed or used; other files are never overwritten."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.hanging import QUIET
 
 
 def test_an_empty_file_is_used_and_another_one_is_kept(tmp_path: Path) -> None:
-    """Only a file without a byte can be left of a roll."""
+    """An interrupted roll can only leave an empty file."""
     path = tmp_path / "00000000000000000001.log"
     path.touch()
     os.close(roll.create_file(str(path)))
@@ -24,7 +24,7 @@ def test_an_empty_file_is_used_and_another_one_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_active_segment_is_never_taken_for_a_rest(tmp_path: Path) -> None:
-    """An interrupt may come after the roll, and before its note is struck out."""
+    """The interrupt may come after the roll, before its entry is removed from `half_made`."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         log.append(b"a value")

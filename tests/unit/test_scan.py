@@ -1,4 +1,4 @@
-"""A scan walks a file of batches to its end, or to the first damage, and goes on behind it."""
+"""A scan walks a file of batches to its end or to damage, and continues after damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZE = len(batch(0))
 
 @pytest.fixture
 def fd(tmp_path: Path) -> Iterator[int]:
-    """Give a file of batches with offsets from 100 on; the epoch changes in the middle."""
+    """Return a file of batches with offsets from 100 on; the epoch changes in the middle."""
     path = tmp_path / "batches"
     path.write_bytes(b"".join(batch(100 + n, 1 if n < COUNT // 2 else 4) for n in range(COUNT)))
     fd = os.open(path, os.O_RDWR)
@@ -39,7 +39,7 @@ def fd(tmp_path: Path) -> Iterator[int]:
 def test_a_whole_file_is_walked_to_its_end(
     fd: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the window: smaller than a batch, or larger than the file."""
+    """This holds for any window: smaller than a batch, or larger than the file."""
     monkeypatch.setattr(scans, "WINDOW_BYTES", window)
     seen: list[int] = []
     scan = Scan(100)
@@ -52,7 +52,7 @@ def test_a_whole_file_is_walked_to_its_end(
 
 
 def facts(scan: Scan, fd: int, end: int) -> tuple[object, ...]:
-    """Give all that a walk to an end finds."""
+    """Return all that a walk to the end finds."""
     reason = scan.run(fd, end)
     assert scan.index is not None and scan.time_index is not None
     entries = [*zip(scan.index.offsets, scan.index.positions, strict=True)]
@@ -67,7 +67,7 @@ def facts(scan: Scan, fd: int, end: int) -> tuple[object, ...]:
 def test_frames_tell_the_same_by_themselves(
     fd: int, monkeypatch: pytest.MonkeyPatch, end: int, garbage_at: int | None, limit_offset: int
 ) -> None:
-    """Unchecked, a walk from frame to frame finds what one through all bytes finds."""
+    """A walk without checks finds the same as a walk through all bytes."""
     if garbage_at is not None:
         os.pwrite(fd, b"garbage of more bytes than a frame's first fields have", garbage_at)
     found = []
@@ -80,7 +80,7 @@ def test_frames_tell_the_same_by_themselves(
 
 
 def test_indexes_are_made_on_the_way(fd: int) -> None:
-    """An entry each so many bytes, the first at 0, and none of the time there."""
+    """There is an entry every so many bytes, the first at 0; the time index has none there."""
     index, time_index = OffsetIndex(), TimeIndex()
     scan = Scan(100, index=index, time_index=time_index, interval_bytes=4 * SIZE)
     scan.run(fd, COUNT * SIZE)
@@ -91,7 +91,7 @@ def test_indexes_are_made_on_the_way(fd: int) -> None:
 
 
 def test_damage_is_told_and_stepped_over(fd: int) -> None:
-    """Its bytes and the offsets that are lost; the walk goes on at the next whole batch."""
+    """The walk reports the bytes and the lost offsets, and continues at the next whole batch."""
     os.pwrite(fd, b"garbage", 7 * SIZE + 100)
     scan = Scan(100)
     reason = scan.run(fd, COUNT * SIZE)
@@ -103,7 +103,7 @@ def test_damage_is_told_and_stepped_over(fd: int) -> None:
 
 
 def test_damage_at_the_end_has_nothing_behind_it(fd: int) -> None:
-    """Its end offset is not known."""
+    """The end offset of the damage is unknown."""
     end = COUNT * SIZE - 3
     scan = Scan(100)
     reason = scan.run(fd, end)
@@ -115,7 +115,7 @@ def test_damage_at_the_end_has_nothing_behind_it(fd: int) -> None:
 
 
 def test_a_batch_that_reaches_into_the_next_segment_is_damage(fd: int) -> None:
-    """Its offsets stand there."""
+    """Its offsets belong to the next segment."""
     scan = Scan(100, limit_offset=110)
     reason = scan.run(fd, COUNT * SIZE)
     assert reason is not None and "next segment, which begins at 110" in reason
@@ -123,7 +123,7 @@ def test_a_batch_that_reaches_into_the_next_segment_is_damage(fd: int) -> None:
 
 
 def test_a_file_that_is_shorter_than_it_was_is_said_so(fd: int) -> None:
-    """The walk does not go round for ever."""
+    """The walk does not loop forever."""
     scan = Scan(100)
     assert scan.run(fd, (COUNT + 2) * SIZE) == "the file is shorter than it was"
     assert scan.offset == 100 + COUNT
@@ -132,7 +132,7 @@ def test_a_file_that_is_shorter_than_it_was_is_said_so(fd: int) -> None:
 def test_the_next_whole_batch_is_found_from_anywhere(
     fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also over the edge of a window; none behind the last."""
+    """A search across the end of a window finds it, too; after the last batch there is none."""
     monkeypatch.setattr(scans, "WINDOW_BYTES", 1024)
     for position in (0, 1, SIZE, SIZE + 8, 3 * SIZE - 8, 17 * SIZE + 16):
         number = -(-position // SIZE)
@@ -145,7 +145,7 @@ def test_the_next_whole_batch_is_found_from_anywhere(
 def test_a_batch_inside_a_damaged_ones_value_is_never_taken_for_one(
     tmp_path: Path, inner_offset: int
 ) -> None:
-    """Whatever single bit of a batch flips, the walk goes on behind it, not among its values."""
+    """Whatever bit of a batch is flipped, the walk continues after it, not inside its values."""
     inner = columnar.frame_one(inner_offset, 1, 5, b"of another log")
     outer = columnar.frame_one(101, 1, 5, inner + b"more" * 8)
     whole = batch(100) + outer + batch(102)

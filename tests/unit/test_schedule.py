@@ -1,4 +1,4 @@
-"""Check when a log is cleaned, up to where, and into which segments."""
+"""Test when a log is cleaned, up to which offset, and into which segments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def planned(
 
 
 def test_the_active_segment_is_never_cleaned() -> None:
-    """A log of one segment has nothing to clean; a longer one all but the last."""
+    """A log of one segment is not cleaned; of a longer log, all but the last segment is."""
     assert planned(segments=SEGMENTS[:1], stable=100)[:6] == ((), 0, 0, 0, 0, False)
     found = planned()
     assert found.segments == tuple(SEGMENTS[:5]) and found.end_offset == 500
@@ -74,7 +74,7 @@ def test_the_dirty_ratio_decides() -> None:
 
 
 def test_a_log_is_overdue_after_the_maximal_lag() -> None:
-    """However clean it is; the minimal lag still holds."""
+    """This holds for a log with few dirty bytes, too; the minimal lag still counts."""
     policy = Policy(0.9, 0, 100)
     late = planned(clean=400, policy=policy, now_ms=141)
     assert (
@@ -103,14 +103,14 @@ def test_a_cleaned_log_is_left_alone() -> None:
 
 
 def test_a_stale_end_of_the_last_cleaning_starts_from_the_log_start() -> None:
-    """It may be before the log start after a deletion, or after the end after a truncation."""
+    """The end may be before the log start after a deletion, or after the end after a truncation."""
     assert planned(segments=SEGMENTS[2:], clean=100).first_dirty_offset == 200
     assert planned(clean=601).first_dirty_offset == 0
     assert planned(clean=550).first_dirty_offset == 500
 
 
 def test_an_expired_horizon_makes_a_clean_log_due() -> None:
-    """So tombstones go at their time, although nothing is appended."""
+    """So tombstones are removed on time, even if nothing is appended."""
     assert planned(clean=500, horizon_ms=1000).is_due
     assert planned(clean=500, horizon_ms=1000).first_dirty_offset == 500
     assert not planned(clean=500, horizon_ms=1001).is_due
@@ -118,7 +118,7 @@ def test_an_expired_horizon_makes_a_clean_log_due() -> None:
 
 
 def test_groups_are_within_their_limits() -> None:
-    """Every segment is in one group, in order; only a segment that is too large alone exceeds."""
+    """Every segment is in one group, in order; only a segment that is too large exceeds them."""
     rng = random.Random(1)
     for _ in range(200):
         base, segments = 0, []
@@ -139,7 +139,7 @@ def test_groups_are_within_their_limits() -> None:
 
 
 def test_small_segments_are_merged() -> None:
-    """As many as fit make one segment."""
+    """As many segments as fit become one segment."""
     found = groups(SEGMENTS, segment_bytes=3000, segment_index_bytes=10_000)
     assert [len(group) for group in found] == [3, 3]
     assert [

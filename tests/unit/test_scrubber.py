@@ -1,4 +1,4 @@
-"""The scrubber finds rot that was staged in cold batches, at its rate, and changes nothing."""
+"""The scrubber finds bit rot in cold batches, at its rate, and changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = LogConfig(segment_bytes=8192)
 
 @pytest.fixture
 def clock() -> Clock:
-    """Make a clock that is turned by hand."""
+    """Make a clock that the test sets."""
     return Clock()
 
 
@@ -47,7 +47,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[LogStore]:
 def keeper_of(
     store: LogStore, clock: Clock, number: int = 0, config: StoreConfig = CONFIG
 ) -> DirKeeper:
-    """Make a keeper without a thread for one of the log dirs; its quiet minute is over."""
+    """Make a keeper without a thread for a log dir, after the first quiet minute."""
     log_dir = store.host.replicas.log_dirs[number]
     keeper = DirKeeper(log_dir, store.host.replicas, config, clock)
     clock.ms += QUIET_MS
@@ -55,7 +55,7 @@ def keeper_of(
 
 
 def fill(store: LogStore, config: LogConfig = SMALL, records: int = 40) -> Log:
-    """Make a log of several sealed segments, all of it flushed."""
+    """Make a log of several sealed segments, completely flushed."""
     log = store.create("orders", 0, log_dir=store.log_dirs[0], config=config)
     for _ in range(records):
         log.append(VALUE)
@@ -65,7 +65,7 @@ def fill(store: LogStore, config: LogConfig = SMALL, records: int = 40) -> Log:
 
 
 def rot(log: Log, offset: int) -> tuple[str, int]:
-    """Flip a bit of the value at `offset` on the disk; gives the file and the batch's position."""
+    """Flip a bit of the value at `offset` on the disk; return the file and the batch's position."""
     segment = next(one for one in log._state.segments if one.base_offset <= offset < one.end_offset)
     size_bytes = segment.size_bytes // (segment.end_offset - segment.base_offset)
     position = size_bytes * (offset - segment.base_offset)
@@ -78,7 +78,7 @@ def rot(log: Log, offset: int) -> tuple[str, int]:
 
 
 def cold_bytes(log: Log) -> int:
-    """Count what a pass has to read."""
+    """Return how many bytes a pass has to read."""
     return sum(segment.size_bytes for segment in log._state.segments[:-1])
 
 
@@ -86,7 +86,7 @@ def cold_bytes(log: Log) -> int:
 def test_rot_is_reported_once_and_counted(
     store: LogStore, clock: Clock, caplog: pytest.LogCaptureFixture, record_format: str
 ) -> None:
-    """Two flipped bits give two warnings in all, however often a pass comes by; all stays whole."""
+    """Two flipped bits cause two warnings, in any number of passes; no record is removed."""
     log = fill(store, SMALL.replace(record_format=record_format))
     places = [rot(log, 3), rot(log, 17)]
     scrubber = keeper_of(store, clock).scrubber
@@ -112,7 +112,7 @@ def test_rot_is_reported_once_and_counted(
 def test_sound_logs_give_no_word(
     store: LogStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pass over sound logs reads their sealed segments once, then it rests."""
+    """A pass reads the sealed segments once, and then it rests."""
     log = fill(store)
     scrubber = keeper_of(store, clock).scrubber
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_the_minute_after_the_start_is_left_alone(store: LogStore, clock: Clock)
 
 
 def test_the_rate_is_kept(store: LogStore, clock: Clock) -> None:
-    """Steps read what a second allows; what one read too much, the next ones read less."""
+    """Steps read what a second allows; if one reads too much, the next ones read less."""
     rate = 10_000
     log = fill(store, LogConfig(segment_bytes=32_000), records=150)
     config = CONFIG.replace(log_scrub_bytes_per_second=rate)
@@ -148,20 +148,20 @@ def test_the_rate_is_kept(store: LogStore, clock: Clock) -> None:
 
 
 def test_zero_turns_it_off(store: LogStore, clock: Clock) -> None:
-    """With a rate of 0 the keeper has no such duty."""
+    """With a rate of 0, the keeper does not scrub."""
     assert "scrub" not in keeper_of(store, clock, config=OFF)._due
     assert "scrub" in keeper_of(store, clock, config=StoreConfig())._due
 
 
 def test_the_keeper_scrubs(store: LogStore, clock: Clock) -> None:
-    """It is one of the duties of the dir's keeper."""
+    """Scrubbing is one of the keeper's duties."""
     log = fill(store)
     keeper_of(store, clock).run_one("scrub")
     assert store.metrics().log_dirs[0].scrubbed_bytes == cold_bytes(log)
 
 
 def test_what_is_not_flushed_is_not_read(store: LogStore, clock: Clock) -> None:
-    """Sealed segments that may still be in memory only are left to the flush."""
+    """Sealed segments that may be only in memory are left to the flush."""
     log = fill(store)
     before = cold_bytes(log)
     for _ in range(20):
@@ -174,7 +174,7 @@ def test_what_is_not_flushed_is_not_read(store: LogStore, clock: Clock) -> None:
 def test_a_segment_that_goes_under_it(
     store: LogStore, clock: Clock, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    """A check that stands in the middle of a segment gives it up when that is cut or removed."""
+    """If a segment is cut or removed, a running check of it ends."""
     log = store.create(
         "orders", 0, log_dir=store.log_dirs[0], config=LogConfig(segment_bytes=4 << 20)
     )
@@ -208,7 +208,7 @@ def test_a_segment_that_goes_under_it(
 def test_what_is_read_of_a_dropped_segment_is_no_rot(
     store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that come while a segment is being dropped say nothing about it."""
+    """Bytes that are read while a segment is being dropped are not reported."""
     log = fill(store)
     scrubber = keeper_of(store, clock).scrubber
     segments = log._state.segments
@@ -229,7 +229,7 @@ def test_what_is_read_of_a_dropped_segment_is_no_rot(
 def test_a_disk_that_fails_goes_offline(
     store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EIO while scrubbing takes the log dir offline, as anywhere; the other one serves on."""
+    """An EIO takes the log dir offline, as anywhere; the other log dir still serves."""
     log = fill(store)
     keeper = keeper_of(store, clock)
 
@@ -246,7 +246,7 @@ def test_a_disk_that_fails_goes_offline(
 def test_a_moved_replica_goes_first(
     store: LogStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a move has brought is read from the disk in the next step, its last segment included."""
+    """After a move, the next step reads the replica from the disk, with its last segment."""
     log = fill(store)
     scrubber = keeper_of(store, clock, 1).scrubber
     scrubber.step()
@@ -266,7 +266,7 @@ def test_a_moved_replica_goes_first(
 
 
 def test_a_log_that_moves_away_is_left_to_the_other(store: LogStore, clock: Clock) -> None:
-    """A check of a log that is in another log dir by now is given up."""
+    """If the log has moved to another log dir, its check ends."""
     log = fill(store)
     scrubber = keeper_of(store, clock).scrubber
     scrubber._step_bytes = OPEN_BYTES + 1
@@ -292,7 +292,7 @@ def test_other_threads_get_their_turn(
     value_bytes: int,
     batches_max: int,
 ) -> None:
-    """Between two turns of other threads lie 1 MiB and 32 batches at most, or one longer batch.
+    """Other threads run after at most 1 MiB and 32 batches, or after one longer batch.
 
     Every read and every nap of a scan lets them run; what it checks in between is counted.
     """

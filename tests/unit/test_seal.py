@@ -1,4 +1,4 @@
-"""Test when a segment is vouched for on disk."""
+"""Test when the index files show that a segment is flushed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def index_files(directory: Path) -> list[str]:
 def test_a_checkpoint_describes_what_is_flushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An index file of the active segment appears once all of it is flushed, not before."""
+    """The active segment gets an index file after all of it is flushed, not before."""
     monkeypatch.setattr(seal, "CHECKPOINT_BYTES", 1)
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
@@ -33,7 +33,7 @@ def test_a_checkpoint_describes_what_is_flushed(
 def test_regression_nothing_found_after_a_crash_is_vouched_for_before_a_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that recovery found may be in memory alone: no checkpoint describes them unsynced."""
+    """Bytes that recovery found may be only in memory: no checkpoint describes them unsynced."""
     monkeypatch.setattr(seal, "CHECKPOINT_BYTES", 1)
     quiet = StoreConfig(log_flush_scheduler_interval_ms=3_600_000)
     with LogStore.open(tmp_path / "live", config=quiet) as store:

@@ -1,4 +1,4 @@
-"""A segment knows its files, what was checked of it, and opens no file but its own."""
+"""A segment knows its files and its verified batches, and opens only its own file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from logstore.log.segments.segment import SOUND_SPANS_MAX, Segment
 
 @pytest.fixture
 def environment() -> LogEnvironment:
-    """Give the caches of a store."""
+    """Return the caches of a store."""
     return LogEnvironment(StoreConfig())
 
 
 def test_files_are_named_by_the_base_offset(tmp_path: Path) -> None:
-    """Indexes first, in the order in which they may go."""
+    """The indexes come first, in the order in which files are removed."""
     names = [os.path.basename(path) for path in Segment(str(tmp_path), 42).paths]
     assert names == [f"{42:020d}{suffix}" for suffix in (".index", ".timeindex", ".log")]
 
 
 def test_each_batch_has_a_bit_of_its_own(tmp_path: Path) -> None:
-    """However small batches are; asked for behind the last bit, nothing was checked."""
+    """This holds for the smallest batches; after the last bit, no batch counts as verified."""
     segment = Segment(str(tmp_path), 0)
     assert not segment.is_verified(0) and not segment.is_verified(1 << 30)
     positions = list(range(0, 20_000, 61 * 3)) + [10_000_001]
@@ -43,7 +43,7 @@ def test_each_batch_has_a_bit_of_its_own(tmp_path: Path) -> None:
 
 
 def test_one_descriptor_serves_all_readers(tmp_path: Path, environment: LogEnvironment) -> None:
-    """Until it is forgotten; who holds it keeps it open."""
+    """The descriptor is shared until it is forgotten; a reader that refers to it keeps it open."""
     segment = Segment(str(tmp_path), 0)
     Path(segment.log_path).write_bytes(b"data")
     handle = segment.handle(environment)
@@ -54,7 +54,7 @@ def test_one_descriptor_serves_all_readers(tmp_path: Path, environment: LogEnvir
 
 
 def test_a_dropped_segment_opens_nothing(tmp_path: Path, environment: LogEnvironment) -> None:
-    """Another file may stand under its name by now."""
+    """Another file may have the name of the segment."""
     segment = Segment(str(tmp_path), 0)
     Path(segment.log_path).write_bytes(b"data")
     segment.is_dropped = True
@@ -66,7 +66,7 @@ def test_a_dropped_segment_opens_nothing(tmp_path: Path, environment: LogEnviron
 def test_a_reader_opens_only_the_file_that_was_listed(
     tmp_path: Path, environment: LogEnvironment
 ) -> None:
-    """One that replaced it has another number."""
+    """A file that replaced it has another inode number."""
     segment = Segment(str(tmp_path), 0)
     path = Path(segment.log_path)
     path.write_bytes(b"data")
@@ -81,7 +81,7 @@ def test_a_reader_opens_only_the_file_that_was_listed(
 
 
 def test_a_sealed_segment_refuses_a_file_of_others(tmp_path: Path) -> None:
-    """Whole batches that are not those that were sealed."""
+    """The file has whole batches, but not the batches that were sealed."""
     for name, value in (("a", b"1"), ("b", b"2")):
         with LogStore.open(tmp_path / name) as store:
             log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
@@ -98,7 +98,7 @@ def test_a_sealed_segment_refuses_a_file_of_others(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=30), st.integers(0, 60))
 def test_sound_ranges_are_merged(ranges: list[tuple[int, int]], written_from: int) -> None:
-    """From a place in one of them, they reach as far as the bytes without a gap."""
+    """From any position in a range, the result is the end of the adjacent ranges."""
     segment = Segment("/nowhere", 0)
     segment.sound_from = written_from
     sound = set(range(written_from, 200))
@@ -116,7 +116,7 @@ def test_sound_ranges_are_merged(ranges: list[tuple[int, int]], written_from: in
 
 
 def test_a_segment_that_is_read_here_and_there_forgets_the_first_ranges() -> None:
-    """They cost a second check, and no more memory."""
+    """The forgotten ranges are verified again, and need no memory."""
     segment = Segment("/nowhere", 0)
     for number in range(SOUND_SPANS_MAX + 5):
         segment.mark_sound(number * 10, number * 10 + 5)

@@ -26,7 +26,7 @@ def filled(store: LogStore, layout: str) -> Log:
 def test_every_batch_is_in_one_window(
     store: LogStore, monkeypatch: pytest.MonkeyPatch, layout: str, window_bytes: int
 ) -> None:
-    """Also one that is larger than a window; the windows follow one another."""
+    """A batch may be larger than a window; the windows are contiguous."""
     monkeypatch.setattr(segment_windows, "WINDOW_BYTES", window_bytes)
     log = filled(store, layout)
     segment = log._state.active
@@ -45,7 +45,7 @@ def test_every_batch_is_in_one_window(
 
 @pytest.mark.parametrize("harm", [b"cut", b"", b"\0" * 12, b"\xff" * 12, b"\x7f" * 12])
 def test_a_size_that_leads_nowhere_is_damage(store: LogStore, harm: bytes) -> None:
-    """The window with it raises when it is looked at; so does a file that was cut."""
+    """Reading its window raises an error; so does a file that was cut."""
     log = filled(store, "columnar")
     segment = log._state.active
     handle = segment.handle(log._state.environment)
@@ -67,7 +67,7 @@ def batch_bytes(data: bytes) -> int:
 
 
 def test_whole_batches_end_before_one_that_is_cut() -> None:
-    """Where the last one begins and ends; nothing for a part of one."""
+    """The result is the start and end of the last batch; for a part of a batch, nothing."""
     one, two = (batch_of("kafka", n, [(b"k", b"v", 1)]) for n in range(2))
     assert whole_batches(one + two) == (len(one), len(one) + len(two), 2)
     assert whole_batches(one + two[:-1]) == (0, len(one), 1)

@@ -1,4 +1,4 @@
-"""The server answers one client whatever others do: stall, flood, hang up, read slowly."""
+"""The server answers a client, even if others stall, flood, hang up or read slowly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from support.faulty import no_thread_leaks
 
 
 class HandClock:
-    """A monotonic clock that is turned by hand."""
+    """A monotonic clock that the test sets."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -49,14 +49,14 @@ class Scene:
         self.sockets: list[socket.socket] = []
 
     def connect(self) -> socket.socket:
-        """Give a bare connection; it is closed at the end."""
+        """Return a bare connection, which is closed at the end."""
         connection = admin_place.connect(self.server.path)
         connection.settimeout(30)
         self.sockets.append(connection)
         return connection
 
     def answers(self) -> bool:
-        """Tell whether a good client is served."""
+        """Report whether a well-behaved client is served."""
         return bool(self.client.call("echo", {"x": 1}, timeout=30) == {"x": 1})
 
     def end(self) -> None:
@@ -74,7 +74,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """Read until the server hangs up."""
+    """Read until the server closes the connection."""
     parts = []
     try:
         while data := connection.recv(1 << 16):
@@ -85,7 +85,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def test_clients_that_say_nothing_keep_nobody_out(scene: Scene) -> None:
-    """More of them than there are places: the oldest goes, and the next is served."""
+    """If there are too many such clients, the oldest is closed, and the next is served."""
     idle = [scene.connect() for _ in range(CONNECTIONS_MAX + 10)]
     assert scene.answers()
     assert read_all(idle[0]) == b""
@@ -94,7 +94,7 @@ def test_clients_that_say_nothing_keep_nobody_out(scene: Scene) -> None:
 
 
 def test_who_takes_too_long_is_dropped(scene: Scene) -> None:
-    """Half a request does not hold a place for ever."""
+    """A half request does not keep its connection forever."""
     slow = scene.connect()
     slow.sendall(b'{"command"')
     assert scene.answers()
@@ -104,7 +104,7 @@ def test_who_takes_too_long_is_dropped(scene: Scene) -> None:
 
 
 def test_a_request_may_come_in_pieces(scene: Scene) -> None:
-    """A byte at a time is fine, and what follows the line is not read."""
+    """A request may come byte by byte, and bytes after its line are not read."""
     client = scene.connect()
     for byte in b'{"command": "echo", "z": 3}\n{"command": "echo"}\n':
         client.sendall(bytes([byte]))
@@ -114,7 +114,7 @@ def test_a_request_may_come_in_pieces(scene: Scene) -> None:
 
 
 def test_a_request_has_a_bound(scene: Scene) -> None:
-    """Whoever sends without end is told and dropped."""
+    """A client that sends without end gets an error and is closed."""
     client = scene.connect()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         client.sendall(b"x" * (REQUEST_BYTES_MAX + (1 << 20)))
@@ -125,7 +125,7 @@ def test_a_request_has_a_bound(scene: Scene) -> None:
 
 
 def test_a_large_answer_goes_to_whoever_takes_it(scene: Scene) -> None:
-    """Megabytes pass; a client that does not read them holds up nobody, and is dropped."""
+    """Megabytes are sent; a client that does not read delays no other, and is closed."""
     big = "x" * (3 << 20)
     scene.admin.register("big", lambda arguments, request: big)
     assert scene.client.call("big", timeout=30) == big
@@ -140,7 +140,7 @@ def test_a_large_answer_goes_to_whoever_takes_it(scene: Scene) -> None:
 
 
 def test_a_hanging_request_hangs_alone(scene: Scene) -> None:
-    """Others are answered; when its client hangs up it can know, and nothing breaks."""
+    """Other requests are answered; the request can find out that its client is gone."""
     gate, started = threading.Event(), threading.Event()
     seen: list[bool] = []
     ended = threading.Event()
@@ -166,7 +166,7 @@ def test_a_hanging_request_hangs_alone(scene: Scene) -> None:
 
 
 def test_progress_comes_before_the_result(scene: Scene) -> None:
-    """In order, and all of it for who keeps up."""
+    """Progress comes in order, and completely, if the client reads fast enough."""
 
     def count(arguments: Arguments, request: Request) -> object:
         for number in range(arguments["to"]):
@@ -180,7 +180,7 @@ def test_progress_comes_before_the_result(scene: Scene) -> None:
 
 
 def test_progress_not_taken_is_bounded(scene: Scene) -> None:
-    """A client that does not read misses some of it, and gets the result in the end."""
+    """A client that does not read misses some progress, but gets the result."""
     line = "x" * 1000
     told, read = threading.Event(), threading.Event()
 
@@ -202,7 +202,7 @@ def test_progress_not_taken_is_bounded(scene: Scene) -> None:
 
 
 def test_full_places_are_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When every client is being worked for, one more is refused in words."""
+    """If all connections have running requests, a further client gets an error text."""
     monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 2)
     gate, started = threading.Event(), threading.Semaphore(0)
 
@@ -216,7 +216,7 @@ def test_full_places_are_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
     for client in clients:
         client.sendall(b'{"command": "hang"}\n')
         started.acquire()
-    with pytest.raises(LogStoreError, match="2 clients are served already"):
+    with pytest.raises(LogStoreError, match="2 clients are already served"):
         scene.client.call("echo")
     gate.set()
     assert [read_all(client) for client in clients] == [b'{"result":"over"}\n'] * 2
@@ -225,7 +225,7 @@ def test_full_places_are_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("uid", [12345, -1])
 def test_other_users_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
-    """What counts is who the kernel says is there, whatever the socket's mode."""
+    """The kernel's user id counts, whatever the mode of the socket is."""
     asked: list[int] = []
 
     def refuse(user_id: int) -> bool:
@@ -244,7 +244,7 @@ def test_other_users_are_refused(scene: Scene, monkeypatch: pytest.MonkeyPatch, 
 def test_a_process_without_descriptors_serves_again_later(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An accept that fails does not spin and does not end the loop."""
+    """An accept that fails causes no busy loop, and does not end the loop."""
     turned = threading.Event()
     real = AdminServer._accept
     failing: list[int] = [1]
@@ -280,7 +280,7 @@ def test_a_process_without_descriptors_serves_again_later(
 
 
 def test_a_server_that_never_started_stops(tmp_path: Path) -> None:
-    """Who called in vain is hung up on."""
+    """The connections of clients that waited are closed."""
     server = AdminServer(str(tmp_path / "s.sock"), Admin().answer)
     with admin_place.connect(server.path) as client:
         server.stop()
@@ -289,7 +289,7 @@ def test_a_server_that_never_started_stops(tmp_path: Path) -> None:
 
 
 def test_stop_takes_the_name_away_and_hangs_up(tmp_path: Path) -> None:
-    """Nothing is left: no name, no descriptor, no thread."""
+    """No name, no descriptor and no thread is left."""
     fds = len(os.listdir("/proc/self/fd"))
     with no_thread_leaks():  # the thread of a request that was answered ends by itself
         scene = Scene(str(tmp_path / "s.sock"))

@@ -1,4 +1,4 @@
-"""Slices of a log: lazy, sized, and taken by data frames as they are."""
+"""Slices of a log are lazy, have a length, and are read directly by data frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUES = [b"%d" % n for n in range(10)]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """Give a log of ten records in three batches; the last has neither keys nor headers."""
+    """Return a log of ten records in three batches; the last has neither keys nor headers."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.extend(VALUES[:3], keys=[b"k", None, b"k"], timestamps=[5, 6, 7])
@@ -35,7 +35,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def test_a_slice_is_what_the_same_slice_of_a_list_is(
     log: Log, start: int | None, stop: int | None
 ) -> None:
-    """Length, items, negative indexes and slices of slices agree with a list of all records."""
+    """Length, items, negative indexes and slices of slices are as in a list of all records."""
     records = list(log)
     part, expected = log[start:stop], records[start:stop]
     assert len(part) == len(expected)
@@ -48,7 +48,7 @@ def test_a_slice_is_what_the_same_slice_of_a_list_is(
 
 
 def test_a_slice_has_no_steps(log: Log) -> None:
-    """A step would have to read what it leaves out."""
+    """A step would have to read the records that it leaves out."""
     with pytest.raises(ValueError, match="step"):
         log[::2]
     with pytest.raises(ValueError, match="step"):
@@ -56,14 +56,14 @@ def test_a_slice_has_no_steps(log: Log) -> None:
 
 
 def test_a_slice_reads_when_it_is_looked_at(log: Log) -> None:
-    """It stands for offsets: appends behind it do not make it longer."""
+    """A slice is a range of offsets: later appends do not make it longer."""
     part = log[8:]
     log.append(b"later")
     assert [record.value for record in part] == [b"8", None]
 
 
 def test_regression_polars_takes_the_capsule_and_not_the_records(log: Log) -> None:
-    """A slice that was a Sequence came as one row of Python objects after the other."""
+    """A slice that was a Sequence became one row of Python objects after another."""
     frame = polars.DataFrame(log[:])
     assert frame.columns == ["offset", "timestamp", "key", "value", "headers"]
     assert frame["value"].to_list() == [*VALUES[:9], None]
@@ -71,7 +71,7 @@ def test_regression_polars_takes_the_capsule_and_not_the_records(log: Log) -> No
 
 
 def test_all_readers_of_the_capsule_see_the_same(log: Log) -> None:
-    """pyarrow, pandas, Polars and DuckDB agree on offsets, times, keys and values."""
+    """pyarrow, pandas, Polars and DuckDB get the same offsets, times, keys and values."""
     part = log[1:]
     rows = [(r.offset, r.timestamp, r.key, r.value) for r in part]
     names = ["offset", "timestamp", "key", "value"]
@@ -85,13 +85,13 @@ def test_all_readers_of_the_capsule_see_the_same(log: Log) -> None:
 
 
 def test_an_empty_slice_is_an_empty_frame_with_the_same_columns(log: Log) -> None:
-    """Nothing to read is no special case for who asked."""
+    """A caller needs no special case for an empty slice."""
     assert pyarrow.table(log[5:5]).schema == pyarrow.table(log[:]).schema
     assert polars.DataFrame(log[5:5]).height == 0
 
 
 def test_arrow_goes_back_in(log: Log) -> None:
-    """What came out as Arrow can be appended as Arrow, and reads the same."""
+    """Arrow data from a slice can be appended, and is read back unchanged."""
     before = list(log[:9])
     offsets = log.append_arrow(log[:9].to_arrow().select(["value", "key", "timestamp"]))
     assert offsets == range(10, 19)
@@ -100,7 +100,7 @@ def test_arrow_goes_back_in(log: Log) -> None:
 
 
 def test_regression_a_slice_from_a_deleted_offset_raises(log: Log) -> None:
-    """A fold that continues at an offset must not pass over what retention has deleted."""
+    """A fold that continues at an offset must not skip records that retention has deleted."""
     log.delete_records_before(4)
     for start in range(4):
         with pytest.raises(OffsetOutOfRangeError) as raised:
@@ -114,13 +114,13 @@ def test_regression_a_slice_from_a_deleted_offset_raises(log: Log) -> None:
 
 
 def test_regression_a_slice_from_behind_the_end_raises(log: Log) -> None:
-    """Offsets that a crash took back are given out again: the caller has to look."""
+    """After a crash, offsets are given again, so the caller has to look."""
     with pytest.raises(OffsetOutOfRangeError):
         log[11:]
 
 
 def test_bounds_that_count_from_the_end_or_are_open_mean_as_much_as_there_is(log: Log) -> None:
-    """`log[:n]`, `log[-n:]` and a stop beyond the end name no record that must be there."""
+    """`log[:n]`, `log[-n:]` and a stop after the end require no particular record."""
     log.delete_records_before(4)
     records = list(log)
     assert [record.offset for record in records] == [4, 5, 6, 7, 8, 9]
@@ -131,7 +131,7 @@ def test_bounds_that_count_from_the_end_or_are_open_mean_as_much_as_there_is(log
 
 
 def ways_to_read(log: ReadableLog) -> dict[str, Iterator[Any]]:
-    """Begin every way of reading on, at the log start of now."""
+    """Begin every kind of read at the present log start."""
     start = log.log_start_offset
     return {
         "iter": iter(log),
@@ -151,7 +151,7 @@ def ways_to_read(log: ReadableLog) -> dict[str, Iterator[Any]]:
 def test_what_retention_overtakes_raises_and_skips_nothing(
     tmp_path: Path, taken: int, side: str
 ) -> None:
-    """However a reader goes on, it gives every record up to the error, in order."""
+    """Each reader returns all records up to the error, in order."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=256))
         for number in range(40):
@@ -178,5 +178,5 @@ def test_what_retention_overtakes_raises_and_skips_nothing(
 
 
 def offsets_of(item: Record | RecordBatch) -> list[int]:
-    """Give the offsets of a record or of a batch."""
+    """Return the offsets of a record or of a batch."""
     return [item.offset] if isinstance(item, Record) else item.offsets.tolist()

@@ -1,4 +1,4 @@
-"""A disk that is far slower than the others is told from them, and gets no new replicas."""
+"""A disk that is far slower than the others is recognised, and gets no new replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK, SLOW = 0.002, 0.3
 
 
 def dirs(*probes: list[float]) -> list[LogDir]:
-    """Make log dirs whose last probes took so long."""
+    """Make log dirs whose last probes took the given times."""
     made = []
     for number, seconds in enumerate(probes):
         made.append(LogDir(f"/disk{number}"))
@@ -30,7 +30,7 @@ def dirs(*probes: list[float]) -> list[LogDir]:
 
 
 def is_slow(own: list[float], *others: list[float]) -> bool:
-    """Judge one dir that was not slow."""
+    """Report whether a dir that was not slow becomes slow."""
     mine, *theirs = dirs(own, *others)
     judge(mine, theirs)
     return mine.is_slow
@@ -55,12 +55,12 @@ def is_slow(own: list[float], *others: list[float]) -> bool:
 def test_the_median_probe_is_compared(
     own: list[float], others: list[list[float]], *, expected: bool
 ) -> None:
-    """Slow is what takes far longer than the others do, and long; once in a while is not."""
+    """A disk is slow if it takes much longer than the others, repeatedly."""
     assert is_slow(own, *others) is expected
 
 
 def test_the_way_back_is_shorter_than_the_way_there() -> None:
-    """A disk at the very bound does not flutter."""
+    """A disk exactly at the bound does not change its state repeatedly."""
     mine, other = dirs([SECONDS_MIN * 1.1] * 5, [QUICK] * 5)
     judge(mine, [other])
     assert mine.is_slow
@@ -73,7 +73,7 @@ def test_the_way_back_is_shorter_than_the_way_there() -> None:
 
 
 def test_who_is_left_alone_is_slow_no_more() -> None:
-    """Without another log dir that serves there is nothing that it is slower than."""
+    """Without another log dir that serves, there is nothing to compare with."""
     mine, other = dirs([SLOW] * 5, [QUICK] * 5)
     judge(mine, [other])
     assert mine.is_slow
@@ -85,7 +85,7 @@ def test_who_is_left_alone_is_slow_no_more() -> None:
 def test_a_slow_dir_serves_and_gets_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its log goes on; new replicas and planned moves go elsewhere, unless its user names it."""
+    """Its log continues; new replicas and planned moves go elsewhere, unless the user names it."""
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]
     caplog.set_level(logging.WARNING)
     with LogStore.open(paths, admin_socket=False) as store:
@@ -115,7 +115,7 @@ def test_a_slow_dir_serves_and_gets_nothing_new(
 
 
 def test_when_all_that_is_left_is_slow_it_is_taken(tmp_path: Path) -> None:
-    """Better there than nowhere."""
+    """A slow disk is better than none."""
     paths = [str(tmp_path / name) for name in ("a", "b")]
     with LogStore.open(paths, admin_socket=False) as store:
         slow = store.host.replicas.dir_of(paths[0])
@@ -126,7 +126,7 @@ def test_when_all_that_is_left_is_slow_it_is_taken(tmp_path: Path) -> None:
 
 
 def test_an_idle_disk_is_left_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has flushed nothing since the last look is not probed for the comparison."""
+    """If no segment was flushed since the last look, the disk is not probed."""
     with LogStore.open(tmp_path, admin_socket=False) as store:
         (keeper,) = keepers_of(store).values()
         probes: list[str] = []
@@ -139,7 +139,7 @@ def test_an_idle_disk_is_left_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def take_long(monkeypatch: pytest.MonkeyPatch, *, under: str) -> None:
-    """Have each new small file below a path take its time, as on a disk that is ill."""
+    """Make each new small file below a path take time, as on a failing disk."""
     write_new, passed = files.write_new, [0.0]
 
     def slowly(path: str, data: Any) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots of producers: written by a flush, a close and a truncation; poison is removed."""
+"""A flush, a close and a truncation write snapshots of producers; wrong ones are removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KAFKA = LogConfig(record_format="kafka", segment_bytes=1024)
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Iterator[Callable[[], LogStore]]:
-    """Give what opens the same store again."""
+    """Return a function that opens the same store again."""
     opened: list[LogStore] = []
 
     def open_it() -> LogStore:
@@ -57,7 +57,7 @@ def fill(log: Log, count: int, producer_id: int = 7) -> None:
 
 
 def again(store: LogStore, open_store: Callable[[], LogStore], *, is_killed: bool) -> Log:
-    """Open the log again, after a kill or an orderly close."""
+    """Open the log again, after a kill or a clean close."""
     if is_killed:
         abandon(store)
     else:
@@ -68,7 +68,7 @@ def again(store: LogStore, open_store: Callable[[], LogStore], *, is_killed: boo
 def test_a_log_without_producers_has_no_snapshot(
     store: LogStore, open_store: Callable[[], LogStore], log: Log
 ) -> None:
-    """Nor does its open look for any, after a kill either."""
+    """The open of such a log looks for none, even after a kill."""
     log.extend([b"v"] * 50)
     log.flush()
     log = again(store, open_store, is_killed=True)
@@ -78,7 +78,7 @@ def test_a_log_without_producers_has_no_snapshot(
 
 
 def test_the_first_flush_writes_one_and_then_each_roll(log: Log) -> None:
-    """The two newest are kept."""
+    """The two newest snapshots are kept."""
     fill(log, 1)
     assert snapshots_of(log) == []
     log.flush()
@@ -103,7 +103,7 @@ def test_a_close_writes_one_at_the_end_and_an_open_replays_nothing(
     log: Log,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A log without new records gets no other one."""
+    """A log without new records gets no further snapshot."""
     fill(log, 30)
     before = known(log)
     monkeypatch.setattr("logstore.log.producers.walk.Cursor", None)  # would fail
@@ -118,7 +118,7 @@ def test_a_close_writes_one_at_the_end_and_an_open_replays_nothing(
 def test_a_killed_process_loses_no_producer(
     store: LogStore, open_store: Callable[[], LogStore], log: Log, flushed: int
 ) -> None:
-    """Also if it never flushed, or flushed long ago."""
+    """This also holds if the process never flushed, or flushed long ago."""
     fill(log, flushed)
     if flushed:
         log.flush()
@@ -135,7 +135,7 @@ def test_a_killed_process_loses_no_producer(
 def test_a_damaged_snapshot_only_makes_the_replay_longer(
     store: LogStore, open_store: Callable[[], LogStore], log: Log, harm: str, tmp_path: Path
 ) -> None:
-    """The one before it is read; if all are damaged, the whole log is replayed."""
+    """The previous snapshot is read; if all are damaged, the whole log is replayed."""
     fill(log, 20)
     log.flush()
     fill(log, 30)
@@ -164,7 +164,7 @@ def test_a_damaged_snapshot_only_makes_the_replay_longer(
 def test_poison_is_removed_before_the_log_serves(
     store: LogStore, open_store: Callable[[], LogStore], log: Log
 ) -> None:
-    """A snapshot after the end tells of records that are not there."""
+    """A snapshot after the log end describes records that do not exist."""
     fill(log, 3)
     log.flush()
     ahead = Producers()
@@ -180,7 +180,7 @@ def test_poison_is_removed_before_the_log_serves(
 def test_a_truncation_makes_the_producers_as_they_were(
     store: LogStore, open_store: Callable[[], LogStore], log: Log, cut_at: int, is_killed: bool
 ) -> None:
-    """In memory at once, and after a start; also within a batch and in a transaction."""
+    """This holds in memory and after a start, also within a batch and in a transaction."""
     fill(log, 5)
     log.flush()
     log.append_encoded(sent(8, 0, (b"a",) * 4, transactional=True))
@@ -216,7 +216,7 @@ def test_a_truncation_finds_a_snapshot_of_which_memory_does_not_know(
 
 
 def full_for(suffix: str) -> Callable[..., int]:
-    """Make an `open_file` to which the disk is full for some files."""
+    """Make an `open_file` for which the disk is full for some files."""
     open_file = files.open_file
 
     def refuse(path: str, flags: int, *rest: Any) -> int:
@@ -233,7 +233,7 @@ def test_nothing_counts_as_flushed_without_a_first_snapshot(
     log: Log,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else an open after a crash would not look for producers before the recovery point."""
+    """Otherwise, after a crash, producers before the recovery point would not be found."""
     fill(log, 12)
     with monkeypatch.context() as patched:
         patched.setattr(files, "open_file", full_for(".producers"))
@@ -245,7 +245,7 @@ def test_nothing_counts_as_flushed_without_a_first_snapshot(
 
 
 def test_a_full_disk_delays_a_later_snapshot(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records are durable all the same."""
+    """The records are durable anyway."""
     fill(log, 1)
     log.flush()
     fill(log, 30)
@@ -261,7 +261,7 @@ def test_a_full_disk_delays_a_later_snapshot(log: Log, monkeypatch: pytest.Monke
 def test_a_follower_that_begins_anew_forgets_all_producers(
     store: LogStore, open_store: Callable[[], LogStore], log: Log
 ) -> None:
-    """The marker of an open transaction may be among what it passes over."""
+    """The marker of an open transaction may be among the skipped records."""
     log.append_encoded(sent(8, 0, transactional=True))
     with log._state.lock:
         roll.roll(log._state, 1)
@@ -295,7 +295,7 @@ def test_deleted_records_end_no_transaction(
 def test_a_damaged_batch_in_the_replay_makes_the_log_corrupt(
     store: LogStore, open_store: Callable[[], LogStore], log: Log
 ) -> None:
-    """Whole batches stay readable; a repair finds the producers again."""
+    """Whole batches stay readable; after a repair, the producers are found again."""
     fill(log, 30)
     log.flush()
     first = log._state.segments[0]

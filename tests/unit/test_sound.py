@@ -1,4 +1,4 @@
-"""The inner loop of scans takes whole, sound batches that follow one another, and nothing else."""
+"""The inner loop of scans accepts only whole, valid batches that follow one another."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def batches() -> list[bytes]:
 
 
 def bits() -> bytearray:
-    """Give bits for a file of which nothing was checked."""
+    """Return the bits for a file without a verified batch."""
     return bytearray(128)
 
 
 def test_a_run_is_all_batches_of_a_window() -> None:
-    """With where each begins, and where the next one would; all bits set then."""
+    """The result has the start of each batch and of the next one; all bits are then set."""
     parts = batches()
     data, verified = b"".join(parts), bits()
     run, end, offset = sound_run(memoryview(data), 0, 10, 10, START, verified)
@@ -40,7 +40,7 @@ def test_a_run_is_all_batches_of_a_window() -> None:
 
 @pytest.mark.parametrize("cut", [1, 8, 79, 80, 150])
 def test_it_ends_before_a_batch_that_is_not_whole(cut: int) -> None:
-    """And says where that one begins."""
+    """The result has the start of the incomplete batch."""
     parts = batches()
     data = b"".join(parts)
     run, end, offset = sound_run(memoryview(data[:-cut]), 0, 10, 10, START, bits())
@@ -49,7 +49,7 @@ def test_it_ends_before_a_batch_that_is_not_whole(cut: int) -> None:
 
 
 def test_it_ends_at_any_flipped_bit() -> None:
-    """Of a batch in the middle: those before it are given, and its bit is not set."""
+    """If a batch in the middle is damaged, those before it are returned, and its bit stays 0."""
     parts = batches()
     start, size = sum(map(len, parts[:2])), len(parts[2])
     for bit in range(size * 8):
@@ -62,7 +62,7 @@ def test_it_ends_at_any_flipped_bit() -> None:
 
 
 def test_what_was_checked_is_not_hashed_again_but_must_follow() -> None:
-    """Its bit is set; its offset is compared all the same."""
+    """The bit is set, but the offset is still compared."""
     data, verified = bytearray(b"".join(batches())), bits()
     sound_run(memoryview(data), 0, 10, 10, START, verified)
     data[-1] ^= 1  # the last batch's checksum
@@ -72,6 +72,6 @@ def test_what_was_checked_is_not_hashed_again_but_must_follow() -> None:
 
 
 def test_it_ends_before_a_batch_that_nobody_wants() -> None:
-    """Whoever looks for a later offset steps over it in another way."""
+    """A search for a later offset skips such a batch in another way."""
     data = b"".join(batches())
     assert sound_run(memoryview(data), 0, 10, 12, START, bits()) == ([], 0, 10)

@@ -1,4 +1,4 @@
-"""One descriptor in reserve makes a flush possible when there is none left."""
+"""A reserved descriptor makes a flush possible when no other descriptor is free."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def open_one(path: Path) -> int:
 
 
 def test_it_is_used_only_when_it_is_needed(tmp_path: Path) -> None:
-    """Work that needs one descriptor gets it, and the reserve is there again afterwards."""
+    """Work that needs a descriptor uses it, and afterwards it is in reserve again."""
     spare = Spare()
     spare.fill()
     with no_descriptors():
@@ -36,7 +36,7 @@ def test_it_is_used_only_when_it_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_failed_sync_is_never_tried_again() -> None:
-    """An error of a sync comes through at once, whatever its number."""
+    """The error of a sync is raised at once, whatever its errno."""
     calls = []
 
     def work() -> None:
@@ -49,7 +49,7 @@ def test_a_failed_sync_is_never_tried_again() -> None:
 
 
 def test_regression_sealed_segments_are_flushed_without_a_descriptor(tmp_path: Path) -> None:
-    """The flush wanted one more than there was, and kept those it had: it never succeeded."""
+    """The flush needed one more descriptor, and kept the ones that it had, so it always failed."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.create("orders", 0, config=LogConfig(segment_bytes=1024))
         for _ in range(30):
@@ -61,7 +61,7 @@ def test_regression_sealed_segments_are_flushed_without_a_descriptor(tmp_path: P
 
 
 def test_regression_a_recovered_log_is_flushed_without_a_descriptor(tmp_path: Path) -> None:
-    """The segment of an earlier process took the reserve, and none was left for the directory."""
+    """The earlier process's segment used the reserve, and the directory got no descriptor."""
     store = LogStore.open(tmp_path, config=QUIET)
     store.create("orders", 0, config=LogConfig(segment_bytes=1024)).extend([bytes(300)] * 3)
     store["orders", 0].append(bytes(900))

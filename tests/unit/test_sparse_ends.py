@@ -1,4 +1,4 @@
-"""Offsets at a segment's end are missing only where compaction can have removed them."""
+"""Offsets at a segment's end are missing only if compaction can have removed them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ CLEANED = KAFKA._replace(extra={"cleaned": [20, None]})
 
 
 def test_below_the_recovery_point_it_may_lack_its_end() -> None:
-    """No crash takes what was flushed."""
+    """A crash does not remove flushed records."""
     for metadata in (KAFKA, COMPACTED, CLEANED):
         assert lacks_end(metadata, 30, 30, -1)
     assert lacks_end(CLEANED, 20, 0, -1)  # it was compacted up to there, and so was flushed
 
 
 def test_after_it_only_kafkas_segments_lack_their_end() -> None:
-    """They do if more follows; compaction of our own keeps the last batch of a segment."""
+    """They lack it if more follows; our own compaction keeps the last batch of a segment."""
     assert lacks_end(KAFKA, 31, 30, 31)
     assert not lacks_end(KAFKA, 31, 30, 30)
     assert not lacks_end(COMPACTED, 31, 30, 31)
@@ -31,7 +31,7 @@ def test_after_it_only_kafkas_segments_lack_their_end() -> None:
 
 
 def crashed(tmp_path: Path, lost: int) -> LogStore:
-    """Lose what a crash can: unflushed records at the end of a compacted log, but no file name."""
+    """Lose what a crash can lose: unflushed records of a compacted log, but no file name."""
     store = LogStore.open(tmp_path, config=QUIET)
     config = LogConfig(cleanup_policy="compact", segment_bytes=256, record_format="kafka")
     log = store.create("t", 0, config=config)
@@ -53,7 +53,7 @@ def crashed(tmp_path: Path, lost: int) -> LogStore:
 
 
 def test_regression_lost_records_leave_no_gap(tmp_path: Path) -> None:
-    """The log ended where its last, empty segment began, as if the records had been compacted."""
+    """The log ended at its last, empty segment, as if compaction had removed the records."""
     with crashed(tmp_path, 2) as store:
         log = store["t", 0]
         assert log.recovery.state == "recovered"

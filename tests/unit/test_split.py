@@ -1,4 +1,4 @@
-"""Cutting a range of a log into pieces for readers that share the work."""
+"""Cut a range of a log into pieces, so that several readers share the work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logstore.log.read.split import bytes_between, split
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
-    """Give a log of 4 segments, 40 batches of 10 records each."""
+    """Return a log of 4 segments, 40 batches of 10 records each."""
     with LogStore.open(tmp_path, admin_socket=False) as store:
         config = LogConfig(segment_bytes=64 * 1024, index_interval_bytes=1024)
         log = store.create("t", 0, config=config)
@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 @pytest.mark.parametrize("piece_bytes", [1, 3000, 40_000, 64_000, 100_000, 10**9])
 @pytest.mark.parametrize(("start", "end"), [(0, 400), (7, 8), (55, 301), (400, 400)])
 def test_pieces_follow_one_another(log: Log, piece_bytes: int, start: int, end: int) -> None:
-    """Pieces cover the range without a hole and without overlap, and none is empty."""
+    """The pieces cover the range without a gap or an overlap, and no piece is empty."""
     pieces = split(log._state, start, end, piece_bytes)
     edges = [start, *(piece_end for _, piece_end in pieces)]
     assert [first for first, _ in pieces] == edges[:-1]
@@ -33,7 +33,7 @@ def test_pieces_follow_one_another(log: Log, piece_bytes: int, start: int, end: 
 
 
 def test_pieces_are_about_as_large_as_asked(log: Log) -> None:
-    """No piece is larger than asked by more than one index interval and one batch."""
+    """No piece exceeds the requested size by more than an index interval and a batch."""
     for piece_bytes in (20_000, 50_000):
         pieces = split(log._state, 0, 400, piece_bytes)
         sizes = [bytes_between(log._state, *piece) for piece in pieces]
@@ -42,6 +42,6 @@ def test_pieces_are_about_as_large_as_asked(log: Log) -> None:
 
 
 def test_one_piece_where_there_is_little(log: Log) -> None:
-    """A range smaller than a piece is not cut."""
+    """A range that is smaller than a piece is not cut."""
     assert split(log._state, 3, 17, 10**9) == [(3, 17)]
     assert bytes_between(log._state, 0, 400) == log.size_bytes

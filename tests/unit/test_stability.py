@@ -1,4 +1,4 @@
-"""The last stable offset of an open log is kept, and it is the one that a walk would find."""
+"""The last stable offset of an open log is kept in memory, and equals that of a walk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_that_of_a_walk(tmp_path: Path, seed: int) -> None:
-    """With transactions of several producers, a high watermark, rolls and truncations."""
+    """There are transactions of several producers, a high watermark, rolls and truncations."""
     rng, sequences = random.Random(seed), dict.fromkeys(range(4), 0)
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         log = store.create("t", 0, config=CONFIG)
@@ -42,7 +42,7 @@ def test_it_is_that_of_a_walk(tmp_path: Path, seed: int) -> None:
 
 
 def walked(log: Log) -> int:
-    """Find it by a walk over all batches."""
+    """Find the last stable offset by a walk over all batches."""
     state = log._state
     events = [event for each in state.segments for event in transactions.events_of(state, each)]
     begun: dict[int, int] = {}
@@ -57,7 +57,7 @@ def walked(log: Log) -> int:
 
 
 def test_it_costs_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A consumer that follows a log asks for it all the time."""
+    """A consumer that follows a log reads this offset all the time."""
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         log = store.create("t", 0, config=CONFIG)
         monkeypatch.setattr(transactions, "events_of", None)  # would fail
@@ -70,7 +70,7 @@ def test_it_costs_no_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_it_is_that_of_the_walk_in_a_log_that_is_corrupt(tmp_path: Path) -> None:
-    """Its producers are not known."""
+    """In a corrupt log, the producers are unknown."""
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         log = store.create("t", 0, config=CONFIG)
         log.append_encoded(sent(7, 0, transactional=True))
@@ -80,7 +80,7 @@ def test_it_is_that_of_the_walk_in_a_log_that_is_corrupt(tmp_path: Path) -> None
 
 
 def test_a_program_of_another_process_walks(tmp_path: Path) -> None:
-    """It knows nothing but the files."""
+    """Another process knows only the files."""
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         log = store.create("t", 0, config=CONFIG)
         log.append_encoded(sent(6, 0) + sent(7, 0, transactional=True), durable=True)
@@ -92,7 +92,7 @@ def test_a_program_of_another_process_walks(tmp_path: Path) -> None:
 def test_regression_the_first_high_watermark_may_be_before_a_marker(
     tmp_path: Path, is_asked: bool
 ) -> None:
-    """While nobody replicated the log, each question for the offset forgot all ended ones."""
+    """While the log was not replicated, each read of the offset forgot all ended transactions."""
     with LogStore.open(tmp_path, config=QUIET, admin_socket=False) as store:
         log = store.create("t", 0, config=CONFIG)
         log.append_encoded(sent(7, 0, (b"v",) * 4, transactional=True))
@@ -106,7 +106,7 @@ def test_regression_the_first_high_watermark_may_be_before_a_marker(
 
 
 def test_many_ended_transactions_are_bounded_and_only_delay_the_offset() -> None:
-    """The oldest of them count as one, which ends with its last marker."""
+    """The oldest of them count as one transaction, which ends with its last marker."""
     known = OpenTransactions()
     for number in range(UNDECIDED_MAX + 500):
         known.begin(7, 2 * number)

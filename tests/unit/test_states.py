@@ -1,4 +1,4 @@
-"""The table of a log dir's states, whole: every set of conditions against every event."""
+"""Test the whole table of a log dir's states: all sets of conditions with all events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REAL = [some for some in ALL if OFFLINE not in some or some <= {OFFLINE, CORDONE
 
 
 def expected(before: Conditions, event: Event) -> Conditions:
-    """Say the rules once more, in other words than the table's."""
+    """State the rules again, in another form than the table."""
     if event is Event.CORDON:
         return before | {CORDONED}
     if event is Event.UNCORDON:
@@ -47,14 +47,14 @@ def expected(before: Conditions, event: Event) -> Conditions:
 
 
 def name_of(before: Conditions) -> str:
-    """Name conditions in one order: every worker of a parallel run must collect the same tests."""
+    """Name conditions in a fixed order, so that all workers collect the same tests."""
     return "+".join(kind.name for kind in KINDS if kind in before) or "none"
 
 
 @pytest.mark.parametrize("event", Event, ids=lambda event: event.name)
 @pytest.mark.parametrize("before", REAL, ids=name_of)
 def test_every_event_in_every_state(before: Conditions, event: Event) -> None:
-    """Each does what the rules say, leads to real conditions, and does it once."""
+    """Each event does what the rules say, gives valid conditions, and has no second effect."""
     once = after(before, event)
     assert once == expected(before, event)
     assert once in REAL
@@ -62,20 +62,20 @@ def test_every_event_in_every_state(before: Conditions, event: Event) -> None:
 
 
 def test_offline_never_ends() -> None:
-    """Whatever happens in whatever order, only a dir opened anew serves again."""
+    """After any events in any order, only a dir that is opened again serves."""
     for event in Event:
         for other in Event:
             assert OFFLINE in after(after(frozenset({OFFLINE}), event), other)
 
 
 def test_every_event_has_a_row_and_every_state_a_remedy() -> None:
-    """Nothing is left to chance."""
+    """Every case is defined."""
     assert set(TABLE) == set(Event)
     assert set(REMEDIES) == set(LogDirState)
 
 
 def test_the_gravest_condition_is_shown() -> None:
-    """Offline before suspect, an old copy, full, cordoned, slow and online, in this order."""
+    """The order is: offline, suspect, old copy, full, cordoned, slow, online."""
     assert state_of(frozenset()) is ONLINE
     order = [SLOW, CORDONED, READ_ONLY, OUTDATED, SUSPECT, OFFLINE]
     for number, state in enumerate(order):

@@ -106,7 +106,7 @@ def test_partitions_are_spread_and_described(dirs: list[str]) -> None:
 def test_a_wished_log_dir_is_found_by_any_of_its_names(
     dirs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trailing slash, a symlink and a relative path lead to it."""
+    """A trailing slash, a symlink and a relative path lead to the log dir."""
     (tmp_path / "link").symlink_to(tmp_path / "disk2" / "logs")
     monkeypatch.chdir(tmp_path)
     with LogStore.open(dirs) as store:
@@ -121,7 +121,7 @@ def test_a_wished_log_dir_is_found_by_any_of_its_names(
 
 
 def test_one_directory_under_two_names_is_refused(tmp_path: Path) -> None:
-    """A trailing slash or a symlink makes no second dir."""
+    """A trailing slash or a symlink does not make a second log dir."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").symlink_to(tmp_path / "a")
     for second in (f"{tmp_path}/a/", str(tmp_path / "b")):
@@ -161,7 +161,7 @@ def test_wrong_arguments_are_refused(dirs: list[str]) -> None:
 
 
 def test_names_that_look_like_other_directories_are_ordinary(dirs: list[str]) -> None:
-    """Topics called like a move or a deletion come back as topics."""
+    """Topics with names like a move or a deletion are read back as topics."""
     names = ["x.move", "orders-0.delete", "a-b", "0", "stray", "x" * 200, "a.b_c-D9"]
     with LogStore.open(dirs) as store:
         for name in names:
@@ -174,7 +174,7 @@ def test_names_that_look_like_other_directories_are_ordinary(dirs: list[str]) ->
 
 
 def test_a_partition_exists_once(dirs: list[str]) -> None:
-    """Also when 16 threads create it at the same time."""
+    """This also holds if 16 threads create the partition at the same time."""
     with LogStore.open(dirs) as store:
         outcomes: list[object] = []
 
@@ -194,7 +194,7 @@ def test_a_partition_exists_once(dirs: list[str]) -> None:
 
 
 def test_an_unknown_partition_is_a_lookup_error(dirs: list[str]) -> None:
-    """It names what was asked for."""
+    """The error names the requested partition."""
     with LogStore.open(dirs) as store:
         asks: list[Callable[[], object]] = [
             lambda: store.log("orders", 1),
@@ -209,7 +209,7 @@ def test_an_unknown_partition_is_a_lookup_error(dirs: list[str]) -> None:
 
 
 def test_a_deleted_partition_is_gone_for_good(dirs: list[str]) -> None:
-    """Its name is free at once, its files go, and whoever holds the log is told."""
+    """Its name is free at once, its files are removed, and old log objects raise an error."""
     with LogStore.open(dirs) as store:
         log = store.create("orders", 0, log_dir=dirs[0])
         log.extend([b"old"] * 5)
@@ -226,7 +226,7 @@ def test_a_deleted_partition_is_gone_for_good(dirs: list[str]) -> None:
 
 
 def test_a_deleted_partition_leaves_its_name_without_a_past(dirs: list[str]) -> None:
-    """Checkpoints of the old one do not hide records of the new one, even after a crash."""
+    """Checkpoints of the old replica do not hide records of the new one, even after a crash."""
     with LogStore.open(dirs) as store:
         log = store.create("orders", 0, log_dir=dirs[0])
         log.extend([b"old"] * 50)
@@ -242,7 +242,7 @@ def test_a_deleted_partition_leaves_its_name_without_a_past(dirs: list[str]) -> 
 
 
 def test_deleting_on_a_full_disk_works(dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way to make room must not need room."""
+    """A deletion, which makes room, must not need room."""
     import errno
 
     from logstore.disk import files
@@ -285,7 +285,7 @@ def test_a_closed_store_says_so(dirs: list[str]) -> None:
 
 
 def test_a_second_opener_is_refused_with_the_pid(dirs: list[str]) -> None:
-    """And changes nothing: the owner's clean close is still one."""
+    """The refusal changes nothing: the close of the owner still counts as clean."""
     with LogStore.open(dirs) as store:
         store.create("orders", 0).append(b"x")
         for some in (dirs, dirs[1:]):
@@ -297,7 +297,7 @@ def test_a_second_opener_is_refused_with_the_pid(dirs: list[str]) -> None:
 
 
 def test_a_crash_is_told_from_an_orderly_close(dirs: list[str]) -> None:
-    """After one the report says so, and the store opens with everything flushed."""
+    """After a crash the report says so, and the store opens with all flushed records."""
     store = LogStore.open(dirs)
     store.create("orders", 0).extend([b"x"] * 100)
     store.flush()
@@ -325,7 +325,7 @@ def test_a_start_that_dies_half_way_leaves_no_clean_marker(
 
 
 def test_progress_is_told_log_by_log(dirs: list[str]) -> None:
-    """The last call says that all are done."""
+    """The last call reports that all logs are done."""
     with LogStore.open(dirs) as store:
         for number in range(5):
             store.create("orders", number)
@@ -337,7 +337,7 @@ def test_progress_is_told_log_by_log(dirs: list[str]) -> None:
 
 
 def test_close_leaves_no_thread_and_no_descriptor(dirs: list[str]) -> None:
-    """Ten rounds of open and close end where they began."""
+    """After ten opens and closes, the process has as many threads and descriptors as before."""
     gc.collect()  # what earlier tests left in cycles would be closed in between
     before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
     for number in range(10):
@@ -349,7 +349,7 @@ def test_close_leaves_no_thread_and_no_descriptor(dirs: list[str]) -> None:
 
 
 def test_verify_reads_everything_and_reports(dirs: list[str]) -> None:
-    """Sound logs make a sound report; one partition can be asked for alone."""
+    """The report of undamaged logs has no problem; one partition can be verified alone."""
     with LogStore.open(dirs) as store:
         for number in range(3):
             store.create("orders", number).extend([b"x"] * 10)
@@ -364,7 +364,7 @@ def test_verify_reads_everything_and_reports(dirs: list[str]) -> None:
 
 
 def test_many_threads_use_one_store(dirs: list[str]) -> None:
-    """Creating, appending, listing and deleting at once leaves what was asked for."""
+    """Creating, appending, listing and deleting at once gives what was requested."""
     errors: list[Exception] = []
     with LogStore.open(dirs) as store:
 

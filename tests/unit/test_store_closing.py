@@ -1,4 +1,4 @@
-"""A store is closed in order, whatever one of its disks does."""
+"""A store is closed cleanly, whatever one of its disks does."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from support.bad_disk import failing, fill
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Name three log dirs that do not exist yet."""
+    """Return three log dirs that do not exist yet."""
     return [str(tmp_path / f"disk{number}") for number in range(3)]
 
 
 def test_close_skips_a_disk_that_hangs(dirs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are closed in order; the hanging one is named, and recovers at the next start."""
+    """The other dirs are closed; the hanging one is reported, and recovers at the next start."""
     fill(dirs)
     release = threading.Event()
     real = files.fdatasync
@@ -54,7 +54,7 @@ def test_close_skips_a_disk_that_hangs(dirs: list[str], monkeypatch: pytest.Monk
 def test_a_failed_flush_at_close_raises_after_the_others_are_closed(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No marker where the flush failed; an error under way is not hidden by it."""
+    """The failed dir has no clean marker; an earlier error is not hidden by the failure."""
     fill(dirs)
     store = LogStore.open(dirs)
     for number in range(3):
@@ -79,7 +79,7 @@ def test_a_failed_flush_at_close_raises_after_the_others_are_closed(
 def test_figures_and_lookups_touch_no_disk(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With every disk dead or hanging, what is in memory is still told."""
+    """If every disk is dead or hangs, all that is in memory can still be read."""
     fill(dirs)
     with LogStore.open(dirs) as store, monkeypatch.context() as patch:
 
@@ -100,7 +100,7 @@ def test_figures_and_lookups_touch_no_disk(
 def test_a_disk_that_hangs_delays_nobody_else(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one log dir is stuck in a sync, the others append, flush, read and are described."""
+    """While a log dir hangs in a sync, the others append, flush, read and are described."""
     fill(dirs)
     release, is_stuck = threading.Event(), threading.Event()
     real = files.fdatasync
@@ -134,7 +134,7 @@ def test_a_disk_that_hangs_delays_nobody_else(
 def test_regression_a_second_close_claims_no_orderly_one(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a close that failed the next one said that every log dir was closed in order."""
+    """After a failed close, the next close reported that every log dir was closed cleanly."""
     fill(dirs)
     store = LogStore.open(dirs)
     for number in range(3):
@@ -149,7 +149,7 @@ def test_regression_a_second_close_claims_no_orderly_one(
 def test_regression_an_interrupted_close_is_ended_by_the_next(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one said that all was in order, and the log dirs stayed locked."""
+    """The next close reported that all was clean, but the log dirs stayed locked."""
     fill(dirs)
     store = LogStore.open(dirs)
 
@@ -165,7 +165,7 @@ def test_regression_an_interrupted_close_is_ended_by_the_next(
 
 
 def test_an_interrupt_lets_a_close_complete(dirs: list[str]) -> None:
-    """Ctrl-C amid a close is raised once every log dir is closed in order."""
+    """If Ctrl-C comes during a close, it is raised after every log dir is closed cleanly."""
     fill(dirs)
     store = LogStore.open(dirs)
     main = threading.main_thread().ident
@@ -185,7 +185,7 @@ def test_an_interrupt_lets_a_close_complete(dirs: list[str]) -> None:
 def test_regression_a_log_dir_is_closed_in_order_after_its_damage_is_gone(
     dirs: list[str], remedy: str
 ) -> None:
-    """A log that was damaged at the start was repaired or deleted: nothing is left undone."""
+    """A log that was damaged at the start was repaired or deleted, so the close is clean."""
     fill(dirs)
     for path in Path(dirs[1], "orders-1").glob("*index"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""A log dir that fails takes its own replicas with it and nothing else."""
+"""If a log dir fails, only its own replicas are affected."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from support.bad_disk import failing, fill
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Name three log dirs that do not exist yet."""
+    """Return three log dirs that do not exist yet."""
     return [str(tmp_path / f"disk{number}") for number in range(3)]
 
 
 def offline_dirs(store: LogStore) -> list[str]:
-    """Name the dirs that do not serve."""
+    """Return the log dirs that do not serve."""
     return [row.path for row in store.describe_dirs().log_dirs if not row.is_live]
 
 
@@ -57,7 +57,7 @@ CALLS_AT_START = (
 def test_each_call_of_a_start_may_fail_on_one_dir(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
-    """The others serve, the bad one is named with its reason, and nothing is lost."""
+    """The others serve, the bad dir is reported with its reason, and no record is lost."""
     fill(dirs)
     with monkeypatch.context() as patch:
         patch.setattr(files, name, failing(name, dirs[1], code))
@@ -80,7 +80,7 @@ def test_each_call_of_a_start_may_fail_on_one_dir(
 def test_a_full_disk_at_the_start_serves(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """ENOSPC is not a broken disk; the dir is not closed as clean, and nothing is lost."""
+    """ENOSPC does not mean a broken disk; the dir is not closed as clean, no record is lost."""
     fill(dirs)
     with monkeypatch.context() as patch:
         patch.setattr(files, name, failing(name, dirs[1], errno.ENOSPC))
@@ -98,7 +98,7 @@ def test_a_full_disk_at_the_start_serves(
 def test_every_dir_bad_is_an_error_at_open(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names them all, and leaves no lock behind."""
+    """The error names all dirs, and no dir stays locked."""
     fill(dirs)
     with monkeypatch.context() as patch:
         patch.setattr(files, "scandir", failing("scandir", str(Path(dirs[0]).parent), errno.EIO))
@@ -111,7 +111,7 @@ def test_every_dir_bad_is_an_error_at_open(
 
 
 def test_a_missing_disk_is_offline_and_its_mount_point_stays_empty(dirs: list[str]) -> None:
-    """Nothing is formatted in its place; a partition not found may be on it."""
+    """Nothing is formatted at its path; a partition that is not found may be on it."""
     fill(dirs)
     os.rename(dirs[1], dirs[1] + ".away")
     for is_made in (False, True):
@@ -134,7 +134,7 @@ def test_a_missing_disk_is_offline_and_its_mount_point_stays_empty(dirs: list[st
 
 
 def test_a_dir_left_out_of_the_configuration_is_missed(dirs: list[str]) -> None:
-    """Its partitions are not unknown but unavailable."""
+    """The partitions of the dir are unavailable, not unknown."""
     fill(dirs)
     with LogStore.open(dirs[:2]) as store:
         told = str(store.recovery_report)
@@ -146,7 +146,7 @@ def test_a_dir_left_out_of_the_configuration_is_missed(dirs: list[str]) -> None:
 
 
 def test_format_new_takes_an_empty_disk_into_the_store(dirs: list[str], tmp_path: Path) -> None:
-    """It serves from then on, without being told again."""
+    """The new dir serves from then on, without a further request."""
     fill(dirs)
     more = [*dirs, str(tmp_path / "disk3"), str(tmp_path / "disk4")]
     with LogStore.open(more) as store:
@@ -162,7 +162,7 @@ def test_format_new_takes_an_empty_disk_into_the_store(dirs: list[str], tmp_path
 
 
 def test_a_foreign_disk_is_offline_and_untouched(dirs: list[str], tmp_path: Path) -> None:
-    """A disk of another store in the place of ours is named as foreign."""
+    """A disk of another store at the path is reported as foreign."""
     fill(dirs)
     with LogStore.open(tmp_path / "other") as store:
         store.create("theirs", 0).append(b"x")
@@ -181,7 +181,7 @@ def test_a_foreign_disk_is_offline_and_untouched(dirs: list[str], tmp_path: Path
 def test_a_dir_that_fails_while_it_serves_is_offline_alone(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its replicas go at once, the callback is told once, and the lock is given back."""
+    """Its replicas go offline, the callback is called once, and the lock is freed."""
     fill(dirs)
     told: list[LogDirOfflineError] = []
     is_told = threading.Event()
@@ -224,7 +224,7 @@ def test_a_dir_that_fails_while_it_serves_is_offline_alone(
 def test_an_exception_in_the_callback_is_survived(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A second dir that fails is seen to as well (KAFKA-19289)."""
+    """A second dir that fails is handled, too (KAFKA-19289)."""
     fill(dirs)
     told: list[str] = []
     is_done = threading.Event()
@@ -248,7 +248,7 @@ def test_an_exception_in_the_callback_is_survived(
 
 
 def test_a_dir_that_is_bad_at_the_start_is_told_too(dirs: list[str]) -> None:
-    """The callback hears of it once the store is open."""
+    """The callback is called for it after the store is open."""
     fill(dirs)
     os.rename(dirs[0], dirs[0] + ".away")
     is_told = threading.Event()
@@ -259,7 +259,7 @@ def test_a_dir_that_is_bad_at_the_start_is_told_too(dirs: list[str]) -> None:
 def test_creation_goes_to_the_next_dir_when_one_fails(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Broken or full, the partition is made elsewhere (KAFKA-8526)."""
+    """If a log dir is broken or full, the partition is made in another one (KAFKA-8526)."""
     for code in (errno.EIO, errno.ENOSPC):
         paths = [f"{path}-{code}" for path in dirs]
         with LogStore.open(paths) as store, monkeypatch.context() as patch:
@@ -273,7 +273,7 @@ def test_creation_goes_to_the_next_dir_when_one_fails(
 def test_a_creation_that_fails_half_way_leaves_nothing(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On full disks it raises, and succeeds when there is room."""
+    """On full disks the creation raises, and succeeds when there is room."""
     with LogStore.open(dirs) as store:
         root = str(Path(dirs[0]).parent)
         with monkeypatch.context() as patch:
@@ -287,7 +287,7 @@ def test_a_creation_that_fails_half_way_leaves_nothing(
 
 
 def test_something_in_the_way_is_not_overwritten(dirs: list[str]) -> None:
-    """A foreign file with the replica's name makes creation go elsewhere."""
+    """If a foreign file has the replica's name, the replica is created in another dir."""
     with LogStore.open(dirs) as store:
         Path(dirs[0], "orders-0").write_bytes(b"mine")
         assert store.create("orders", 0).log_dir != dirs[0]
@@ -298,7 +298,7 @@ def test_something_in_the_way_is_not_overwritten(dirs: list[str]) -> None:
 
 
 def test_two_live_copies_are_both_left_alone(dirs: list[str]) -> None:
-    """The replica is offline, both are named, everything else serves."""
+    """The replica is offline, both copies are reported, and all other replicas serve."""
     import shutil
 
     fill(dirs)
@@ -320,7 +320,7 @@ def test_two_live_copies_are_both_left_alone(dirs: list[str]) -> None:
 def test_one_unreadable_file_takes_its_replica_offline_alone(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EACCES on one log, the probe passes: the dir and its other replicas serve."""
+    """If one log raises EACCES and the probe passes, the dir and its other replicas serve."""
     with LogStore.open(dirs) as store:
         for number in range(3):
             store.create("orders", number, log_dir=dirs[0]).append(b"x")
@@ -342,7 +342,7 @@ def test_one_unreadable_file_takes_its_replica_offline_alone(
 def test_a_replica_that_lacked_room_is_opened_once_there_is_some(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """A limit of the process or a full disk is over some time: no restart is needed then."""
+    """A limit of the process, or a full disk, may pass; then no restart is needed."""
     fill(dirs)
     where = f"{dirs[0]}/orders-0"
     with monkeypatch.context() as patch:
@@ -363,14 +363,14 @@ def test_a_replica_that_lacked_room_is_opened_once_there_is_some(
 
 
 def test_what_never_was_is_unknown_while_every_dir_is_good(dirs: list[str]) -> None:
-    """Only a bad dir leaves it open."""
+    """Only while a log dir is bad can an unknown partition exist."""
     fill(dirs)
     with LogStore.open(dirs) as store, pytest.raises(UnknownPartitionError):
         store.log("orders", 7)
 
 
 def test_a_disk_that_is_unmounted_under_the_store_is_offline(dirs: list[str]) -> None:
-    """Nothing is written into the mount point that comes to light."""
+    """Nothing is written into the mount point that appears."""
     fill(dirs)
     with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
         assert len(view) == 3
@@ -392,6 +392,6 @@ def test_a_disk_that_is_unmounted_under_the_store_is_offline(dirs: list[str]) ->
 
 
 def test_a_reader_formats_nothing(dirs: list[str]) -> None:
-    """The two wishes exclude each other."""
+    """The two arguments exclude each other."""
     with pytest.raises(ValueError, match="read_only"):
         LogStore.open(dirs, read_only=True, format_new=True)

@@ -1,4 +1,4 @@
-"""A store that is used wrongly says so at once, and takes nothing with it."""
+"""If a store is used wrongly, an error says so at once, and nothing else is affected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logstore.store.store import LogStore
 
 
 def test_regression_with_on_a_closed_store_says_that_it_is_closed(tmp_path: Path) -> None:
-    """Not its first use inside the block."""
+    """The error comes at the `with`, not at the first use inside the block."""
     store = LogStore.open(tmp_path)
     store.close()
     with pytest.raises(LogClosedError, match="the store was closed"), store:
@@ -23,7 +23,7 @@ def test_regression_with_on_a_closed_store_says_that_it_is_closed(tmp_path: Path
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_regression_a_clock_of_a_wrong_type_is_refused(tmp_path: Path, read_only: bool) -> None:
-    """Before a log dir is locked."""
+    """The clock is refused before a log dir is locked."""
     LogStore.open(tmp_path).close()
     for clock in (time.time, 5, "now"):
         with pytest.raises(TypeError, match="clock must be an object whose now_ms"):
@@ -32,7 +32,7 @@ def test_regression_a_clock_of_a_wrong_type_is_refused(tmp_path: Path, read_only
 
 
 class BadClock:
-    """Give whole ms until it is told to give something else, at one of the next calls."""
+    """Return whole ms until the test requests another value, at one of the next calls."""
 
     def __init__(self) -> None:
         self.bad: object = None
@@ -51,7 +51,7 @@ BAD_TIMES = [1.5, "1760000000000", True, -1, 2**63 - 1, 2**70]
 
 @pytest.mark.parametrize("bad", BAD_TIMES, ids=repr)
 def test_regression_a_clock_that_gives_no_whole_ms_is_refused(tmp_path: Path, bad: object) -> None:
-    """At the open, before anything is made; it raised struct.error in the middle of an append."""
+    """The open refuses the clock before it makes anything; an append raised struct.error."""
     clock = BadClock()
     clock.bad = bad
     with pytest.raises((TypeError, ValueError), match="the clock's now_ms"):
@@ -75,7 +75,7 @@ APPENDS: dict[str, Callable[[Log], object]] = {
 def test_regression_a_clock_that_goes_wrong_stops_the_call_that_asks_it(
     tmp_path: Path, bad: object, name: str, good_calls: int
 ) -> None:
-    """The error names the clock and nothing is appended; after that, a good clock works."""
+    """The error names the clock, and nothing is appended; after that, a good clock works."""
     clock, config = BadClock(), LogConfig(flush_ms=3_600_000, segment_ms=3_600_000)
     with LogStore.open(tmp_path, clock=clock, config=StoreConfig(log_config=config)) as store:
         log = store.create("orders", 0)
@@ -96,7 +96,7 @@ def test_regression_a_clock_that_goes_wrong_stops_the_call_that_asks_it(
 
 
 def test_regression_a_reader_beside_the_owner_guesses_no_recovery_point(tmp_path: Path) -> None:
-    """It said the log start offset."""
+    """The reader returned the log start offset as the recovery point."""
     with LogStore.open(tmp_path) as store, LogStore.open(tmp_path, read_only=True) as view:
         store.create("orders", 0).append(b"x", durable=True)
         with pytest.raises(ReadOnlyStoreError, match="only the process that owns the store"):

@@ -1,4 +1,4 @@
-"""A store has one owner among all processes, and none that is dead."""
+"""A store has at most one owner among all processes, and never a dead one."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def start(program: str, dirs: list[str]) -> subprocess.Popen[str]:
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """Read a line that another process prints."""
+    """Return a line that another process prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Let go of a process that has ended or ends now."""
+    """Close the pipes of a process that has ended or ends now."""
     process.kill()
     process.communicate()
 
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Name two log dirs that do not exist yet."""
+    """Return two log dirs that do not exist yet."""
     return [str(tmp_path / f"disk{number}") for number in range(2)]
 
 
 def test_another_process_is_refused_with_the_owners_pid(dirs: list[str]) -> None:
-    """A SIGKILLed owner leaves no lock, and what it acknowledged as durable."""
+    """After a SIGKILL, the owner leaves no lock, and all durable records."""
     owner = start(OWNER, dirs)
     try:
         assert line_of(owner) == "open"
@@ -92,7 +92,7 @@ def test_another_process_is_refused_with_the_owners_pid(dirs: list[str]) -> None
 
 
 def test_of_two_that_form_a_store_at_once_one_owns_it(dirs: list[str]) -> None:
-    """The other is refused or waits its turn, and there is one store in the end."""
+    """The other process is refused, or waits; in the end there is one store."""
     for turn in range(3):
         paths = [f"{path}-{turn}" for path in dirs]
         racers = [start(RACER, order) for order in (paths, paths[::-1])]
@@ -113,7 +113,7 @@ def test_of_two_that_form_a_store_at_once_one_owns_it(dirs: list[str]) -> None:
 
 
 def in_child(work: Callable[[], bool]) -> bool:
-    """Fork, do something in the child, and give what came of it."""
+    """Fork, do something in the child, and return its result."""
     child = os.fork()
     if child == 0:
         is_right = False
@@ -125,7 +125,7 @@ def in_child(work: Callable[[], bool]) -> bool:
 
 
 def test_a_forked_child_cannot_use_the_store(dirs: list[str]) -> None:
-    """Every call on store and logs raises LogClosedError there; the parent goes on."""
+    """Every call in the child raises LogClosedError; the parent continues."""
     with LogStore.open(dirs) as store:
         log = store.create("orders", 0)
         log.append(b"before")
@@ -167,7 +167,7 @@ def test_a_forked_child_cannot_use_the_store(dirs: list[str]) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_store_of_its_parent_locked(dirs: list[str]) -> None:
-    """A worker that lives on is no owner; it may even open the store itself."""
+    """A child that lives longer does not own the store; it may even open the store itself."""
     store = LogStore.open(dirs)
     read_end, write_end = os.pipe()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Subscribers of a log hear what happens to it, miss nothing, and harm nobody."""
+"""Subscribers of a log get all its events, and do not disturb other threads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dirs() -> Iterator[list[str]]:
 
 
 class Ear:
-    """Remember the events of a log, and in which thread they came."""
+    """Record the events of a log, each with its thread."""
 
     def __init__(self, log: Log) -> None:
         self.heard: list[LogEvent] = []
@@ -66,7 +66,7 @@ class Ear:
 
 
 def is_free(log: Log) -> bool:
-    """Tell whether this thread can take the locks of a log: it does not hold them itself."""
+    """Report whether this thread can take the locks of a log: it must not hold them itself."""
     locks = [log._state.flush_lock, log._state.lock]
     taken = [lock for lock in locks if lock.acquire(timeout=60)]
     for lock in taken:
@@ -75,7 +75,7 @@ def is_free(log: Log) -> bool:
 
 
 def test_each_way_to_append_is_told_once(dirs: list[str]) -> None:
-    """In the thread that appended, and when the record can be read."""
+    """The event comes in the thread that appended, when the record can be read."""
     with LogStore.open(dirs, config=SLOW) as store:
         log, source = store.create("t", 0), store.create("t", 1)
         source.extend([b"a", b"b"])
@@ -99,7 +99,7 @@ def test_each_way_to_append_is_told_once(dirs: list[str]) -> None:
 
 
 def test_a_truncation_and_a_new_log_start_are_told(dirs: list[str]) -> None:
-    """Also the log start that a follower takes over, and what retention drops; nothing else."""
+    """A log start that a follower takes over, and retention, cause events, too; reads do not."""
     with LogStore.open(dirs, config=SLOW) as store:
         log, other = store.create("t", 0, config=SMALL), store.create("t", 1)
         log.extend([b"v"] * 5)
@@ -144,7 +144,7 @@ def test_a_truncation_that_breaks_off_ends_the_subscription_if_it_ends_the_log(
 
 
 def test_the_end_of_a_log_ends_its_subscriptions_once(dirs: list[str]) -> None:
-    """A close, a deletion and a log dir that goes offline; then nobody can subscribe."""
+    """A close, a deletion and an offline log dir end them; then nobody can subscribe."""
     store = LogStore.open(dirs, config=SLOW)
     closed, deleted = store.create("t", 0, log_dir=dirs[0]), store.create("t", 1, log_dir=dirs[0])
     offline = store.create("t", 2, log_dir=dirs[1])
@@ -169,7 +169,7 @@ def test_the_end_of_a_log_ends_its_subscriptions_once(dirs: list[str]) -> None:
 def test_a_log_dir_that_fails_ends_the_subscriptions_of_its_logs_alone(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The append that met the failure does not wait for them."""
+    """The append that noticed the failure does not wait for the subscribers."""
     with LogStore.open(dirs, config=SLOW) as store:
         logs = [store.create("t", number, log_dir=path) for number, path in enumerate(dirs)]
         ears = [Ear(log) for log in logs]
@@ -184,7 +184,7 @@ def test_a_log_dir_that_fails_ends_the_subscriptions_of_its_logs_alone(
 
 
 def test_a_subscription_survives_a_move(dirs: list[str]) -> None:
-    """The swap itself is no event of the log; what is appended after it is one."""
+    """The swap causes no event of the log; later appends cause events."""
     with LogStore.open(dirs, config=SLOW) as store, ReplicaMover(store) as mover:
         log = store.create("t", 0, log_dir=dirs[0])
         log.extend([b"v"] * 100)
@@ -201,7 +201,7 @@ def test_a_subscription_survives_a_move(dirs: list[str]) -> None:
 def test_what_a_callback_raises_is_logged_and_harms_nobody(
     dirs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The append succeeds, and the other subscribers are called; an interrupt comes after that."""
+    """The append succeeds, and other subscribers are called; an interrupt is raised later."""
     with LogStore.open(dirs, config=SLOW) as store:
         log = store.create("t", 0)
         errors: list[BaseException] = [ZeroDivisionError("no")]
@@ -226,7 +226,7 @@ def test_what_a_callback_raises_is_logged_and_harms_nobody(
 
 
 def test_a_callback_may_close_and_subscribe(dirs: list[str]) -> None:
-    """It runs without a lock: also to read what was appended."""
+    """The callback runs without a lock, so it may also read the new records."""
     with LogStore.open(dirs, config=SLOW) as store:
         log = store.create("t", 0)
         found: list[object] = []
@@ -246,7 +246,7 @@ def test_a_callback_may_close_and_subscribe(dirs: list[str]) -> None:
 
 
 def test_a_dropped_subscription_has_ended(dirs: list[str]) -> None:
-    """Its log forgets it at once; no append pays for it any more."""
+    """The log forgets the subscription at once, and appends no longer pay for it."""
     with LogStore.open(dirs, config=SLOW) as store:
         log = store.create("t", 0)
         heard: list[LogEvent] = []
@@ -260,7 +260,7 @@ def test_a_dropped_subscription_has_ended(dirs: list[str]) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_subscriber_does_not_keep_a_dropped_store_open(dirs: list[str]) -> None:
-    """Neither one that is kept, nor one that refers to the store and is dropped with it."""
+    """The subscriber may be kept, or may refer to the store and be dropped with it."""
 
     class Broker:
         def __init__(self) -> None:
@@ -283,7 +283,7 @@ def test_a_subscriber_does_not_keep_a_dropped_store_open(dirs: list[str]) -> Non
 
 
 def test_a_view_refuses_subscribers(dirs: list[str]) -> None:
-    """Nothing in its process changes the log: it is followed by `tail`."""
+    """No call in the view's process changes the log: use `tail` to follow it."""
     with LogStore.open(dirs, config=SLOW) as store:
         store.create("t", 0)
         with LogStore.open(dirs, read_only=True) as view, pytest.raises(ReadOnlyStoreError):
@@ -291,7 +291,7 @@ def test_a_view_refuses_subscribers(dirs: list[str]) -> None:
 
 
 def test_no_wake_up_is_lost(dirs: list[str]) -> None:
-    """Waiters that subscribe, look and wait follow appends of other threads to the end."""
+    """Threads that subscribe, look and wait follow the appends of other threads to the end."""
     rounds, waiters = 300, 4
     with LogStore.open(dirs, config=SLOW) as store:
         log = store.create("t", 0)
@@ -348,7 +348,7 @@ def test_who_subscribes_as_the_log_ends_is_told_or_refused(dirs: list[str]) -> N
 
 
 def test_subscriptions_come_and_go_while_others_are_told() -> None:
-    """A snapshot is taken in one step: nobody is called twice, and no dict changes in a walk."""
+    """The list is copied in one step: no subscriber is called twice."""
     subscriptions: Subscriptions = {}
     is_over, errors = threading.Event(), list[Exception]()
 

@@ -1,4 +1,4 @@
-"""Copy batches with some of their records, and read the copies with our readers and aiokafka's."""
+"""Copy batches with some of their records, and compare our readers with aiokafka's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAYOUTS = [("columnar", codec) for codec in (0, 3, 4)] + [("kafka", codec) for c
 
 
 def horizon_of(data: bytes) -> int | None:
-    """Give the delete horizon of one batch."""
+    """Return the delete horizon of one batch."""
     (horizon_ms,) = subsets.delete_horizons_ms(data, [(0, layouts.read_header(data, 0))])
     return horizon_ms
 
@@ -65,7 +65,7 @@ def shapes(rng: random.Random) -> list[list[tuple[bytes | None, bytes | None, in
 
 @pytest.mark.parametrize(("layout", "codec"), LAYOUTS)
 def test_a_copy_has_the_records_of_the_mask(layout: str, codec: int) -> None:
-    """Offsets, times, keys and values are those of the original; so are the header's fields."""
+    """Offsets, times, keys, values and header fields are those of the original."""
     rng = random.Random(codec)
     for rows in shapes(rng):
         data = batch_of(layout, 7, rows, codec=codec, epoch=3, producer=(5, 0, 11))
@@ -101,7 +101,7 @@ def by_aiokafka(data: bytes) -> list[tuple[int, int, bytes | None, bytes | None]
 
 @pytest.mark.parametrize("layout", ["columnar", "kafka"])
 def test_record_headers_are_copied(layout: str) -> None:
-    """Each record that is left has its headers; none are left if no record has any."""
+    """Each kept record has its headers; if no record has headers, the copy has none."""
     headers = [((f"n{n}", b"v%d" % n), ("m", None))[: n % 3] for n in range(30)]
     values: list[bytes | None] = [b"%d" % n for n in range(30)]
     times = np.arange(30)
@@ -123,7 +123,7 @@ def test_record_headers_are_copied(layout: str) -> None:
 
 
 def test_log_append_time_stays() -> None:
-    """Every record that is left has the time of its append, with a horizon or without."""
+    """Every kept record has the time of its append, with a horizon and without."""
     for layout in ("columnar", "kafka"):
         data = batch_of(layout, 0, [(b"k", b"v", n) for n in range(9)])
         data = layouts.with_append_time(data, layouts.read_header(data, 0), NOW)
@@ -136,7 +136,7 @@ def test_log_append_time_stays() -> None:
 
 
 def test_batches_of_a_group_are_copied_one_by_one() -> None:
-    """The group's columns are those of all its batches; each copy is of one of them."""
+    """The columns belong to the whole group; each copy is made from one batch."""
     for layout, codec in LAYOUTS:
         sizes = (1, 5, 60, 2)
         batches, base = [], 0
@@ -160,7 +160,7 @@ def test_batches_of_a_group_are_copied_one_by_one() -> None:
 
 
 def test_a_batch_without_records_keeps_offsets_and_producer() -> None:
-    """No codec and no horizon are left; Kafka's time of the producer is."""
+    """The copy has no codec and no horizon, but the producer's time in Kafka's layout."""
     rows = [(b"k", b"v" * 99, NOW)] * 20
     for layout, codec in LAYOUTS:
         data = batch_of(layout, 40, rows, codec=codec, epoch=2, producer=(5, 0, 11))
@@ -179,7 +179,7 @@ def test_a_batch_without_records_keeps_offsets_and_producer() -> None:
 
 
 def test_a_columnar_horizon_is_rounded_up_to_a_second() -> None:
-    """A tombstone is never removed early; the oldest horizon is not "none"."""
+    """A tombstone is never removed early; the oldest horizon does not mean "none"."""
     data = batch_of("columnar", 0, [(b"k", None, 1)])
     keep = np.ones(1, np.bool_)
     for wanted, found in ((NOW + 1, NOW + 1000), (NOW, NOW), (0, 1000), (1, 1000)):
@@ -191,7 +191,7 @@ def test_a_columnar_horizon_is_rounded_up_to_a_second() -> None:
 
 
 def test_a_truncation_drops_the_horizon_and_an_append_time_keeps_it() -> None:
-    """A part of a batch begins anew: its tombstones stay longer, never shorter."""
+    """A part of a batch gets no horizon: its tombstones stay longer, never shorter."""
     data = batch_of("columnar", 0, [(b"k", None, 1), (b"l", None, 1)])
     data = run(group_of(data).subset(0, np.ones(2, np.bool_), NOW))
     header = layouts.read_header(data, 0)
@@ -204,7 +204,7 @@ def test_a_truncation_drops_the_horizon_and_an_append_time_keeps_it() -> None:
 
 
 def test_long_work_is_divided_into_steps() -> None:
-    """A batch of many records of any size is read and copied in steps of a bounded length."""
+    """Batches of any size are read and copied in steps of limited length."""
     rng = random.Random(5)
     count = 20_000
     rows = [(b"%d" % n, rng.randbytes(rng.randrange(9)), NOW) for n in range(count)]
@@ -234,7 +234,7 @@ def counted(steps: Steps[T], counts: list[int], at: int) -> T:
 
 
 def test_other_threads_run_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run` gives up the interpreter's lock after 0.1 ms, and returns the result."""
+    """`run` releases the interpreter's lock after 0.1 ms, and returns the result."""
     naps: list[float] = []
     now = 0.0
     monkeypatch.setattr(time, "sleep", lambda seconds: naps.append(now + seconds))
@@ -265,7 +265,7 @@ def test_parts_that_follow_one_another_are_cut_together() -> None:
 
 @pytest.mark.parametrize("layout", ["columnar", "kafka"])
 def test_a_batch_that_needs_too_much_memory_is_refused(layout: str) -> None:
-    """The limit is that of every reader."""
+    """The limit is the same as for every reader."""
     data = batch_of(layout, 0, [(b"k", b"v", 1)] * 50)
     place = (0, layouts.read_header(data, 0))
     with pytest.raises(RecordExpansionError):

@@ -1,4 +1,4 @@
-"""Follow a log whose records are dropped and appended again: a tail skips none of them in silence.
+"""Follow a log whose records are dropped and appended again: no record is skipped silently.
 
 The other tests of tails are in `test_log` and `test_high_watermark`.
 """
@@ -51,7 +51,7 @@ def append(log: Log, amount: int, name: bytes = b"new") -> None:
 def test_regression_a_tail_whose_records_were_replaced_raises(
     logs: tuple[Log, ReadableLog], is_owner: bool
 ) -> None:
-    """It does not go on after the records that took their offsets."""
+    """The tail does not continue after the records that got the same offsets."""
     log = logs[0]
     tail = logs[not is_owner].tail("start", timeout=0)
     assert len(values(tail, 10)) == 10
@@ -65,7 +65,7 @@ def test_regression_a_tail_whose_records_were_replaced_raises(
 def test_regression_a_tail_that_waits_after_the_new_end_raises_at_once(
     logs: tuple[Log, ReadableLog], is_owner: bool
 ) -> None:
-    """It does not wait until the log is as long again as it was."""
+    """The tail does not wait until the log has its earlier length again."""
     log, caught, has_begun = logs[0], [], threading.Event()
 
     def follow() -> None:
@@ -88,7 +88,7 @@ def test_regression_a_tail_that_waits_after_the_new_end_raises_at_once(
 def test_regression_a_tail_at_the_end_notes_a_truncation_before_its_first_record(
     logs: tuple[Log, ReadableLog], is_owner: bool
 ) -> None:
-    """What is appended after the call would be skipped, although the tail has yielded nothing."""
+    """Otherwise, records after the call would be skipped, before the tail yields any."""
     log = logs[0]
     tail = logs[not is_owner].tail("end", timeout=0)
     log.truncate_to(5)
@@ -104,7 +104,7 @@ def test_regression_a_tail_at_the_end_notes_a_truncation_before_its_first_record
 def test_a_truncation_after_the_place_of_a_tail_is_no_error(
     logs: tuple[Log, ReadableLog], is_owner: bool, yielded: int
 ) -> None:
-    """It continues with the new records; a view first yields the batch that it had begun."""
+    """The tail continues with new records; a view first yields the rest of its batch."""
     log = logs[0]
     tail = logs[not is_owner].tail("start", timeout=0)
     expected = [b"old %d" % number for number in range(yielded)]
@@ -118,7 +118,7 @@ def test_a_truncation_after_the_place_of_a_tail_is_no_error(
 def test_regression_a_truncation_at_the_place_of_a_tail_is_no_error(
     logs: tuple[Log, ReadableLog],
 ) -> None:
-    """The pass ended with the shorter log, and the tail counted the dropped records as passed."""
+    """The pass ended at the shorter log, and the tail counted the dropped records as yielded."""
     log = logs[0]
     tail = log.tail("start", timeout=0)
     assert len(values(tail, 5)) == 5
@@ -130,7 +130,7 @@ def test_regression_a_truncation_at_the_place_of_a_tail_is_no_error(
 def test_a_cut_that_a_tail_has_passed_rightly_does_not_count_later(
     logs: tuple[Log, ReadableLog], is_owner: bool
 ) -> None:
-    """The records that it yielded after the cut are the new ones."""
+    """The records that the tail yielded after the cut are the new ones."""
     log = logs[0]
     tail = logs[not is_owner].tail("start", timeout=0.2)
     values(tail, 10)
@@ -146,7 +146,7 @@ def test_a_cut_that_a_tail_has_passed_rightly_does_not_count_later(
 def test_the_lowest_of_several_truncations_counts(
     logs: tuple[Log, ReadableLog], is_owner: bool
 ) -> None:
-    """Also if the last one was after the tail's place."""
+    """This also holds if the last truncation was after the tail's offset."""
     log = logs[0]
     tail = logs[not is_owner].tail("start", timeout=0)
     values(tail, 10)
@@ -176,7 +176,7 @@ def test_a_truncation_within_the_records_of_one_append_is_noted(tmp_path: Path) 
 def test_retention_rolls_and_reopened_segments_are_no_truncation(
     tmp_path: Path, is_owner: bool
 ) -> None:
-    """Files that come and go with the same records do not end a tail."""
+    """Files that are replaced by files with the same records do not end a tail."""
     with LogStore.open(tmp_path) as store, LogStore.open(tmp_path, read_only=True) as view:
         log = store.create("t", 0, config=SMALL)
         reader: ReadableLog = log if is_owner else view.log("t", 0)
@@ -193,7 +193,7 @@ def test_retention_rolls_and_reopened_segments_are_no_truncation(
 
 @READERS
 def test_compaction_is_no_truncation(tmp_path: Path, is_owner: bool) -> None:
-    """A tail continues although the record that it yielded last was compacted away."""
+    """A tail continues although compaction removed the record that it yielded last."""
     with LogStore.open(tmp_path) as store, LogStore.open(tmp_path, read_only=True) as view:
         log = store.create("t", 0, config=COMPACTED)
         reader: ReadableLog = log if is_owner else view.log("t", 0)
@@ -208,7 +208,7 @@ def test_compaction_is_no_truncation(tmp_path: Path, is_owner: bool) -> None:
 
 
 def test_a_pass_that_a_truncation_ends_is_begun_again_at_the_next_record(tmp_path: Path) -> None:
-    """A high watermark within a batch and a truncation after the place leave no record out."""
+    """No record is skipped, even with a high watermark inside a batch."""
     with LogStore.open(tmp_path) as store:
         log = store.create("t", 0)
         log.advance_high_watermark(0)
@@ -237,7 +237,7 @@ STEPS = st.lists(
 
 
 def test_a_tail_yields_the_log_or_raises(tmp_path: Path) -> None:
-    """It raises exactly if a truncation went below the records that it was given so far."""
+    """The tail raises exactly if a truncation dropped records that it had yielded."""
     with LogStore.open(tmp_path) as store:
         numbers = count()
 

@@ -1,4 +1,4 @@
-"""Log dirs are taken into possession in time, or not at all."""
+"""Log dirs are taken into possession in a limited time, or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logstore.store.dirs.parallel import Outcome
 def test_regression_who_ends_as_he_is_given_up_holds_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """His thread still saw the dir served, so nobody gave the lock back: no reopen got it."""
+    """The thread ended when it was given up, and no thread freed the lock: no reopen worked."""
 
     def just_too_late(
         log_dirs: Sequence[LogDir], work: Callable[[LogDir], object], *_: object, name: str

@@ -1,4 +1,4 @@
-"""A process that can have no more threads is told so, and its store stays sound."""
+"""If a process can start no more threads, an error says so, and its store stays usable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.shortage import no_threads
 
 
 def test_the_error_says_what_to_do() -> None:
-    """It is retriable, names the limits, and blames no disk."""
+    """The error is retriable, names the limits, and blames no disk."""
     with no_threads(), pytest.raises(LogDirError, match="ulimit -u") as caught:
         start_for("/disk", threading.Thread())
     assert caught.value.retriable
@@ -24,7 +24,7 @@ def test_the_error_says_what_to_do() -> None:
 
 
 def test_regression_an_open_without_threads_says_so(tmp_path: Path) -> None:
-    """A bare RuntimeError came out; whichever thread is refused, nothing stays locked."""
+    """A bare RuntimeError was raised; whichever thread fails, nothing stays locked."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     LogStore.open(dirs, config=QUIET).close()
     refused = 0
@@ -45,7 +45,7 @@ def test_regression_an_open_without_threads_says_so(tmp_path: Path) -> None:
 
 
 def test_regression_a_flush_without_threads_flushes(tmp_path: Path) -> None:
-    """The calling thread does what the others cannot; so does a close."""
+    """The calling thread does the work of the others; this also holds for a close."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     store = LogStore.open(dirs, config=QUIET)
     logs = [store.create("orders", number, log_dir=path) for number, path in enumerate(dirs)]
@@ -58,7 +58,7 @@ def test_regression_a_flush_without_threads_flushes(tmp_path: Path) -> None:
 
 
 def test_regression_an_appender_without_a_thread_says_so(tmp_path: Path) -> None:
-    """It takes nothing then, and works as soon as there is one."""
+    """The appender accepts no record then, and works as soon as a thread can be started."""
     with LogStore.open(tmp_path, config=QUIET) as store:
         log = store.create("orders", 0)
         with log.appender() as appender:
@@ -68,7 +68,7 @@ def test_regression_an_appender_without_a_thread_says_so(tmp_path: Path) -> None
 
 
 def test_regression_a_mover_without_threads_closes(tmp_path: Path) -> None:
-    """Its close raised for ever, and with it that of the store."""
+    """The close of the mover, and of the store, raised an error forever."""
     dirs = [tmp_path / "a", tmp_path / "b"]
     with LogStore.open(dirs, config=QUIET) as store:
         store.create("orders", 0, log_dir=dirs[0]).append(b"a value")

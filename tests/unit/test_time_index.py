@@ -1,4 +1,4 @@
-"""A time index gives where to begin: nothing before is at or after the wanted time."""
+"""A time index says where to begin: all earlier records are too early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIMES = st.lists(st.integers(0, 500), max_size=60)
 
 
 def index_of(times: list[int]) -> TimeIndex:
-    """Index records of these times, with an entry before each but the first."""
+    """Index records with these times, with an entry before each record but the first."""
     index, highest = TimeIndex(), -1
     for offset, time in enumerate(times):
         if offset:
@@ -23,7 +23,7 @@ def index_of(times: list[int]) -> TimeIndex:
 
 
 def test_an_empty_index_says_begin_at_the_beginning() -> None:
-    """Whatever the time."""
+    """This holds for any time."""
     index = TimeIndex()
     assert (index.start_for(0), index.start_for(2**60), len(index)) == (0, 0, 0)
     assert TimeIndex.from_bytes(b"").start_for(5) == 0
@@ -32,7 +32,7 @@ def test_an_empty_index_says_begin_at_the_beginning() -> None:
 
 @given(TIMES, st.integers(0, 501))
 def test_no_record_that_is_late_enough_is_passed_over(times: list[int], wanted: int) -> None:
-    """In whatever order times come; the same from a file."""
+    """This holds for times in any order, and for an index from a file."""
     index = index_of(times)
     data = index.to_bytes()
     assert len(data) == len(index) * ENTRY_BYTES
@@ -52,14 +52,14 @@ def test_what_is_no_news_takes_no_entry() -> None:
 
 
 def test_an_index_from_a_file_grows_on() -> None:
-    """When more records follow in its segment."""
+    """This is needed when more records follow in the segment."""
     index = TimeIndex.from_bytes(index_of([1, 2, 3]).to_bytes(), growing=True)
     index.append(9, 7)
     assert index.start_for(10) == 7
 
 
 def test_regression_an_interrupt_between_the_two_columns_shifts_none() -> None:
-    """The next entry takes the place of the half that was added."""
+    """The next entry replaces the incomplete one."""
     index = index_of([1, 2])
     assert isinstance(index.offsets, array)
     index.offsets.append(55)

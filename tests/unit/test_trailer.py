@@ -1,4 +1,4 @@
-"""The trailer of an index says which segment it is of, and nothing damaged passes for one."""
+"""The trailer of an index identifies its segment, and a damaged trailer is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logstore.log.segments.index_files import write_index_files
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Give a partition of two segments, the first of them sealed."""
+    """Return a partition of two segments, of which the first is sealed."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 3, config=LogConfig(segment_bytes=2048))
         while len(log._state.segments) < 2:
@@ -24,7 +24,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def first(directory: Path) -> tuple[Path, Path, Path]:
-    """Give the first segment's log, index and time index."""
+    """Return the first segment's log, index and time index."""
     log, index, time_index = (
         directory / f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")
     )
@@ -32,7 +32,7 @@ def first(directory: Path) -> tuple[Path, Path, Path]:
 
 
 def test_a_trailer_says_which_segment_it_is_of(directory: Path) -> None:
-    """Partition, offsets, bytes, the first and the last batch, and that nothing follows."""
+    """The trailer has the partition, offsets, bytes, and the first and the last batch."""
     log, index, _ = first(directory)
     trailer = trailers.read_trailer(str(index), index.stat().st_size)
     assert trailer is not None
@@ -45,7 +45,7 @@ def test_a_trailer_says_which_segment_it_is_of(directory: Path) -> None:
 
 
 def test_no_flipped_bit_of_a_trailer_passes(directory: Path) -> None:
-    """Nor one that is cut, or longer."""
+    """A trailer that is cut or longer is refused, too."""
     _, index, _ = first(directory)
     data = index.read_bytes()[-trailers.TRAILER_BYTES :]
     assert trailers.parse(data) is not None
@@ -58,7 +58,7 @@ def test_no_flipped_bit_of_a_trailer_passes(directory: Path) -> None:
 
 @pytest.mark.parametrize("size", [0, 7, 127, 129])
 def test_an_index_of_another_size_has_no_trailer(directory: Path, size: int) -> None:
-    """As a crash in the middle of its writing would leave it."""
+    """A crash during the write can leave such an index."""
     _, index, _ = first(directory)
     os.truncate(index, size)
     assert trailers.read_trailer(str(index), size) is None
@@ -67,7 +67,7 @@ def test_an_index_of_another_size_has_no_trailer(directory: Path, size: int) -> 
 
 
 def test_entries_that_do_not_check_out_are_corrupt(directory: Path) -> None:
-    """Of either index, even where the trailer does."""
+    """This holds for both indexes, even if the trailer is valid."""
     _, index, time_index = first(directory)
     _, trailer = trailers.read_index(str(index))
     data = bytearray(index.read_bytes())
@@ -82,7 +82,7 @@ def test_entries_that_do_not_check_out_are_corrupt(directory: Path) -> None:
 
 
 def test_index_files_are_replaced_whole(directory: Path) -> None:
-    """Nothing half written is left beside them."""
+    """No half-written file is left beside the indexes."""
     _, index, time_index = first(directory)
     times, entries = time_index.read_bytes(), index.read_bytes()
     write_index_files(str(index), str(time_index), times, entries)

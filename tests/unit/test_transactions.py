@@ -1,4 +1,4 @@
-"""Committed reads of Kafka's transactions: what is open or was aborted is given to nobody."""
+"""Readers of committed records never get records of open or aborted transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
 
 
 def batch(producer_id: int, values: list[bytes], attributes: int = TRANSACTIONAL) -> bytes:
-    """Make a batch of a producer's, without a sequence, as coordinators write them."""
+    """Make a batch of a producer without a sequence, like a coordinator's batch."""
     keys = None if attributes & CONTROL == 0 else [values[0]]
     data = bytearray(b"".join(kafka.frame(kafka.build_payload(values, keys, 1, None), 0, 0)))
     struct.pack_into(">H", data, 21, attributes)
@@ -36,14 +36,14 @@ def marker(producer_id: int, is_commit: bool) -> bytes:
 
 
 def committed(log: ReadableLog, offset: int) -> list[bytes | None]:
-    """Read the values that are committed from an offset on."""
+    """Read the committed values from an offset on."""
     batches = log.read_batches(offset, isolation_level="read_committed")
     return [value for each in batches for value in each.values.to_list()]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> None:
-    """Interleaved, across segments, without records, unfinished; from any offset, and beside."""
+    """Transactions are interleaved, across segments, empty or unfinished; reads begin anywhere."""
     rng = random.Random(seed)
     rows: list[list[Any]] = []  # producer, value, what became of it
     begun: dict[int, int] = {}
@@ -87,7 +87,7 @@ def test_a_model_agrees_about_any_transactions(tmp_path: Path, seed: int) -> Non
 def test_regression_what_comes_while_a_reader_looks_is_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction that begins behind the walk for markers is not given."""
+    """A transaction that begins after the walk for markers is not returned."""
     events_of = transactions.events_of
 
     with LogStore.open(tmp_path) as store:
@@ -107,7 +107,7 @@ def test_regression_what_comes_while_a_reader_looks_is_undecided(
 
 
 def test_regression_a_corrupt_log_lists_its_aborted_transactions(tmp_path: Path) -> None:
-    """Its producers are not known; a broker's clients would have taken aborted records."""
+    """Its producers are unknown, and a broker's clients would have read aborted records."""
     with LogStore.open(tmp_path) as store:
         log = store.create("t", 0, config=CONFIG)
         log.append_encoded(batch(7, [b"a", b"b"]))

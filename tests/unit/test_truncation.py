@@ -1,4 +1,4 @@
-"""A truncated log ends where it was told to, in every reading and after every opening."""
+"""A truncated log ends at the requested offset, for every reader and after every open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFIG = LogConfig(segment_bytes=512, index_interval_bytes=128)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LogStore]:
-    """Give a new store of one log dir."""
+    """Return a new store of one log dir."""
     with LogStore.open(tmp_path / "logs") as store:
         yield store
 
@@ -36,7 +36,7 @@ def filled(store: LogStore, codec: str = "none") -> Log:
 
 
 def check(log: Log, end: int) -> None:
-    """Compare all that can be read with the numbers up to an end."""
+    """Compare all that can be read with the numbers up to the end."""
     assert (log.log_start_offset, log.log_end_offset, len(log)) == (0, end, end)
     assert [record.value for record in log] == [b"%d" % at for at in range(end)]
     assert [record.timestamp for record in log] == list(range(end))
@@ -51,7 +51,7 @@ def check(log: Log, end: int) -> None:
 @pytest.mark.parametrize("end", [0, 1, 3, 4, 5, 7, 14, 15, 26, 29, 30])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_a_log_ends_where_it_is_truncated(tmp_path: Path, end: int, codec: str) -> None:
-    """Between batches and inside one; now, after more records, and after an opening."""
+    """The new end is between or inside batches; it holds after more records and an opening."""
     with LogStore.open(tmp_path / "logs") as store:
         log = filled(store, codec)
         log.truncate_to(end)
@@ -80,7 +80,7 @@ def test_offsets_outside_are_refused(store: LogStore, offset: int) -> None:
 
 
 def test_before_the_log_start_is_outside(store: LogStore) -> None:
-    """What was deleted cannot be the end; the start itself can."""
+    """A deleted offset cannot be the end, but the log start can."""
     log = filled(store)
     log.delete_records_before(12)
     with pytest.raises(OffsetOutOfRangeError):
@@ -91,7 +91,7 @@ def test_before_the_log_start_is_outside(store: LogStore) -> None:
 
 
 def test_a_reader_inside_an_iteration_gives_no_record_twice(store: LogStore) -> None:
-    """It ends where the log ends by then, or goes on with what it holds in its hands."""
+    """The iteration ends at the new end, or continues with records that it has already read."""
     log = filled(store)
     reader = iter(log)
     seen = [next(reader).offset]
@@ -102,7 +102,7 @@ def test_a_reader_inside_an_iteration_gives_no_record_twice(store: LogStore) -> 
 
 
 def test_what_is_appended_instead_is_what_is_read(store: LogStore) -> None:
-    """No cache keeps the records that were dropped."""
+    """No cache keeps the dropped records."""
     log = filled(store)
     before = [log[at].value for at in range(30)]
     log.truncate_to(2)
@@ -112,7 +112,7 @@ def test_what_is_appended_instead_is_what_is_read(store: LogStore) -> None:
 
 
 def test_bytes_that_a_caller_looks_at_stay(store: LogStore) -> None:
-    """No file is shortened under a view of it."""
+    """No file is shortened while a view of it exists."""
     log = store.create("large", 0)
     value = os.urandom(100_000)
     log.extend([value, value])
@@ -123,7 +123,7 @@ def test_bytes_that_a_caller_looks_at_stay(store: LogStore) -> None:
 
 
 def test_leader_epochs_end_with_the_log(store: LogStore) -> None:
-    """Those that began behind the new end never were."""
+    """Epochs that began after the new end are forgotten."""
     log = store.create("orders", 0)
     for epoch in range(3):
         log.leader_epoch = epoch
@@ -134,7 +134,7 @@ def test_leader_epochs_end_with_the_log(store: LogStore) -> None:
 
 
 def test_damage_in_what_is_to_be_kept_is_named(tmp_path: Path) -> None:
-    """Nothing is dropped then; the error says where the damage is, and other records are read."""
+    """Nothing is dropped; the error has the place of the damage, and other records are read."""
     with LogStore.open([str(tmp_path)]) as store:
         log = store.create("orders", 0)
         for number in range(200):
@@ -158,7 +158,7 @@ def test_damage_in_what_is_to_be_kept_is_named(tmp_path: Path) -> None:
 def test_regression_a_log_ends_where_it_was_truncated_also_in_a_gap(
     tmp_path: Path, number: int
 ) -> None:
-    """Compaction had removed the records before; the log ended at the last one that was left."""
+    """Compaction had removed the records before the end, so the log ended too early."""
     config = LogConfig(
         record_format="kafka", segment_bytes=2000, cleanup_policy="compact", index_interval_bytes=64
     )

@@ -1,4 +1,4 @@
-"""Nothing in an old copy of a log dir is changed: no log, no offsets checkpoint, no segment."""
+"""Nothing in an old copy of a log dir changes: no log, no offsets checkpoint, no segment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checkpoint(store: LogStore) -> None:
 
 
 def test_the_offsets_checkpoints_of_an_old_copy_stay_as_they_are(disks: Disks) -> None:
-    """Its logs are not open for writing, so the keeper would remove the rows of all of them."""
+    """Its logs are not open for writing, so the keeper would remove all their rows."""
     with opened(disks.dirs) as store:
         for offset in (1, 3):
             store.log(*ORDERS).advance_high_watermark(offset)
@@ -78,7 +78,7 @@ CHANGES: dict[str, Callable[[Log], object]] = {
 
 
 def refused(log: Log, name: str, kind: type[LogStoreError]) -> None:
-    """Make a change that is refused, and look that nothing has changed."""
+    """Make a change that must be refused, and check that nothing has changed."""
     before = {path: path.read_bytes() for path in Path(log.directory).rglob("*")}
     with pytest.raises(kind) as refusal:
         CHANGES[name](log)
@@ -101,7 +101,7 @@ def compacted(store: LogStore) -> Log:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_incomplete_replica_refuses_every_change(disks: Disks, name: str) -> None:
-    """An exception of an append of encoded batches says that none is in the log."""
+    """The exception of an append of encoded batches says that no batch is in the log."""
     with opened(disks.dirs) as store:
         compacted(store)
     disks.put_in()
@@ -113,7 +113,7 @@ def test_an_incomplete_replica_refuses_every_change(disks: Disks, name: str) -> 
 def test_a_log_that_is_still_open_in_an_old_copy_refuses_every_change(
     disks: Disks, name: str
 ) -> None:
-    """A moment passes between the discovery of an old copy and the closing of its logs."""
+    """Some time passes between the recognition of an old copy and the closing of its logs."""
     with opened(disks.dirs) as store:
         log = compacted(store)
         old_copies.count_as_old(store.host.replicas.dir_of(disks.dirs[0]), "it is old")
@@ -132,7 +132,7 @@ def test_no_metadata_of_a_log_are_changed_in_an_old_copy(disks: Disks) -> None:
 def test_a_deletion_is_told_to_log_dirs_that_are_no_old_copies(
     disks: Disks, tmp_path: Path
 ) -> None:
-    """Two are told at once; what the catalog of an old copy says is lost with it."""
+    """Two dirs get the deletion at once; the catalog of an old copy may be lost with it."""
     dirs = [*disks.dirs, *(str(tmp_path / name) for name in "cd")]
     with opened(disks.dirs) as store:
         for path in dirs[2:]:
@@ -153,7 +153,7 @@ def test_a_deletion_is_told_to_log_dirs_that_are_no_old_copies(
 
 
 def test_an_added_log_dir_knows_which_other_is_an_old_copy(disks: Disks, tmp_path: Path) -> None:
-    """The log dirs that knew it may be given up, and the copy be made anew."""
+    """The dirs that recorded this may be given up, and the copy may be replaced."""
     old, other = disks.dirs
     backup, added = shutil.copytree(disks.copy, tmp_path / "backup"), str(tmp_path / "c")
     with opened(disks.dirs) as store:
@@ -171,7 +171,7 @@ def test_an_added_log_dir_knows_which_other_is_an_old_copy(disks: Disks, tmp_pat
 
 
 def test_the_background_compacts_nothing_in_an_old_copy(disks: Disks) -> None:
-    """A compaction that is under way ends, and no log is reported as not compactable."""
+    """A running compaction ends, and no log is reported as not compactable."""
     with opened(disks.dirs) as store:
         log_dir = store.host.replicas.dir_of(disks.dirs[0])
         log = Keyed(store.create("keyed", 0, log_dir=disks.dirs[0], config=COMPACTED))

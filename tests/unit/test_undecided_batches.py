@@ -1,4 +1,4 @@
-"""A coordinator reads what open transactions wrote, and appends as a part of one."""
+"""A coordinator reads the batches of open transactions, and appends batches to one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def append(
     log: Log, producer_id: int, value: bytes, epoch: int = 0, token: int | None = None
 ) -> int:
-    """Append one record of a transaction; gives its offset."""
+    """Append one record of a transaction; return its offset."""
     info = log.append_of_transaction(producer_id, epoch, [value], [b"k"], 1000, token=token)
     return info.base_offset
 
@@ -37,7 +37,7 @@ def fates(log: Log, offset: int = 0) -> list[tuple[bytes | None, str]]:
 
 
 def test_each_batch_has_the_fate_of_its_own_transaction(log: Log) -> None:
-    """Also if transactions overlap, and one producer has several; over several segments."""
+    """Transactions may overlap, one producer may have several, over several segments."""
     append(log, 1, b"open")
     append(log, 2, b"committed")
     append(log, 3, b"aborted")
@@ -58,7 +58,7 @@ def test_each_batch_has_the_fate_of_its_own_transaction(log: Log) -> None:
 
 
 def test_the_transaction_is_open_until_its_marker(log: Log) -> None:
-    """Readers of committed records wait for it; the batch has no sequence number."""
+    """Readers of committed records wait for the marker; the batch has no sequence number."""
     append(log, 5, b"a")
     assert log.last_stable_offset == 0
     assert append(log, 5, b"b", token=log.transaction_token(5, 0, -1)) == 1
@@ -69,7 +69,7 @@ def test_the_transaction_is_open_until_its_marker(log: Log) -> None:
 
 
 def test_a_token_permits_one_transaction(log: Log) -> None:
-    """A marker makes it invalid, and an older epoch is fenced."""
+    """A marker makes the token invalid, and an older epoch is fenced."""
     token = log.transaction_token(5, 1, -1)
     end(log, 5, commit=False, epoch=1)
     with pytest.raises(InvalidTransactionStateError):

@@ -1,4 +1,4 @@
-"""Work that Ctrl-C must not stop in the middle completes, and the interrupt comes after it."""
+"""Work that Ctrl-C must not stop in the middle completes; then the interrupt is raised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAIT_SECONDS = 60
 
 
 class Keyboard:
-    """Press Ctrl-C from another thread, and wait until the main thread has it."""
+    """Press Ctrl-C from another thread, and wait until the main thread has received it."""
 
     def __init__(self) -> None:
         self._came = threading.Semaphore(0)
@@ -33,7 +33,7 @@ class Keyboard:
 
 @pytest.fixture
 def keyboard() -> Iterator[Keyboard]:
-    """Give a keyboard whose Ctrl-C reaches the main thread."""
+    """Return a keyboard whose Ctrl-C reaches the main thread."""
     one = Keyboard()
     before = signal.signal(signal.SIGINT, one.handle)
     yield one
@@ -41,7 +41,7 @@ def keyboard() -> Iterator[Keyboard]:
 
 
 def test_it_completes_and_the_interrupt_comes_then(keyboard: Keyboard) -> None:
-    """An interrupt amid the work is raised once all of it is done."""
+    """An interrupt during the work is raised after all of it is done."""
     done: list[int] = []
 
     def work(_: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ def test_it_completes_and_the_interrupt_comes_then(keyboard: Keyboard) -> None:
 
 
 def test_a_second_interrupt_leaves_at_once(keyboard: Keyboard) -> None:
-    """Work that has changed nothing by then changes nothing later."""
+    """If the work has changed nothing by then, it changes nothing later."""
     has_left, outcome = threading.Event(), list[object]()
     is_over = threading.Event()
 
@@ -77,7 +77,7 @@ def test_a_second_interrupt_leaves_at_once(keyboard: Keyboard) -> None:
 
 
 def test_results_and_errors_come_through() -> None:
-    """A method gives what it gives, and raises what it raises."""
+    """The method's result is returned, and its errors are raised."""
 
     class Counter:
         @uninterruptible
@@ -93,6 +93,6 @@ def test_results_and_errors_come_through() -> None:
 
 
 def test_without_a_thread_the_caller_does_it() -> None:
-    """At the limit of threads the work is done all the same."""
+    """If no thread can be started, the work is done anyway."""
     with no_threads():
         assert uninterrupted(lambda _: threading.current_thread()) is threading.main_thread()

@@ -17,20 +17,20 @@ def two_hours(key: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rate", ["5", "5/s", " 50000000 ", "1.5", "5 /s"])
 def test_regression_a_rate_in_text_needs_a_unit(rate: str) -> None:
-    """`--throttle 5` was five bytes a second; the error shows both that may be meant."""
+    """`--throttle 5` meant five bytes per second; the error shows both possible meanings."""
     with pytest.raises(ValueError, match=r"without a unit: write '[0-9.]+MB/s', or '[0-9.]+B/s'"):
         parse_rate(rate, "a rate")
 
 
 @pytest.mark.parametrize("rate", ["50Mbps", "50mb/h", "fast", "", "-1MB/s", "/s", "50MB/s/s"])
 def test_regression_what_is_no_rate_is_answered_with_rates(rate: str) -> None:
-    """The error showed sizes, which a rate without "/s" is not told to be; bits are no bytes."""
+    """The error showed sizes instead of rates; bits are not bytes."""
     with pytest.raises(ValueError, match=r"is not a rate: write '50MB/s', '64KiB/s' or '2GiB/s'"):
         parse_rate(rate)
 
 
 def test_regression_a_count_agrees_with_its_noun() -> None:
-    """One log was "1 logs"."""
+    """The text for one log was "1 logs"."""
     counted = [format_count(count, "log") for count in (0, 1, 2, 1000)]
     assert counted == ["0 logs", "1 log", "2 logs", "1,000 logs"]
     assert format_count(2, "copy", "copies") == "2 copies"
@@ -38,7 +38,7 @@ def test_regression_a_count_agrees_with_its_noun() -> None:
 
 @pytest.mark.parametrize("rate", ["0", 0, "0MB/s"])
 def test_a_rate_of_nothing_needs_no_unit(rate: int | str) -> None:
-    """The advice to write '0MB/s' was refused as well."""
+    """The advice was to write '0MB/s', which was refused, too."""
     assert parse_rate(rate) == 0
 
 
@@ -50,7 +50,7 @@ def test_a_rate_of_nothing_needs_no_unit(rate: int | str) -> None:
     ],
 )  # fmt: skip
 def test_regression_a_duration_is_read_as_text(text: int | str, duration_ms: int) -> None:
-    """Every key that takes milliseconds takes text with a unit."""
+    """Every key in milliseconds accepts text with a unit."""
     assert parse_duration(text) == duration_ms
     assert LogConfig(retention_ms=text).retention_ms == duration_ms
     assert StoreConfig(log_scrub_interval_ms=text).log_scrub_interval_ms == duration_ms
@@ -58,7 +58,7 @@ def test_regression_a_duration_is_read_as_text(text: int | str, duration_ms: int
 
 @pytest.mark.parametrize("kind", [LogConfig, StoreConfig])
 def test_every_key_in_ms_takes_a_duration(kind: type[LogConfig] | type[StoreConfig]) -> None:
-    """No key is forgotten, and none that counts something else takes one."""
+    """No key is forgotten, and no key in another unit accepts a duration."""
     for name in kind._keys:
         if name.endswith("_ms"):
             assert getattr(kind(**two_hours(name)), name) == 7_200_000
@@ -69,6 +69,6 @@ def test_every_key_in_ms_takes_a_duration(kind: type[LogConfig] | type[StoreConf
 
 @pytest.mark.parametrize("text", ["", "5", "d", "7 days", "-1d", "1h30m", "1e3s", "7MB"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """A number in text without a unit is none, either."""
+    """A number in text without a unit is refused, too."""
     with pytest.raises(ValueError, match=r"retention_ms: .* is not a duration: write '500ms'"):
         LogConfig(retention_ms=text)

@@ -16,7 +16,7 @@ READS: list[Callable[[Log], object]] = [list, lambda log: log[0], lambda log: lo
 
 @pytest.mark.parametrize("read", READS, ids=["all", "one", "cut"])
 def test_the_segment_is_named(tmp_path: Path, read: Callable[[Log], object]) -> None:
-    """A batch of columns has no codec gzip, but its checksum can be right."""
+    """A columnar batch cannot have the codec gzip, but its checksum can be right."""
     with LogStore.open(tmp_path, admin_socket=False) as store:
         log = store.create("t", 0)
         plant(log, columnar_batch(column([b"x", b"y"]), 2, attributes=1))

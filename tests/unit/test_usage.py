@@ -1,4 +1,4 @@
-"""Placement's figures follow creation, filling and deletion."""
+"""The figures for placement follow creations, appends and deletions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FakeLog:
 
 
 def test_a_replica_counts_as_empty_until_a_refresh_finds_records(tmp_path: Path) -> None:
-    """Free bytes and empty replicas are of one moment."""
+    """Free bytes and empty replicas are counted at the same moment."""
     figures = DirFigures(LogDir(str(tmp_path)))
     log, other = FakeLog(), FakeLog()
     figures.add(log)
@@ -32,7 +32,7 @@ def test_a_replica_counts_as_empty_until_a_refresh_finds_records(tmp_path: Path)
 
 
 def test_the_allowance_is_what_the_others_have(tmp_path: Path) -> None:
-    """The mean size of the filled ones; a default while there are none."""
+    """The allowance is the mean size of the filled replicas; without any, a default."""
     figures = DirFigures(LogDir(str(tmp_path)))
     assert allowance_bytes([figures], 7) == 7
     figures.refresh([FakeLog(10 << 20), FakeLog(30 << 20), FakeLog()])
@@ -42,7 +42,7 @@ def test_the_allowance_is_what_the_others_have(tmp_path: Path) -> None:
 
 
 def test_the_dir_with_fewer_replicas_is_chosen(tmp_path: Path) -> None:
-    """Two dirs of one disk are equal but for their replicas."""
+    """Two log dirs on one disk differ only in their replicas."""
     one, two = DirFigures(LogDir(str(tmp_path))), DirFigures(LogDir(str(tmp_path)))
     one.add(FakeLog())
     assert choose_dir([one, two], 1) is two.log_dir

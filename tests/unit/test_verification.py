@@ -17,7 +17,7 @@ SMALL = LogConfig(segment_bytes=2048)
 
 @pytest.fixture
 def log(store: LogStore) -> Log:
-    """Give a flushed log of several segments, one record a batch."""
+    """Return a flushed log of several segments, with one record in each batch."""
     log = store.create("orders", 0, config=SMALL)
     for number in range(COUNT):
         log.append(b"%02d" % number * 20)
@@ -27,12 +27,12 @@ def log(store: LogStore) -> Log:
 
 
 def files_of(log: Log) -> dict[int, Path]:
-    """Give the segment files by base offset."""
+    """Return the segment files by base offset."""
     return {int(p.stem): p for p in sorted(Path(log.directory).glob("*.log"))}
 
 
 def places_of(log: Log) -> dict[int, tuple[Path, int, int]]:
-    """Give the file, the position and the end of each batch, by offset; read from the bytes."""
+    """Return the file, position and end of each batch, by offset, read from the bytes."""
     found = {}
     for path in files_of(log).values():
         for batch in batches(path.read_bytes()):
@@ -50,7 +50,7 @@ def rot(place: tuple[Path, int, int]) -> None:
 
 
 def test_a_sound_log_has_no_problem_and_is_read_whole(log: Log) -> None:
-    """The progress adds up to every byte of it."""
+    """The sum of the progress is the size of the log."""
     seen: list[int] = []
     assert verify(log._state, seen.append) == []
     assert sum(seen) == log.size_bytes == sum(p.stat().st_size for p in files_of(log).values())
@@ -58,7 +58,7 @@ def test_a_sound_log_has_no_problem_and_is_read_whole(log: Log) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_damaged_stretch_is_told_with_its_place(log: Log, seed: int) -> None:
-    """A problem names the file, the bytes and the offsets that it takes; no other is touched."""
+    """A problem has the file, the bytes and the lost offsets; other records are not affected."""
     places = places_of(log)
     assert sorted(places) == list(range(COUNT))
     rng = random.Random(seed)
@@ -74,7 +74,7 @@ def test_each_damaged_stretch_is_told_with_its_place(log: Log, seed: int) -> Non
 
 
 def test_a_segment_that_is_gone_is_a_problem(store: LogStore, log: Log) -> None:
-    """The offsets that it had are told, and where they are missing."""
+    """The problem has the missing offsets and their place."""
     bases = sorted(files_of(log))
     store.close()
     with LogStore.open(log.log_dir, read_only=True) as reader:
@@ -82,12 +82,14 @@ def test_a_segment_that_is_gone_is_a_problem(store: LogStore, log: Log) -> None:
             path.unlink()
         (problem, *_) = reader["orders", 0].verify()
     assert (problem.offset, problem.end_offset) == (bases[1], bases[2])
-    assert problem.reason == f"the segment ends at offset {bases[1]}, the next begins at {bases[2]}"
+    assert problem.reason == (
+        f"the segment ends at offset {bases[1]}, but the next segment begins at offset {bases[2]}"
+    )
 
 
 @pytest.mark.parametrize("budget_bytes", [1, 100, 500, 1 << 20])
 def test_a_check_in_steps_finds_what_one_in_a_go_finds(log: Log, budget_bytes: int) -> None:
-    """Damaged batches that follow one another are told one by one, however far a step goes."""
+    """Consecutive damaged batches are reported one by one, with steps of any size."""
     base = sorted(files_of(log))[1]
     places = places_of(log)
     lost = [base, base + 2, base + 3, base + 4]
@@ -107,7 +109,7 @@ def test_a_check_in_steps_finds_what_one_in_a_go_finds(log: Log, budget_bytes: i
 
 
 def test_a_segment_that_is_not_there_any_more_is_done(log: Log) -> None:
-    """Retention, or a truncation, has taken it: nothing is wrong."""
+    """Retention or a truncation removed the segment: there is no damage."""
     base = sorted(files_of(log))[1]
     begun = SegmentCheck(log._state, base, COUNT)
     begun.run(1)
@@ -120,7 +122,7 @@ def test_a_segment_that_is_not_there_any_more_is_done(log: Log) -> None:
 
 @pytest.mark.parametrize("is_flushed", [True, False])
 def test_the_last_bytes_are_damage_only_below_what_was_flushed(log: Log, is_flushed: bool) -> None:
-    """Behind the flushed part a batch may be on its way, or have been cut by a crash."""
+    """After the flushed part, a batch may be being written, or cut by a crash."""
     base, path = sorted(files_of(log).items())[-1]
     _, position, end = places_of(log)[COUNT - 1]
     with path.open("r+b") as file:

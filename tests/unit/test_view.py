@@ -1,4 +1,4 @@
-"""Another process looks at a store while its owner works."""
+"""Another process reads a store while its owner works."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from support.inside import abandon, view_of
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[str]:
-    """Name two log dirs that do not exist yet."""
+    """Return two log dirs that do not exist yet."""
     return [str(tmp_path / f"disk{number}") for number in range(2)]
 
 
 def tree(dirs: list[str]) -> dict[str, tuple[int, int]]:
-    """Take the size and time of everything in the log dirs."""
+    """Return the size and time of every file in the log dirs."""
     found = {}
     for one in dirs:
         for where, names, others in os.walk(one):
@@ -49,7 +49,7 @@ def tree(dirs: list[str]) -> dict[str, tuple[int, int]]:
 
 
 def test_a_reader_sees_what_the_owner_does(dirs: list[str]) -> None:
-    """Records, partitions and deletions come and go without opening again."""
+    """Records, partitions and deletions appear in the reader without a new open."""
     with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
         assert list(view) == []
         with pytest.raises(UnknownPartitionError):
@@ -71,14 +71,14 @@ def test_a_reader_sees_what_the_owner_does(dirs: list[str]) -> None:
 
 
 def test_regression_a_log_that_its_reader_closed_is_opened_anew(dirs: list[str]) -> None:
-    """The view handed out the closed one for ever; an owner's log says what to do."""
+    """The view always returned the closed log; an owner's log says what to do."""
     with LogStore.open(dirs) as owner:
         owner.create("orders", 0).append(b"a")
         with LogStore.open(dirs, read_only=True) as view:
             log = view["orders", 0]
             log.close()
             assert view["orders", 0][0].value == b"a" and view["orders", 0] is not log
-            with pytest.raises(LogClosedError, match="ask the store for it again"):
+            with pytest.raises(LogClosedError, match="ask the store for the log again"):
                 log[0]
         owner["orders", 0].close()
         with pytest.raises(LogClosedError, match="open the store again"):
@@ -86,7 +86,7 @@ def test_regression_a_log_that_its_reader_closed_is_opened_anew(dirs: list[str])
 
 
 def test_a_partition_made_anew_under_an_old_name_is_another_one(dirs: list[str]) -> None:
-    """The reader does not go on with the files of the deleted one."""
+    """The reader does not continue with the files of the deleted partition."""
     with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
         store.create("orders", 0, log_dir=dirs[0]).extend([b"old"] * 5)
         assert len(view["orders", 0]) == 5
@@ -99,7 +99,7 @@ def test_a_partition_made_anew_under_an_old_name_is_another_one(dirs: list[str])
 def test_a_replica_that_moves_while_the_log_dirs_are_listed_is_there(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch, source: int
 ) -> None:
-    """One after the other: it is in neither of the listings then, or in both."""
+    """Listed one after the other, the dirs may have the replica in no listing, or in two."""
     with (
         LogStore.open(dirs, admin_socket=False) as store,
         ReplicaMover(store) as mover,
@@ -131,7 +131,7 @@ def test_a_replica_that_moves_while_the_log_dirs_are_listed_is_there(
 def test_where_replicas_come_and_go_all_the_time_a_listing_ends(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there all the while is seen."""
+    """A replica that exists all the time is found."""
     with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
         store.create("orders", 0)
 
@@ -144,7 +144,7 @@ def test_where_replicas_come_and_go_all_the_time_a_listing_ends(
 
 
 def test_a_reader_writes_nothing_and_starts_no_thread(dirs: list[str]) -> None:
-    """Not even after a crash: the start-up table is a view."""
+    """This holds even after a crash: the start-up table changes nothing."""
     store = LogStore.open(dirs)
     for number in range(4):
         store.create("orders", number).extend([b"x"] * 10)
@@ -165,7 +165,7 @@ def test_a_reader_writes_nothing_and_starts_no_thread(dirs: list[str]) -> None:
 
 
 def test_a_reader_is_no_second_owner(dirs: list[str]) -> None:
-    """It takes no lock, and leaves the owner its clean close."""
+    """A reader takes no lock, and the owner's close counts as clean."""
     LogStore.open(dirs).close()
     with LogStore.open(dirs, read_only=True), LogStore.open(dirs) as store:
         store.create("orders", 0)
@@ -176,7 +176,7 @@ def test_a_reader_is_no_second_owner(dirs: list[str]) -> None:
 
 
 def test_regression_a_reader_changes_no_log_dir(dirs: list[str], tmp_path: Path) -> None:
-    """A view once wrote the settings of a log dir that another process owned."""
+    """A view wrote the settings of a log dir that another process owned."""
     with LogStore.open(dirs) as store, LogStore.open(dirs, read_only=True) as view:
         store.create("orders", 0).append(b"x")
         view["orders", 0].read(0)
@@ -199,7 +199,7 @@ def test_regression_a_reader_changes_no_log_dir(dirs: list[str], tmp_path: Path)
 
 
 def test_regression_a_reader_tells_of_partitions_not_read_yet(dirs: list[str]) -> None:
-    """Its `repr` once counted only the logs that somebody had asked for."""
+    """The `repr` counted only the logs that were already opened."""
     with LogStore.open(dirs) as store:
         store.create("orders", 0)
         store.create("orders", 1)
@@ -208,7 +208,7 @@ def test_regression_a_reader_tells_of_partitions_not_read_yet(dirs: list[str]) -
 
 
 def test_a_reader_refuses_to_write(dirs: list[str]) -> None:
-    """Each call that changes something raises ReadOnlyStoreError; after close, LogClosedError."""
+    """Each call that would change something raises ReadOnlyStoreError; later LogClosedError."""
     with LogStore.open(dirs) as store:
         store.create("orders", 0)
     view = LogStore.open(dirs, read_only=True)
@@ -235,7 +235,7 @@ def test_a_reader_refuses_to_write(dirs: list[str]) -> None:
 
 
 def test_where_there_is_no_store_a_reader_makes_none(dirs: list[str]) -> None:
-    """The path is wrong, or nobody has made it yet; nothing is created."""
+    """The path is wrong, or no store was made there yet; nothing is created."""
     with pytest.raises(LogDirIdentityError, match="no store"):
         LogStore.open(dirs, read_only=True)
     assert not Path(dirs[0]).exists()
@@ -248,7 +248,7 @@ def test_where_there_is_no_store_a_reader_makes_none(dirs: list[str]) -> None:
 def test_a_missing_disk_is_offline_for_a_reader_too(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are read; one that fails later goes offline, and nothing raises OSError."""
+    """The others are read; a disk that fails later goes offline, and no OSError is raised."""
     with LogStore.open(dirs) as store:
         for number, path in enumerate(dirs):
             store.create("orders", number, log_dir=path).append(b"x")
@@ -270,7 +270,7 @@ def test_a_missing_disk_is_offline_for_a_reader_too(
 
 
 def test_regression_a_reader_names_what_a_missing_disk_holds(dirs: list[str]) -> None:
-    """Its partitions were left out, as if the store had none but the others."""
+    """Its partitions were left out, as if the store did not have them."""
     third = dirs[0] + "-third"
     with LogStore.open([*dirs, third]) as store:
         for number, path in enumerate([*dirs, third]):
@@ -298,7 +298,7 @@ def test_regression_a_reader_names_what_a_missing_disk_holds(dirs: list[str]) ->
 def test_regression_a_view_whose_disk_fails_is_let_go(
     dirs: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Letting go of its logs failed with a TypeError, which was only logged."""
+    """The release of its logs raised a TypeError, which was only logged."""
     with LogStore.open(dirs) as store:
         store.create("orders", 0, log_dir=dirs[0]).append(b"x")
         store.create("orders", 1, log_dir=dirs[1]).append(b"x")
@@ -318,7 +318,7 @@ def test_regression_a_view_whose_disk_fails_is_let_go(
 def test_a_batch_that_was_taken_back_is_served_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, next_value: bytes, is_settled: bool
 ) -> None:
-    """What the owner undid before its append returned is gone at the next look, or another."""
+    """If the owner removes a batch, it is gone, or replaced, at the next look."""
     with LogStore.open(tmp_path) as store, LogStore.open(tmp_path, read_only=True) as beside:
         log = store.create("orders", 0)
         log.extend([b"a", b"b"])
@@ -356,7 +356,7 @@ def test_a_batch_that_was_taken_back_is_served_no_more(
 def test_regression_a_replica_that_is_swapped_as_it_is_looked_at_is_not_empty(
     dirs: list[str], monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
-    """Its directory gives the names of files, and has another name when these are looked at."""
+    """Its directory is listed under one name, and renamed before the files are read."""
     with (
         LogStore.open(dirs, admin_socket=False) as store,
         ReplicaMover(store) as mover,

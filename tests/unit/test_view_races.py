@@ -1,4 +1,4 @@
-"""The owner changes a log at every point of a second process's look at it.
+"""The owner changes a log at every point at which a second process looks at it.
 
 Owner and view live in one process here. Before the n-th call of the view to the disk, for every n,
 the owner does what would have raced, and at the n-th one of the look that follows from it again.
@@ -25,12 +25,12 @@ Act = Callable[[Any], None]
 
 
 def value_of(offset: int, generation: int) -> bytes:
-    """Make a value that names its record."""
+    """Make a value that contains the record's number."""
     return b"%d|%d|" % (offset, generation) + b"~" * (offset * 7 % 50)
 
 
 class Owner:
-    """Appends, and counts how often the log was truncated."""
+    """Appends, and counts the truncations of the log."""
 
     def __init__(self, store: LogStore) -> None:
         self.log = store.create("orders", 0, config=CONFIG)
@@ -41,18 +41,18 @@ class Owner:
         self.log.extend([value_of(end + i, self.generation) for i in range(count)])
 
     def fill(self, segments: int) -> None:
-        """Append until so many segments more were begun."""
+        """Append until this many more segments were begun."""
         wanted = len(self.log._state.segments) + segments
         while len(self.log._state.segments) < wanted:
             self.append()
 
     def cut(self, records: int) -> None:
-        """Truncate, into the segment before the active one if that is far enough."""
+        """Truncate, into the segment before the active one if the log is long enough."""
         self.log.truncate_to(self.log.log_end_offset - records)
         self.generation += 1
 
     def cut_and_meet(self) -> None:
-        """Truncate into the last sealed segment, then roll where it had rolled before."""
+        """Truncate into the last sealed segment, then roll at the same offset as before."""
         base = self.log._state.view[1][-1]
         self.log.truncate_to(base - 2)
         self.generation += 1
@@ -66,7 +66,7 @@ def roll(owner: Owner) -> None:
 
 
 def cut_and_go_on(owner: Owner) -> None:
-    """Drop more than a segment and append as much again."""
+    """Drop more than a segment, and append as much again."""
     owner.cut(owner.log.log_end_offset - owner.log._state.view[1][-1] + 3)
     owner.fill(2)
 
@@ -95,7 +95,7 @@ ACTS = {
 
 
 class Between:
-    """Runs an act before chosen calls of the view to the disk."""
+    """Runs an action before chosen disk calls of the view."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.calls, self.is_watching, self.plan = 0, False, dict[int, Callable[[], None]]()
@@ -116,7 +116,7 @@ class Between:
         return call
 
     def watch(self, read: Callable[[], object], plan: dict[int, Callable[[], None]]) -> bool:
-        """Read with acts at the given calls; False when the read made fewer calls."""
+        """Read with actions at the given calls; False if the read made fewer calls."""
         self.calls, self.plan, self.is_watching = 0, plan, True
         try:
             read()
@@ -126,7 +126,7 @@ class Between:
 
 
 def judge(records: list[Any]) -> None:
-    """Check that records stand at their offsets, in order."""
+    """Check that the records have their offsets, in order."""
     for record in records:
         offset, generation, _ = record.value.split(b"|")
         assert int(offset) == record.offset
@@ -135,7 +135,7 @@ def judge(records: list[Any]) -> None:
 
 
 def reads(view: Any, owner: Owner) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Give ways to read at places that acts change."""
+    """Return ways to read at places that actions change."""
     last = owner.log._state.view[1][-1]
     yield "the end of a sealed segment", lambda: judge([view[last - 1]])
     yield "over the edge", lambda: judge(view.read(last - 3, max_bytes=4096))
@@ -146,7 +146,7 @@ def reads(view: Any, owner: Owner) -> Iterator[tuple[str, Callable[[], object]]]
 def run(
     base: Path, between: Between, act: Act, second: Act | None, n: int, m: int, way: int
 ) -> bool:
-    """Look with an act at the n-th call, and one at the m-th behind it; then look in peace."""
+    """Look with an action at the n-th call and one m calls later; then look undisturbed."""
     with LogStore.open(base) as store:
         owner = Owner(store)
         owner.fill(3)
@@ -176,7 +176,7 @@ def run(
 @pytest.mark.parametrize("name", ACTS)
 @pytest.mark.parametrize("way", range(4))
 def test_an_act_at_each_call(name: str, way: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call of the view lies so that what the owner does there is taken for damage."""
+    """An action of the owner at any call of the view is never reported as damage."""
     between = Between(monkeypatch)
     with fast_directory() as base:
         for n in itertools.count(1):
@@ -188,7 +188,7 @@ def test_an_act_at_each_call(name: str, way: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("first", ACTS)
 @pytest.mark.parametrize("name", ACTS)
 def test_two_acts_in_one_look(first: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second act meets the look that the first one made necessary."""
+    """The second action meets the second look, which the first action made necessary."""
     between = Between(monkeypatch)
     with fast_directory() as base:
         for n, m in itertools.product(range(2, 30, 7), (1, 5, 12)):
@@ -198,7 +198,7 @@ def test_two_acts_in_one_look(first: str, name: str, monkeypatch: pytest.MonkeyP
 def test_an_inode_that_is_given_again_is_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file system may number a segment's new file as the one that is gone."""
+    """A file system may give a new file the inode number of a removed file."""
 
     def same_inode(facts: os.stat_result) -> Any:
         names = ("st_mode", "st_size", "st_mtime_ns", "st_dev", "st_blocks")
@@ -221,7 +221,7 @@ def test_an_inode_that_is_given_again_is_another_file(
 
 
 def test_readers_of_one_view_share_its_looks(tmp_path: Path) -> None:
-    """What one thread finds damaged in an old view is looked up in the new one of another."""
+    """If a thread finds damage in an old view, it looks in another thread's new view."""
     with LogStore.open(tmp_path) as store:
         owner = Owner(store)
         owner.fill(2)

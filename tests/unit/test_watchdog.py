@@ -1,4 +1,4 @@
-"""A disk that hangs is noticed, and whoever waits for it is told; the looks are made by hand."""
+"""A disk that hangs is noticed, and waiting threads get an error; the test makes the looks."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Scene:
         self.watch = Watch(self.store)
 
     def answer(self, *, later: float = 0.0) -> None:
-        """Let the disk have answered often enough."""
+        """Let the disk answer often enough."""
         self.sick.good_probes = GOOD_PROBES
         self.watch.look(later=later)
 
     def check_well(self) -> None:
-        """The other dir neither waits nor fails."""
+        """The other log dir neither waits nor fails."""
         assert self.other.append(b"well", durable=True) == self.other.log_end_offset - 1
         assert self.other[-1].value == b"well"
 
     def check_refused(self) -> None:
-        """Whatever begins on the sick dir is refused at once, to be tried again."""
+        """Each new call to the bad dir is refused at once, with a retriable error."""
         log, store = self.log, self.store
         calls: list[Callable[[], object]] = [
             lambda: log.append(b"x"),
@@ -63,7 +63,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    """Give a store whose first disk can hang."""
+    """Return a store whose first disk can hang."""
     one = Scene(tmp_path)
     try:
         yield one
@@ -125,7 +125,7 @@ def test_who_waits_for_one_that_hangs_is_told(
     operation: Callable[[Scene], object],
     name: str,
 ) -> None:
-    """All get their error while it hangs; it ends well once the disk is back, and so does the log.
+    """All threads get an error while the disk hangs; when it is back, calls and log work.
 
     Nothing that was refused stands in the log, and nothing that was acknowledged is missing.
     """
@@ -168,7 +168,7 @@ def test_who_waits_for_one_that_hangs_is_told(
 
 
 def test_group_commit_lets_its_followers_go(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those in the group that hangs are told that it may stand, those behind that it does not."""
+    """Records of the hanging group may be in the log; records of later groups are not."""
     log, callers = scene.log, []
     with hang(monkeypatch, scene.dirs[0], "fdatasync") as disk:
         callers.append(Caller(lambda: log.append(b"alone", durable=True)))
@@ -194,7 +194,7 @@ def test_group_commit_lets_its_followers_go(scene: Scene, monkeypatch: pytest.Mo
 def test_followers_of_the_group_that_hangs_may_stand(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their leader is in the disk with their records; they cannot know, and are told so."""
+    """Their leader is writing their records, so the error says that they may be in the log."""
     log = scene.log
     commit = log._group_commit()
     with hang(monkeypatch, scene.dirs[0], "fdatasync") as first:
@@ -226,7 +226,7 @@ def test_followers_of_the_group_that_hangs_may_stand(
 
 
 def follower_bytes(scene: Scene) -> bytes:
-    """Give a batch that begins at offset 2."""
+    """Return a batch that begins at offset 2."""
     source = scene.store.create("source", 0, log_dir=scene.dirs[1])
     source.extend([b"a", b"b"])
     source.append(b"c")
@@ -236,7 +236,7 @@ def follower_bytes(scene: Scene) -> bytes:
 def test_a_follower_that_hangs_as_it_begins_is_waited_for(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An empty log that takes its leader's first offset is as safe as one that has records."""
+    """This also holds for an empty log that takes its leader's first offset."""
     raw, log = follower_bytes(scene), scene.log
     with hang(monkeypatch, scene.dirs[0], "fsync") as disk:
         stuck = Caller(lambda: log.append_as_follower(raw))
@@ -257,7 +257,7 @@ def test_a_follower_that_hangs_as_it_begins_is_waited_for(
 def test_a_follower_that_hangs_and_then_fails_says_why(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock was released in its place; the error is the disk's all the same."""
+    """Its lock was released for it, but the error is that of the disk."""
     raw, log = follower_bytes(scene), scene.log
 
     def fail(*_: object) -> None:
@@ -277,7 +277,7 @@ def test_a_follower_that_hangs_and_then_fails_says_why(
 
 
 def test_the_store_goes_on_without_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`flush` says which dir it skipped, and returns when one hangs under it."""
+    """`flush` reports the skipped dir, and returns if a dir begins to hang."""
     scene.log.append(b"x")
     with hang(monkeypatch, scene.dirs[0], "fdatasync") as disk:
         flushing = Caller(scene.store.flush)
@@ -295,7 +295,7 @@ def test_the_store_goes_on_without_it(scene: Scene, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_append_that_gets_on_is_not_stuck(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that writes at each look, and at another place, is only busy."""
+    """A log that writes at each look, at another position, is not stuck."""
     with hang(monkeypatch, scene.dirs[0], "pwrite") as disk:
         first = Caller(lambda: scene.log.append(b"x"))
         assert disk.began.wait(60)
@@ -310,7 +310,7 @@ def test_an_append_that_gets_on_is_not_stuck(scene: Scene, monkeypatch: pytest.M
 
 
 def test_work_on_a_whole_log_may_take_longer(scene: Scene) -> None:
-    """Each kind of call has a bound of its own, and one that goes on is none that hangs."""
+    """Each kind of call has its own limit, and a call with progress does not hang."""
     with call(f"{scene.dirs[0]}/orders-0", patience=3.0) as work:
         scene.watch.look(later=3 * 3600 - 60)
         assert not scene.sick.is_suspect
@@ -335,7 +335,7 @@ def test_a_call_to_a_dir_with_a_longer_name_is_not_this_ones(tmp_path: Path) -> 
 
 
 def test_a_slow_probe_is_not_a_good_one(scene: Scene) -> None:
-    """Only probes that come back in good time count, and only in a row."""
+    """Only probes that return in time count, and only in a row."""
     keeper = keepers_of(scene.store)[scene.dirs[0]]
     keeper.run_one("probe")
     keeper.run_one("probe")
@@ -346,7 +346,7 @@ def test_a_slow_probe_is_not_a_good_one(scene: Scene) -> None:
 
 
 def test_a_suspect_dir_that_fails_is_offline(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A probe that says EIO ends the waiting."""
+    """A probe that raises EIO ends the waiting."""
     with hang(monkeypatch, scene.dirs[0], "pwrite") as disk:
         stuck = Caller(lambda: scene.log.append(b"x"))
         assert disk.began.wait(60)
@@ -360,7 +360,7 @@ def test_a_suspect_dir_that_fails_is_offline(scene: Scene, monkeypatch: pytest.M
 
 
 def test_threads_of_a_store_end_with_it(tmp_path: Path) -> None:
-    """The watchdog goes when the store is closed."""
+    """The watchdog ends when the store is closed."""
     before = set(threading.enumerate())
     with LogStore.open(tmp_path, config=QUIET) as store:
         thread = watchdog_of(store)._thread
@@ -370,7 +370,7 @@ def test_threads_of_a_store_end_with_it(tmp_path: Path) -> None:
 
 
 def test_logs_are_locks_of_their_own(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another log of the same dir is refused too, and serves again with the dir."""
+    """Another log of the same dir is refused, too, and serves again with the dir."""
     second: Log = scene.store.create("orders", 2, log_dir=scene.dirs[0])
     with hang(monkeypatch, f"{scene.dirs[0]}/orders-0", "pwrite") as disk:
         stuck = Caller(lambda: scene.log.append(b"x"))
@@ -386,7 +386,7 @@ def test_logs_are_locks_of_their_own(scene: Scene, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_call_that_was_interrupted_is_no_call_that_hangs() -> None:
-    """Whatever line of registering or striking out Ctrl-C comes at, nothing is left of the call."""
+    """At whatever line Ctrl-C comes, no entry of the call is left."""
     number, was_hit = 1, True
     while was_hit:
         try:

@@ -85,7 +85,7 @@ PLANS = {plan.name: plan for plan in (QUICK, SHORT, FULL)}
 
 
 def moves(plan: Plan) -> tuple[Case, ...]:
-    """Return the cases with a move in the background; such a case needs two log dirs."""
+    """Return the cases with a move in the background; they need two log dirs."""
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("move", 100, 100, "interval", 1, seconds, 1, throttle) for throttle in MOVES)
 
@@ -93,7 +93,7 @@ def moves(plan: Plan) -> tuple[Case, ...]:
 def troubles(plan: Plan) -> tuple[Case, ...]:
     """Return the cases that run while the first disk is healthy, slow, full or dead.
 
-    The first disk must be a disk that can be slowed and stopped.
+    The first disk must allow this program to slow it and to stop it.
     """
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

@@ -100,7 +100,7 @@ def measure(phase: Phase, trace: Trace, measurement: str) -> Outcome:
 
 
 def measurement_of(layout: Layout, case: Case) -> str:
-    """Return the name of a measurement, which is the key of its samples and is in the JSON."""
+    """Return the name of a measurement: the key of its samples, also used in the JSON."""
     return f"{layout.name}/{case.phase}/{case.name}"
 
 

@@ -32,7 +32,7 @@ ELSEWHERE = {
         "cluster.tools.command_line",
         "See a cluster, elect leaders, move replicas between brokers.",
     ),
-    "kafka": ("logstore.cli.commands.kafka", "Read, adopt and hand back a Kafka broker's disks."),
+    "kafka": ("logstore.cli.commands.kafka", "Read, adopt and export a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
     "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),
     "top": ("broker.top.command", "Watch a broker or an open store in the terminal."),
@@ -127,7 +127,7 @@ def explain(error: LogStoreError) -> str:
     if isinstance(error, LogDirLockedError):
         return (
             f"process {error.pid} has log dir {error.path} open, so this command cannot run; stop "
-            "that process first (commands that only read work meanwhile)"
+            "that process first (commands that only read also work while it runs)"
         )
     advice = ""
     if isinstance(error, CorruptRecordBatchError):

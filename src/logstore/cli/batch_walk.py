@@ -62,7 +62,7 @@ def read_batch(
     _, length, _, magic = unpack_prefix(head, 0)
     size_bytes, left = length + LENGTH_OVERHEAD_BYTES, end - position
     if size_bytes > left and magic in layouts.MAGICS.values():
-        return head, f"the batch has {size_bytes} bytes and only {left} are left"
+        return head, f"the batch has {size_bytes} bytes, but only {left} are left"
     if not layouts.OVERHEAD_BYTES_MIN <= size_bytes <= left:
         fault = layouts.fault(head, 0, expected_offset)
         return head, fault or f"a batch cannot have {size_bytes} bytes"

@@ -53,7 +53,7 @@ def _measure(paths: list[str], plan: str, out: str, show: Show) -> list[Row]:
 
         def tell(_case: str, number: int, count: int) -> None:
             show(number, count)
-            # Raise the interrupt here, because Python may ignore an exception of a signal handler.
+            # Raise the interrupt here: Python may ignore an exception that a signal handler raises.
             if interrupts.asked:
                 raise KeyboardInterrupt(interrupts.number)
 
@@ -101,8 +101,8 @@ def moving(bed: Bed, case: Case) -> Any:
 def layout_of(paths: list[str]) -> Layout:
     """Describe the directories of a bench whose file systems may also have other files.
 
-    If a file system has other files, its free bytes do not show how much space a layout needs. So
-    the sizes of the layout are given as 0, which means unknown.
+    If a file system has other files, its free bytes do not show how much space a layout needs, so
+    the sizes of the layout are given as 0 (unknown).
     """
     disks = {files.stat(path).st_dev for path in paths}
     note = "" if len(disks) == len(paths) else "several of the directories are on one file system"

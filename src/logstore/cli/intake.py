@@ -228,7 +228,7 @@ class Intake:
 def batch_of(source: str, found: Sequence[tuple[int, InputRecord]]) -> Batch:
     """Build a batch, with columns, from numbered records.
 
-    If only some records have a timestamp, all other records get the present time.
+    If only some of the records have a timestamp, all others get the present time.
     """
     keys = [record.key for _, record in found]
     headers = [record.headers for _, record in found]

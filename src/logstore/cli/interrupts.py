@@ -1,9 +1,9 @@
 """Hold back Ctrl-C, SIGTERM and the loss of the terminal while a store is being changed.
 
-An interrupt could come between a write and the update of the state in memory that belongs to this
-write. So the signal handler only records the interrupt. The interrupt is raised later, where the
-work allows an interrupt: while the command waits for input, or between two batches. A second Ctrl-C
-is raised at once. After a second Ctrl-C, the store recovers at its next open, as after a kill.
+An interrupt could come after a write, but before the matching update of the state in memory. So the
+signal handler only records the interrupt. The interrupt is raised later, where the work allows an
+interrupt: while the command waits for input, or between two batches. A second Ctrl-C is raised at
+once. After a second Ctrl-C, the store recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAKE_SECONDS = 0.5
 
 
 class Interrupts:
-    """Record the interrupts of this process while they are held back; `asked` counts them."""
+    """Record the interrupts of this process while they are held back; `asked` is their number."""
 
     def __init__(self) -> None:
         """Start without a recorded interrupt, and hold interrupts back outside `allowed`."""

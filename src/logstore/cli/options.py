@@ -36,7 +36,7 @@ def log_dirs_option(function: Function) -> Function:
         "log_dirs",
         multiple=True,
         metavar="DIR[,DIR...]",
-        help=f"Log dirs of the store; repeatable.  [env var: {ENVIRONMENT_NAME}]",
+        help=f"Log dirs of the store; can be repeated. [env var: {ENVIRONMENT_NAME}]",
     )(function)
 
 
@@ -133,7 +133,7 @@ def store_as_owner(
 
 
 def tell_offline_dirs(store: LogStore) -> None:
-    """Report on stderr which log dirs do not serve, the reasons, and the remedies."""
+    """Report on stderr the log dirs that do not serve, with the reasons and the remedies."""
     for directory in store.recovery_report.offline_dirs:
         warnings_once.tell(f"log dir {directory.path} is offline: {directory.reason}")
 

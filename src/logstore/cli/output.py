@@ -132,7 +132,7 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
         # If the terminal is too narrow, the terminal wraps the lines. Wrapped lines are better than
-        # a table that cuts off a path or a number.
+        # a table with a path or a number cut off.
         console = Console(width=wanted)
     console.print(table)
 

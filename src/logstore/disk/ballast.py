@@ -1,4 +1,4 @@
-"""Keep some space in reserve, so that a full disk can be emptied.
+"""Keep some space in reserve, so that records can be deleted when the disk is full.
 
 Before records can be deleted, a few small files must be replaced. Each new file is written beside
 the old file. A disk without a free block has no room for the new file. So each log dir has a file
@@ -19,7 +19,7 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# A ballast of this size is enough for the checkpoints of about 10,000 partitions. On XFS, a file
+# A ballast of this size suffices for the checkpoints of about 10,000 partitions. On XFS, a file
 # needs more room than its size.
 BALLAST_BYTES = 1 << 20
 # The ballast repeats one block. The block is larger than the pieces that file systems compress, so
@@ -38,7 +38,7 @@ class Ballast:
     their work.
 
     Args:
-        on_full: a function that is called with the error if some work found no room.
+        on_full: a function that is called with the error if there was no room for some work.
         warnings: a list that gets a line if the ballast cannot be written although the disk is not
             full.
     """
@@ -60,11 +60,11 @@ class Ballast:
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes of the ballast are not written yet; this much free space is reserved."""
+        """The number of bytes of the ballast that are missing; this much free space is reserved."""
         return self._missing_bytes
 
     def keep(self) -> None:
-        """Write as much of the ballast as there is room for; raises OSError if the disk failed.
+        """Write as much of the ballast as fits on the disk; raises OSError if the disk failed.
 
         While some work uses the space of the removed ballast, the ballast is not written. Otherwise
         an append, which checks for room and calls `keep`, would fill the space that the work needs.
@@ -88,11 +88,12 @@ class Ballast:
                 self._take_failure(error)
 
     def _take_failure(self, error: OSError) -> None:
-        """Record how many bytes of the ballast are missing; a write error takes no dir offline."""
+        """Record how many bytes of the ballast are missing; a write error is only a warning."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = (
-            f"{self.path} cannot be written, so perhaps no record of a full disk can be deleted: "
+            f"{self.path} cannot be written, so it may be impossible to delete records when the "
+            "disk is full:"
         )
         if verdict_of(error) is Verdict.ASK and text + reason_of(error) not in self._warnings:
             self._warnings.append(text + reason_of(error))
@@ -100,8 +101,8 @@ class Ballast:
     def _write(self, size_bytes: int) -> None:
         """Write the missing part of the ballast.
 
-        If there is room for only a part, this part stays on the disk, so that no record takes its
-        space.
+        If there is room for only a part of the ballast, this part stays on the disk, so that no
+        record takes its space.
         """
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
@@ -149,7 +150,7 @@ class Ballast:
                     self.keep()
 
     def _give_up(self, seen: int) -> bool:
-        """Remove the ballast, and return whether any thread has removed it since the work began.
+        """Remove the ballast; return whether any thread has removed it since the work began.
 
         Args:
             seen: how often the ballast had been removed when the work began.
@@ -163,13 +164,13 @@ class Ballast:
             return self._removals != seen
 
     def _size_bytes(self) -> int:
-        """Give the size of the ballast, or 0 if it does not exist, or is not a regular file."""
+        """Return the size of the ballast; 0 if it does not exist or is not a regular file."""
         entry = files.entry_of(os.path.dirname(self.path), BALLAST_NAME)
         return entry.size_bytes if entry is not None and entry.is_file else 0
 
 
 def _is_out_of_space(error: OSError) -> bool:
-    """Check whether work that failed with this error could succeed if there were more space.
+    """Check whether work that failed with this error could succeed with more free space.
 
     Return False for a failed sync, because no sync is retried, and for EFBIG.
     """
@@ -179,7 +180,7 @@ def _is_out_of_space(error: OSError) -> bool:
 
 
 def _block() -> bytes:
-    """Make a block that no file system can compress; each call makes the same bytes."""
+    """Make a block of bytes that no file system can compress; every call makes the same bytes."""
     import hashlib
 
     return hashlib.shake_256(BALLAST_NAME.encode()).digest(BLOCK_BYTES)

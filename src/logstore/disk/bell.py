@@ -1,4 +1,4 @@
-"""Wake threads in a way that Ctrl-C cannot break, in place of `threading.Event` and `Condition`.
+"""Wake threads in a way that Ctrl-C cannot break; replaces `threading.Event` and `Condition`.
 
 Python's `Event` and `Condition` have a lock that Python code acquires and releases. If Ctrl-C comes
 after the acquire and before the release, the lock is never released. Then every thread that waits,
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 
 class Bell:
-    """Wake the threads that wait for the bell; a rung bell stays rung until `clear`.
+    """Wakes the threads that wait for the bell; after `ring`, the bell stays rung until `clear`.
 
     Threads: any thread may call any method at any time. While a thread waits, `waiters` has at
     least one lock. After an interrupt, `waiters` can contain a lock for which no thread waits,
@@ -49,14 +49,14 @@ class Bell:
         self.is_rung = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the bell is rung or the timeout is over; return whether the bell is rung."""
+        """Wait until the bell is rung or the timeout ends; return whether the bell is rung."""
         return self.wait_for(lambda: self.is_rung, timeout)
 
     def wait_for(self, is_true: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until a condition is true or the timeout is over; return whether it is true.
+        """Wait until a condition is true or the timeout ends; return whether the condition is true.
 
         The condition is checked at each wake-up. So a thread that makes the condition true must
-        call `wake` after that.
+        call `wake` afterwards.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not is_true():

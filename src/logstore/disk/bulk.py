@@ -1,6 +1,6 @@
 """Handle bytes and names in bulk: copy in the kernel, skip holes, drop caches, remove trees.
 
-Every function here raises plain `OSError`, as the functions of `files` do.
+Every function here raises plain `OSError`, like the functions of `files`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ CLONE_FILE = 0x40049409  # FICLONE of linux/fs.h
 def next_data(fd: int, position: int, end: int) -> int:
     """Find the first byte from `position` on that is not in a hole.
 
-    If all bytes before `end` are in a hole, return `end`. One call skips a hole of any size. On a
-    file system without holes, the result is `position`.
+    If all bytes before `end` are in a hole, return `end`. One call can skip a hole of any size. On
+    a file system without holes, the result is `position`.
     """
     try:
         return min(files.lseek(fd, position, os.SEEK_DATA), end)
@@ -32,7 +32,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Let the kernel copy bytes to the same position of another file; return how many it copied.
+    """Copy bytes inside the kernel to the same position of another file; return the number copied.
 
     The call may copy fewer bytes than requested. The result 0 means that the source ends at
     `position`.
@@ -42,7 +42,7 @@ def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
 
 
 def start_writeback(fd: int, position: int, size_bytes: int) -> None:
-    """Start to write a range of a file to the disk now, so that a later sync takes less time.
+    """Start to write a range of a file to the disk, so that a later sync takes less time.
 
     The call is only a hint: if the kernel or the file system does not support it, nothing happens.
     """
@@ -54,12 +54,12 @@ def start_writeback(fd: int, position: int, size_bytes: int) -> None:
 
 
 def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
-    """Let the kernel copy the bytes `start..end` to the same positions of another file."""
+    """Copy the bytes `start..end` inside the kernel to the same positions of another file."""
     position = start
     while position < end:
         copied = send(target_fd, source_fd, position, min(COPY_BYTES, end - position))
         if copied == 0:
-            raise OSError(errno.EIO, f"the file ends at {position}, before {end}")
+            raise OSError(errno.EIO, f"the file ends at position {position}, before position {end}")
         position += copied
 
 
@@ -75,7 +75,8 @@ def clone(source_fd: int, target_fd: int) -> None:
 def forget_clean(path: str) -> None:
     """Drop the cached pages of a file, except pages that the kernel still has to write.
 
-    Call this after a failed sync: a cached page may then have bytes that the disk does not have.
+    Call this function after a failed sync: a cached page may then contain bytes that are not on the
+    disk.
     """
     fd = files.open_regular(path, files.READ)
     try:
@@ -109,7 +110,7 @@ def sync_path(path: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory with its contents, durably; symlinks are removed, never followed.
 
-    Without a sync, a power cut could undo the removal after other steps relied on the removal.
+    Without a sync, a power cut could undo the removal after later steps relied on it.
     """
     _remove_tree(path)
     files.sync_dir(os.path.dirname(path))

@@ -4,12 +4,12 @@
     with call(path, SYNCING):   a call that waits for the disk to write
 
 A running call is an entry in one set, which a watchdog reads. A call is added to the set without a
-lock. To save time, an append is not registered: it stores its write position in the log instead
-(see `log/write/hung_locks`).
+lock. An append is not registered, to save time; instead, the append stores its write position in
+the log (see `log/write/hung_locks`).
 
 Ctrl-C may interrupt the code of this module before a call is removed from the set. So the set has
-weak references to the calls. If a thread has left its call, the call does not count, and its disk
-is not reported as hanging.
+weak references to the calls. If a thread has left its call, the call does not count, so its disk is
+not reported as hanging.
 
 A process can be stopped, and its machine can be paused or asleep. When the process continues, all
 its calls look old, although no disk is slow. A time in which the process does not run is called a
@@ -30,7 +30,7 @@ from weakref import ref
 
 Waited = TypeVar("Waited")
 
-# The time limit of a call that syncs, or that does long work, is multiplied by this factor.
+# The time limit is multiplied by this factor for a call that syncs or does long work.
 SYNCING = 3.0
 WORKING = 12.0
 
@@ -64,7 +64,7 @@ class call:  # noqa: N801 - the class is used as a statement
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Report progress: one of several system calls returned. The call's age restarts at 0."""
+        """Report progress: one of several system calls returned, so the call's age is 0 again."""
         self.since = time.monotonic()
 
 
@@ -74,7 +74,7 @@ under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Give the running calls, and remove the entry of each call that its thread has left."""
+    """Return the running calls; first remove the entries of calls that their threads have left."""
     found = []
     for entry in tuple(under_way):
         one = entry()
@@ -86,13 +86,13 @@ def calls_under_way() -> list[call]:
 
 
 def calls_to(path: str) -> list[call]:
-    """Give the running calls to files at or below `path`."""
+    """Return the running calls to files at or below `path`."""
     below = path + "/"
     return [one for one in calls_under_way() if one.path == path or one.path.startswith(below)]
 
 
 def longest_seconds(path: str) -> float:
-    """Give the age, in seconds, of the oldest running call to a file at or below `path`.
+    """Return the age (s) of the oldest running call to a file at or below `path`.
 
     If no call is running, return 0.0. The age of a call does not include the naps of the process.
     """
@@ -125,7 +125,7 @@ def _note_nap(since: float, until: float) -> None:
 
 
 def awake_seconds(since: float, now: float) -> float:
-    """Give how many seconds this process ran between two times of the monotonic clock."""
+    """Return how many seconds this process ran between two times of the monotonic clock."""
     asleep = sum(max(0.0, min(end, now) - max(start, since)) for start, end in tuple(naps))
     return now - since - asleep
 

@@ -1,4 +1,4 @@
-"""Lock a log dir for one process with a `flock` on `.lock`; the lock ends when the process ends.
+"""Lock a log dir for one process by a `flock` on `.lock`; the lock ends with the process.
 
     .lock              {"version": 1, "pid", "start_id", "cluster_id", "directory_id",
                         "admin_socket": path or null}
@@ -6,10 +6,9 @@
 
 `.lock` contains the ids of the owner's process and of its *start*. The clean-shutdown marker counts
 only if it contains the same start id. So a marker of an older start does not count, even if a power
-cut undid the removal of that marker.
-`.lock` is never unlinked. If `.lock` were unlinked, a second process could make a new `.lock` and
-lock the new file, while the first process still holds the lock of the old file. If
-`meta.properties` is damaged, `.lock` shows the identity of the dir.
+cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process could
+make a new `.lock` and lock the new file, while the first process still holds the lock of the old
+file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
-    """Decode a document that may be lost without harm; return {} if the document is damaged."""
+    """Decode a document whose loss does no harm; if it is damaged, return {}."""
     try:
         return decode_document(data, path)
     except (CorruptionError, UnsupportedFormatError):
@@ -57,14 +56,14 @@ def lock_hint(dir_path: str) -> Hint:
 
 
 class Owner(NamedTuple):
-    """The owner process that a lock file names; the process may have ended since then."""
+    """The owner process that a lock file names; the process may have ended in the meantime."""
 
     pid: int | None
     admin_socket: str | None
 
 
 def read_owner(dir_path: str) -> Owner:
-    """Read the id and the admin socket of a log dir's last owner process; raises OSError."""
+    """Read the process id and the admin socket of a log dir's last owner; raises OSError."""
     document = _read_lock(dir_path)
     pid, path = document.get("pid"), document.get("admin_socket")
     return Owner(
@@ -87,8 +86,8 @@ _held: set[DirLock] = set()
 def _drop_after_fork() -> None:
     """Close the child's copies of the descriptors; the parent keeps the locks.
 
-    A `flock` belongs to the open file, which a forked child shares. If the child did not close its
-    copy of the descriptor and outlived its parent, the child would keep the log dirs locked.
+    A `flock` belongs to the open file, which a forked child shares. If a child kept its copy of the
+    descriptor open and outlived its parent, the log dirs would stay locked.
     """
     for lock in list(_held):
         lock.drop()
@@ -103,7 +102,7 @@ class DirLock:
     Attributes:
         admin_socket: the path of the owner's admin socket; `begin` writes this path into the lock
             file.
-        may_be_marked: whether the clean-shutdown marker of the last owner may still exist.
+        may_be_marked: whether a clean-shutdown marker of the last owner may still exist.
         gate: counts the running calls that change the log dir.
     """
 
@@ -128,7 +127,7 @@ class DirLock:
         return bool(self._fds)
 
     def acquire(self) -> None:
-        """Take the lock without waiting and without changing a byte.
+        """Take the lock without waiting, and without changing a byte on the disk.
 
         Raises:
             LogDirLockedError: another process, or another store of this process, holds the lock.
@@ -148,18 +147,21 @@ class DirLock:
         gates.know(self.gate, fd)
 
     def _locked_error(self, pid: int | None) -> LogDirLockedError:
-        """Make the error for a lock that another process or another store holds."""
+        """Make the error for a lock that is held by another process or another store."""
         owners = [lock for lock in list(_held) if lock.path == self.path]
         if not owners:
             return LogDirLockedError(path=self.dir_path, pid=pid)
         if any(lock.gate.is_closed for lock in owners):
             text = (
                 f"log dir {self.dir_path} was released, but a call of this process to its disk is "
-                "still running and may still change it; try again when the disk answers, or end "
-                "the process"
+                "still running and may still change the log dir; try again when the disk "
+                "answers, or end the process"
             )
             return LogDirLockedError(text, path=self.dir_path, pid=os.getpid())
-        text = f"log dir {self.dir_path} is open in this process already: use that store, or close"
+        text = (
+            f"log dir {self.dir_path} is already open in this process: use the store that has "
+            "it, or close"
+        )
         return LogDirLockedError(f"{text} it first", path=self.dir_path, pid=os.getpid())
 
     def begin(
@@ -175,8 +177,8 @@ class DirLock:
         finds no valid marker.
 
         Args:
-            check: a function that is called before each change. The function raises an error if no
-                thread waits for this start any more.
+            check: a function that is called before each change. The function raises an error if the
+                start was abandoned.
         """
         marker = self._marker()
         last_start = self._read(self._fd).get("start_id")
@@ -204,14 +206,14 @@ class DirLock:
         return was_clean
 
     def mark_clean(self, start_id: str) -> None:
-        """Write the clean-shutdown marker; the caller must have made everything else durable."""
+        """Write the clean-shutdown marker; the caller has already made all other data durable."""
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 
     def let_go(self, *, is_known: bool) -> bool:
-        """Close the gate; the lock is freed as soon as no call that changes the dir is running.
+        """Close the gate; the lock is freed when no call that changes the dir is running any more.
 
-        Never waits. Returns whether this call has freed the lock.
+        This method never waits. Returns whether this call has freed the lock.
 
         Args:
             is_known: whether to keep the closed gate. A closed gate refuses this process's calls on
@@ -222,7 +224,7 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more; when no call is running, forget the gate."""
+        """Record that no store has the dir any more; forget the gate when no call is running."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
@@ -249,13 +251,13 @@ class DirLock:
                 files.close(fd)
 
     def drop(self) -> None:
-        """Close the descriptor, but keep the lock, because another process shares the lock."""
+        """Close the descriptor, but keep the lock, which another process shares."""
         fd = self._take()
         if fd >= 0:
             files.close(fd)
 
     def _take(self) -> int:
-        """Remove and return the descriptor; return -1 if no descriptor is left."""
+        """Remove and return the descriptor; return -1 if there is none."""
         _held.discard(self)
         try:
             return self._fds.pop()

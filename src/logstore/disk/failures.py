@@ -1,4 +1,4 @@
-"""Classify the errors of a disk by what they mean for its log dir.
+"""Classify the errors of a disk by their meaning for its log dir.
 
     the disk is gone      EIO, EROFS, ENODEV, a damaged file system
     the disk is full      ENOSPC, EDQUOT
@@ -39,7 +39,7 @@ PROCESS_IS_FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAG
 
 
 class Verdict(enum.Enum):
-    """The classes of errors: the meaning of an errno for a log dir."""
+    """Define the classes of errors: the meaning of an errno for a log dir."""
 
     GONE = "gone"
     FULL = "full"
@@ -48,7 +48,7 @@ class Verdict(enum.Enum):
 
 
 def verdict_of(error: OSError) -> Verdict:
-    """Classify an error by its errno and nothing else."""
+    """Classify an error by its errno alone."""
     if error.errno in DISK_IS_GONE:
         return Verdict.GONE
     if error.errno in DISK_IS_FULL:
@@ -68,11 +68,11 @@ def reason_of(error: OSError) -> str:
 def refuse_shortage(error: OSError, path: str) -> None:
     """Raise a retriable LogDirError if the process lacks descriptors or memory.
 
-    A lack of descriptors or memory says nothing about the disk of the log dir at `path`.
+    A lack of descriptors or memory does not mean that the disk of the log dir at `path` is bad.
     """
     if verdict_of(error) is Verdict.PROCESS:
         reason = (
-            f"{reason_of(error)}: this process is short of descriptors or memory, its disk is not "
-            "to blame; raise the limit (ulimit -n) or close something, then try again"
+            f"{reason_of(error)}: this process is short of descriptors or memory, and its disk is "
+            "not at fault; raise the limit (ulimit -n) or close some files, then try again"
         )
         raise LogDirError(path=path, reason=reason, retriable=True) from error

@@ -2,9 +2,8 @@
 
 The first part of this module gives each system call a name. Fault tests replace these calls, one by
 one. No other module may call the operating system's file functions. A call that changes the disk
-passes the gate of its log dir (`gates`). The second part has operations that storage code often
-gets wrong: loops for short reads and writes, a probe after a sync, a sync of the directory after a
-change of names.
+passes the gate of its log dir (`gates`). The second part has operations that are easy to get wrong:
+loops for short reads and writes, a probe after a sync, a sync of a directory after a rename.
 
 Every function here raises plain `OSError`; only `LogDir.failed` converts such an error.
 """
@@ -95,7 +94,7 @@ class Entry(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The kind of the entry, in words."""
+        """The kind of the entry as a word, for messages."""
         if self.is_dir or self.is_file:
             return "directory" if self.is_dir else "file"
         return "symlink" if self.is_symlink else "special file"
@@ -105,11 +104,11 @@ class Entry(NamedTuple):
 
 
 class UnfitError(OSError):
-    """Report a file that is not regular, or is larger than any file with this name can be."""
+    """Report a file that is not regular, or is larger than a file with this name can be."""
 
     @property
     def reason(self) -> str:
-        """What is wrong with the file."""
+        """The fault of the file, for messages."""
         return self.strerror or ""
 
 
@@ -132,12 +131,12 @@ def open_regular(path: str, flags: int, mode: int = FILE_MODE) -> int:
         if error.errno in (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.EISDIR):
             kind = _kind_of(lstat(path).st_mode)
             if kind is not None:
-                raise UnfitError(errno.EINVAL, f"it is {kind}, not a file", path) from None
+                raise UnfitError(errno.EINVAL, f"it is {kind}, not a regular file", path) from None
         raise
     try:
         kind = _kind_of(fstat(fd).st_mode)
         if kind is not None:
-            raise UnfitError(errno.EINVAL, f"it is {kind}, not a file", path)
+            raise UnfitError(errno.EINVAL, f"it is {kind}, not a regular file", path)
     except BaseException:
         close(fd)
         raise
@@ -145,7 +144,7 @@ def open_regular(path: str, flags: int, mode: int = FILE_MODE) -> int:
 
 
 def replace_file(path: str, mode: int = FILE_MODE) -> int:
-    """Open an empty file at a path; first rename an object there that is not a regular file."""
+    """Open an empty file at a path; if another kind of object is there, rename it first."""
     try:
         return open_regular(path, REPLACE, mode)
     except UnfitError:
@@ -154,7 +153,7 @@ def replace_file(path: str, mode: int = FILE_MODE) -> int:
 
 
 def set_aside(path: str) -> None:
-    """Rename an object that blocks the path of a file; no code reads the new name."""
+    """Rename an object that blocks the path of a file; no code reads the object any more."""
     rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
 
 
@@ -193,7 +192,7 @@ def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
     try:
         size_bytes = fstat(fd).st_size
         if size_bytes > bytes_max:
-            what = f"it has {size_bytes} bytes, more than the {bytes_max} allowed"
+            what = f"the file has {size_bytes} bytes, but at most {bytes_max} are allowed"
             raise UnfitError(errno.EINVAL, what, path)
         return read_up_to(fd, size_bytes, 0)
     finally:
@@ -228,13 +227,13 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
                     break
         written = pwritev(fd, rest, position + done)
         if written == 0:
-            raise OSError(errno.EIO, "the disk took no byte of a write and gave no error")
+            raise OSError(errno.EIO, "a write to the disk wrote nothing and reported no error")
         done += written
     return total
 
 
 def probe(fd: int) -> None:
-    """Read a file's status and one byte: on a dying disk, this can fail even after a good sync."""
+    """Read a file's status and one byte: this can fail on a dying disk, even after a good sync."""
     fstat(fd)
     pread(fd, 1, 0)
 
@@ -276,7 +275,7 @@ def sync_dir(path: str) -> None:
 
 
 def sync_names(fd: int) -> None:
-    """Make the names in an open directory durable, as `sync_dir` does."""
+    """Make the names in an open directory durable, like `sync_dir`."""
     try:
         fsync(fd)
         fstat(fd)
@@ -305,7 +304,7 @@ def write_new(path: str, data: bytes, mode: int = FILE_MODE) -> None:
         close(fd)
 
 
-# A context manager around a rename; raises if the file must not be replaced any more.
+# A context manager around a rename; raises if the file must no longer be replaced.
 Guard = Callable[[], AbstractContextManager[object]]
 
 
@@ -317,8 +316,9 @@ def write_atomically(
     All descriptors are opened before the rename, so a lack of descriptors changes no file.
 
     Args:
-        guard: is entered during the rename. If the sync before the rename hung, another thread may
-            have written a newer file meanwhile. Then the guard raises, and the newer file stays.
+        guard: the rename runs inside this context. If the sync before the rename hung, another
+            thread may have written a newer file meanwhile. Then the guard raises, and the newer
+            file stays.
         mode: the mode of the file, before the umask.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
@@ -338,7 +338,7 @@ def write_atomically(
 
 
 def rename_over(path: str, target: str) -> None:
-    """Rename a file to `target` and replace the old file; first set aside a directory there."""
+    """Rename a file to `target`, replacing the old file; first move away a directory there."""
     try:
         rename(path, target)
     except IsADirectoryError:
@@ -365,7 +365,7 @@ def entries(path: str) -> list[Entry]:
 
 
 def entry_of(path: str, name: str) -> Entry | None:
-    """Give the entry of one name in a directory, or None if the name vanished."""
+    """Return the entry of one name in a directory; None if the name has vanished."""
     try:
         facts = lstat(f"{path}/{name}")
     except FileNotFoundError:

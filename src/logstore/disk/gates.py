@@ -10,9 +10,9 @@ released, its gate closes:
     if no call is running                   the thread that closes the gate frees the lock
 
 So no write of the old owner arrives after the lock is free. A call that failed counts as ended. A
-sync does not count as running, because it changes nothing that another process can read. A sync or
-a change of a name raises LetGoError if the gate was closed before its return. So the calling thread
-takes no further step. Reads and closes are never refused.
+sync does not count as running, because it changes nothing that another process can read. If the
+gate is closed while a sync or a change of a name is running, that call raises LetGoError, so that
+the calling thread takes no further step. Reads and closes are never refused.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the newest gate that
 this process made for the log dir of the path. So this process keeps a closed gate until it takes
@@ -38,19 +38,19 @@ Rest = TypeVarTuple("Rest")
 Result = TypeVar("Result")
 Data = TypeVar("Data")
 
-# Opening a file with one of these flags changes or creates the file.
+# Opening a file with one of these flags changes the file or creates it.
 _CHANGING = os.O_TRUNC | os.O_EXCL
 
 
 class LetGoError(OSError):
-    """Raised if the log dir was released: this process must not change the log dir any more."""
+    """Raised if the log dir was released, so that this process must not change it any more."""
 
 
 class Change:
     """A context manager around one or several calls that use a path and change a log dir.
 
-    Leaving the context raises no error, so that a descriptor that was opened in the context is not
-    lost. If the gate was closed during the call, `_pass` raises LetGoError.
+    Leaving the context raises no error. Otherwise a descriptor that was opened in the context would
+    be lost. If the gate was closed during the call, `_pass` raises LetGoError.
     """
 
     __slots__ = ("__weakref__", "_entry", "_gate")
@@ -77,8 +77,8 @@ class Gate:
     """The gate of one log dir, which all calls that change the log dir pass.
 
     Attributes:
-        under_way: the running calls that use a path, as weak references. So a call counts as ended
-            even if Ctrl-C interrupts its exit.
+        under_way: the running calls that use a path. The references are weak, so a call counts as
+            ended even if Ctrl-C interrupts its exit.
         is_closed: whether the log dir was released.
         is_left: True as soon as no store of this process has the log dir any more.
     """
@@ -111,7 +111,7 @@ class Gate:
         return is_writing or any(entry() is not None for entry in tuple(self.under_way))
 
     def is_forgotten(self) -> bool:
-        """Forget the gate if no call can need the gate any more; return whether it was forgotten.
+        """Forget the gate if no call can need it any more; return whether it was forgotten.
 
         A thread that hangs in a read could change a path after the read. So a gate is not forgotten
         while any call to the log dir is running, even a read.
@@ -122,11 +122,12 @@ class Gate:
         return True
 
     def error(self) -> LetGoError:
-        """Make the error of a call that is refused."""
+        """Make the error for a refused call."""
         text = (
-            "this process has released the log dir, so it changes nothing there: reopen the log "
-            "dir in its store; if the log dir was removed or its store was closed, a call to its "
-            "disk still hangs: try again when the disk answers, or end the process"
+            "this process has released the log dir, so it may not change the log dir any more: "
+            "reopen the log dir in its store; if the log dir was removed or its store was "
+            "closed, a call to its disk still hangs: try again when the disk answers, or end the "
+            "process"
         )
         return LetGoError(errno.ESTALE, text, self.path)
 
@@ -174,7 +175,7 @@ def _forget_dead(entry: ref[Gate]) -> None:
 
 
 def gate_of(path: str) -> Gate | None:
-    """Give the gate of the log dir that contains a path, or None if there is no gate."""
+    """Return the gate of the log dir that contains a path; None if there is no gate."""
     end = path.rfind("/") if _of_dir else 0
     while end > 0:
         entry = _of_dir.get(path[:end])
@@ -219,7 +220,7 @@ def changing_fd(call: Callable[[int, *Rest], Result]) -> Callable[[int, *Rest], 
 
 
 def writing(call: Callable[[int, Data, int], int]) -> Callable[[int, Data, int], int]:
-    """Wrap a write of an append, as `changing_fd` does, at a cost of 0.11 us instead of 0.3 us."""
+    """Wrap a write of an append like `changing_fd`, but in 0.11 us instead of 0.3 us a call."""
 
     def write(fd: int, data: Data, position: int, /) -> int:
         opened = _of_fd.get(fd)
@@ -282,10 +283,10 @@ def changing_two_names(call: Callable[[str, str], None]) -> Callable[[str, str],
 def opening(
     call: Callable[[str, int, int], int], close: Callable[[int], object], mode: int
 ) -> Callable[..., int]:
-    """Wrap a call that opens a file: the wrapper records the gate of the new descriptor.
+    """Wrap a call that opens a file, so that the gate of the new descriptor is recorded.
 
     If the call creates or empties the file, the call passes the gate. If there is no memory to
-    record the descriptor, the descriptor is closed.
+    record the descriptor, the file is closed again.
     """
 
     def open_file(path: str, flags: int, mode: int = mode) -> int:

@@ -1,9 +1,9 @@
-"""Keep the state of one log dir, with its reason and time; each change is logged once.
+"""Keep the state of one log dir, with its reason and start time; each change is logged once.
 
 Threads: conditions change under the lock `_changing`, which is never held during a disk call. The
-booleans made from the conditions are plain attributes, which hot paths read without a lock. The
-reason is written before the booleans. So a thread that sees that a dir refuses calls can read the
-reason.
+booleans that follow from the conditions are plain attributes, which hot paths read without a lock.
+The reason is written before the booleans. So a thread that sees that a dir refuses calls can always
+read the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Health:
     """The conditions of a log dir, and its state.
 
     Attributes:
-        is_let_go: whether this process has released the dir; set once, by `refuse`.
+        is_let_go: whether this process has released the dir; `refuse` sets it once.
         is_refusing: whether calls raise, because the dir is OFFLINE or SUSPECT, or was released.
         is_refusing_appends: whether appends raise, because the dir is OFFLINE, SUSPECT, OUTDATED or
             full, or was released.
@@ -58,7 +58,7 @@ class Health:
 
     @property
     def state(self) -> LogDirState:
-        """The gravest of the current conditions."""
+        """The most severe of the current conditions."""
         return state_of(self.conditions)
 
     @property
@@ -75,8 +75,8 @@ class Health:
         """Apply an event to the dir; return whether a condition changed.
 
         Args:
-            has_remedy: whether the reason says what to do. A reason with a remedy is logged without
-                general advice.
+            has_remedy: whether the reason says what to do. If so, the log message has no general
+                advice.
         """
         with self._changing:
             before, conditions = self.conditions, after(self.conditions, event)
@@ -99,7 +99,7 @@ class Health:
         return self.is_offline or self.is_outdated
 
     def explain(self, state: LogDirState, reason: str) -> None:
-        """Replace the reason of a condition that the dir has, when the cause is better known."""
+        """Replace the reason of a condition of the dir, after its cause has become known."""
         with self._changing:
             self._reasons[state] = reason
 
@@ -140,8 +140,8 @@ class Health:
     def refuse(self) -> None:
         """Refuse all calls on the dir's logs from now on, because the dir is released.
 
-        If a close runs out of memory, some logs may stay open, and their calls must raise. So this
-        method allocates no memory.
+        This method allocates no memory. If a close runs out of memory, some logs may stay open, and
+        calls to these logs must raise an error.
         """
         with self._changing:
             self.is_let_go = self.is_refusing = self.is_refusing_appends = True
@@ -154,7 +154,7 @@ class Health:
             raise self.refusal()
 
     def check_current(self) -> None:
-        """Raise if the dir does not serve, or is an old copy, because no append may go there.
+        """Raise if the dir must not get records: it does not serve, or it is an old copy.
 
         Raises:
             LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records that are written to an old
@@ -175,15 +175,15 @@ class Health:
         return self.suspect_error()
 
     def offline_error(self) -> LogDirOfflineError:
-        """Make the error for callers of an OFFLINE dir."""
+        """Make the error for callers of a dir that is OFFLINE."""
         return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
 
     def suspect_error(self, more: str = "", *, retriable: bool = True) -> LogDirSuspectError:
-        """Make the error for callers of a SUSPECT dir.
+        """Make the error for callers of a dir that is SUSPECT.
 
         Args:
-            retriable: False if the call may have written records, because such records may be in
-                the log and must not be sent again.
+            retriable: False if the call may have written records. In that case, the records may be
+                in the log, and must not be sent again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

@@ -49,7 +49,7 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk takes records again when RETURN_PERCENT of it is free, so that states change rarely.
+# A full disk accepts records again when RETURN_PERCENT of it is free, so states change rarely.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
@@ -93,9 +93,9 @@ class LogDir(Health):
         self.facts: object = None  # the `DirFacts` of the dir, or None
         # Probes in a row that returned in time; the keeper writes this, the watchdog reads it.
         self.good_probes = 0
-        # Seconds of the last probes; they can be compared, because all disks get the same probes.
+        # Durations (s) of the last probes; comparable, because all disks get the same probes.
         self.probe_seconds: deque[float] = deque(maxlen=PROBES_KEPT)
-        # The number of syncs of segments, and their total time; changed under `_changing`.
+        # The number of syncs of segments, and their total duration; changed under `_changing`.
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
@@ -120,8 +120,8 @@ class LogDir(Health):
     def _is_told_already(self, conditions: Conditions) -> bool:
         """Return True if no log message is needed for a change of the conditions.
 
-        The change to OFFLINE is logged only for a log dir of a store: a caller that adds a log dir
-        gets an error instead. Other state changes are logged only by the owner, not by readers.
+        The change to OFFLINE is logged only if the log dir belongs to a store: a caller that adds a
+        log dir gets an error instead. Only the owner logs other state changes, readers do not.
         """
         if LogDirState.OFFLINE in conditions:
             return self._on_failure is None
@@ -140,7 +140,7 @@ class LogDir(Health):
         self._on_failure = on_failure
 
     def take_offline(self, reason: str, *, has_remedy: bool = False) -> LogDirOfflineError:
-        """Take the dir offline for good; the first call also calls the failure callback."""
+        """Take the dir offline until it is reopened; the first call also calls the callback."""
         if (
             self.change(Event.FAILED, reason, has_remedy=has_remedy)
             and self._on_failure is not None
@@ -155,7 +155,7 @@ class LogDir(Health):
         topic: str | None = None,
         partition: int | None = None,
     ) -> LogStoreError:
-        """Convert an error of this dir's disk; if the disk is to blame, take the dir offline.
+        """Convert an error of this dir's disk; if the disk is at fault, take the dir offline.
 
         Usage: `raise log_dir.failed(error, path) from error`.
         """
@@ -182,7 +182,7 @@ class LogDir(Health):
     def flush_failed(self, error: OSError, path: str | None = None) -> LogDirOfflineError:
         """Take the dir offline after a failed sync, whatever the errno is. No sync is ever retried.
 
-        The kernel drops pages that it could not write, and a second sync would report success.
+        The kernel drops pages that it could not write, so a second sync would report success.
         """
         return self.take_offline(f"a flush failed: {self._reason(error, path)}")
 
@@ -191,7 +191,7 @@ class LogDir(Health):
         return reason if path is None or error.filename else f"{reason} ({path})"
 
     def _ask_probe(self) -> str | None:
-        """Probe the disk; return why the disk is bad, or None if it is good."""
+        """Probe the disk; return what is wrong with it, or None if it is good."""
         try:
             self.probe()
         except OSError as error:
@@ -201,19 +201,19 @@ class LogDir(Health):
     def check_place(self) -> None:
         """Check that the path still leads to the same directory; raises OSError.
 
-        If a disk is unmounted during use, its empty mount point appears at the path. Nothing may be
-        written to the mount point, and a file that is missing there is not lost.
+        If a disk is unmounted while it is used, the path leads to the empty mount point. Nothing
+        may be written there, and a file that is missing there is not lost.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)
         if self._place is None:
             self._place = place
         elif place != self._place:
-            reason = "another directory is in its place: was the disk unmounted?"
+            reason = "another directory is at this path: was the disk unmounted?"
             raise OSError(errno.ENODEV, reason, self.path)
 
     def probe(self) -> None:
-        """Prove that the disk accepts, keeps and returns a small file; raises OSError.
+        """Prove that the disk stores a small file and returns its bytes; raises OSError.
 
         A listing can succeed even on a dead disk. A full disk passes the probe: it is not broken.
         """
@@ -240,7 +240,7 @@ class LogDir(Health):
     # --- identity and ownership -------------------------------------------------------------------
 
     def write_meta(self, meta: MetaProperties) -> None:
-        """Write the identity of the dir durably, unless the dir stops serving meanwhile.
+        """Write the identity of the dir durably, unless the dir stops serving before that.
 
         Raises:
             OSError: the disk failed.
@@ -256,7 +256,7 @@ class LogDir(Health):
         """Record the start of this process in the locked dir, and set `was_clean`; raises OSError.
 
         If the disk is full, there is only a warning, and the next start recovers the logs. The lock
-        file of a new dir does not contain its identity yet, because the identity is written later.
+        file of a new dir does not contain its identity yet: the identity is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -326,7 +326,7 @@ class LogDir(Health):
             path = os.path.join(self.path, SETTINGS_NAME)
             self.warnings.append(f"{path} is not used: {warning}")
         if self.settings.is_cordoned:
-            self.change(Event.CORDON, "its user cordoned it")
+            self.change(Event.CORDON, "the user cordoned it")
 
     def change_settings(self, settings: DirSettings) -> None:
         """Replace the settings durably, then apply the new settings; raises LogStoreError."""
@@ -334,12 +334,12 @@ class LogDir(Health):
         self.change_file(SETTINGS_NAME, write)
         self.settings = settings
         event = Event.CORDON if settings.is_cordoned else Event.UNCORDON
-        self.change(event, "its user cordoned it")
+        self.change(event, "the user cordoned it")
 
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Read the disk's free space into `usage`, where other code reads it; raises OSError.
+        """Store the disk's free space in `usage`; raises OSError.
 
         If a full disk has room again, the dir accepts records after this call.
         """
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """How many bytes must be free before a full disk takes records again, ballast included."""
+        """How many bytes, with ballast, must be free before a full disk accepts records again."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 
@@ -371,9 +371,9 @@ class LogDir(Health):
         return f"appends resume by themselves if {format_size(self.return_bytes)} are free"
 
     def _full(self, reason: str) -> LogStoreError:
-        """Make the error of a write that found no room; if the disk is full, set READ_ONLY.
+        """Make the error of a write without room; if the disk is full, set READ_ONLY.
 
-        If there is room, this append was too large or met a quota, and other appends continue.
+        If there is room, this append was too large or exceeded a quota; other appends continue.
         """
         try:
             if not self._look_for_room():
@@ -387,7 +387,7 @@ class LogDir(Health):
         self._full(reason_of(error))
 
     def check_appendable(self) -> None:
-        """Raise if the dir accepts no records; if the disk is full, first read its space again."""
+        """Raise if the dir accepts no records; if the disk is full, first check its space again."""
         self.check_current()
         if not self.is_full:
             return

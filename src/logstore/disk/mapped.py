@@ -1,14 +1,14 @@
-"""Map a range of a file for one bulk read; a bad or slow disk cannot stop the process.
+"""Map a range of a file for one bulk read, so that a bad or slow disk cannot stop the process.
 
-A page fault in a map holds the interpreter's lock while the disk works, and an unreadable block
-kills the process with SIGBUS. So the pages of a range are loaded (*populated*) first:
-`madvise(MADV_POPULATE_READ)`, called through ctypes, releases the lock and reports an unreadable
-page as EFAULT. The range is read as soon as its pages are loaded. No view of the map exists after
-the read, unless the caller asked for zero-copy.
+While the disk handles a page fault in a map, the thread holds the interpreter's lock, and an
+unreadable block kills the process with SIGBUS. So the pages of a range are loaded (*populated*)
+before they are read. `madvise(MADV_POPULATE_READ)` loads the pages. Called through ctypes, it
+releases the lock, and reports an unreadable page as EFAULT. The range is read as soon as its pages
+are loaded. After the read, no view of the map is left, unless the caller asked for zero-copy.
 
-The range is read with `pread`, without a map, if the kernel is older than 5.14 and answers EINVAL,
-if the file system does not support maps, or if a page is unreadable. If a page is unreadable,
-`pread` reports the real error.
+In three cases, the range is read with `pread`, without a map: the kernel is older than 5.14 and
+answers EINVAL; the file system does not support maps; or a page is unreadable. If a page is
+unreadable, `pread` reports the real error.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
-    """Read `size_bytes` at `position`: give a view of a populated map, or bytes if the map fails.
+    """Read `size_bytes` at `position`; return a view of a populated map, or bytes if this fails.
 
-    The result has fewer bytes only if the file ends earlier. The caller ensures that no thread
-    shortens the file meanwhile.
+    The result is shorter only if the file ends earlier. The caller ensures that no thread shortens
+    the file during the call.
 
     Raises:
-        OSError: the disk could not give the bytes.
+        OSError: the disk could not read the bytes.
     """
     if size_bytes < MAP_BYTES_MIN:
         return files.read_up_to(fd, size_bytes, position)

@@ -1,4 +1,4 @@
-"""Find out whether a directory is below a mount point whose disk is not mounted now.
+"""Check whether a directory is below a mount point whose disk is not mounted at present.
 
     /etc/fstab           the file systems that the administrator wants mounted, and where
     /proc/self/mounts    the file systems that are mounted for this process
@@ -6,9 +6,9 @@
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
 at or above it: either a mount point in fstab, or a mounted file system that fstab does not list. A
-mount point with `noauto` counts too: a log dir below the mount point is meant for that disk. Some
-mounts are not in fstab, for example the mounts of a systemd unit or a container. If a mount that
-fstab does not list is missing, this module cannot notice this.
+mount point with the option `noauto` counts, too: a log dir below it is meant for that disk. Some
+mounts are not in fstab, for example the mounts of a systemd unit or a container. If one of these
+mounts is missing, this module cannot notice that.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def mount_points(table: bytes) -> list[str]:
 
 
 def unmounted_point(path: str) -> str | None:
-    """Give the fstab mount point that a resolved path belongs to, if nothing is mounted there.
+    """Return the fstab mount point to which a resolved path belongs, if nothing is mounted there.
 
     Raises:
         OSError: a table exists, but cannot be read.
@@ -53,7 +53,7 @@ def unmounted_point(path: str) -> str | None:
 
 
 def _nearest(path: str, points: Iterable[str]) -> str:
-    """Give the nearest mount point at or above a path, or "" if only the root is above the path."""
+    """Return the nearest mount point at or above a path; "" if only the root is above the path."""
     above = (point for point in points if path == point or path.startswith(f"{point}/"))
     return max(above, key=len, default="")
 
@@ -61,7 +61,7 @@ def _nearest(path: str, points: Iterable[str]) -> str:
 def read_table(path: str) -> bytes:
     """Read at most `TABLE_BYTES_MAX` bytes of a table; return b"" if the table is missing.
 
-    The size of the table is not used, because /proc reports no size.
+    The size of the table is ignored, because /proc reports no size.
     """
     try:
         fd = files.open_file(path, files.READ)

@@ -1,7 +1,7 @@
 """Keep one descriptor in reserve, so that a flush works when no other descriptor is left.
 
-A log keeps descriptors open until the log is flushed. If a flush lacked one descriptor, no log
-could be flushed, and no descriptor would ever become free.
+A log keeps descriptors open until the log is flushed. Without a free descriptor, a flush could
+flush no log, and no descriptor would ever become free.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 
 
 class Spare:
-    """A reserved descriptor: it is closed for work that needs a descriptor, and then opened again.
+    """A reserved descriptor; work that needs a descriptor closes it, then opens it again.
 
-    Threads: `_lock` is held only while the spare is in use, during calls to the log dir's own disk.
+    Threads: `_lock` is held only while the spare is used, during calls to the log dir's own disk.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Spare:
             files.close_spare(fd)
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that opens one file; if no descriptor is free, close the spare for the work."""
+        """Do work that opens one file; if no descriptor is free, close the spare for that time."""
         try:
             return work()
         except files.SyncError:

@@ -1,7 +1,7 @@
-"""Define in a table which conditions of a log dir each event adds and ends, without any I/O.
+"""Define, in a table without I/O, which conditions of a log dir each event adds and ends.
 
 A log dir can have several conditions at once: for example, a full dir can be cordoned and hang. The
-*state* of a dir is its gravest condition.
+*state* of a dir is its most severe condition.
 
     event      from                    adds        ends
     FAILED     any                     OFFLINE     READ_ONLY, SUSPECT, SLOW, OUTDATED
@@ -16,8 +16,8 @@ A log dir can have several conditions at once: for example, a full dir can be co
     OUTDATED   any but offline         OUTDATED
     ACCEPTED   OUTDATED                            OUTDATED
 
-OFFLINE never ends. `reopen_dir` makes a new `LogDir` for the directory, checks its identity, locks
-it, probes its disk and recovers its logs.
+The condition OFFLINE never ends: `reopen_dir` makes a new `LogDir` for the directory, checks its
+identity, locks it, probes its disk and recovers its logs.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ GRAVEST_FIRST = (
 
 
 class Event(enum.Enum):
-    """Name an event: something that happens to a log dir."""
+    """Name an event that changes the conditions of a log dir."""
 
     FAILED = "its disk failed, or its user took it offline"
     STUCK = "a call to its disk does not return"
-    ANSWERED = "its disk answers again, and no call is stuck"
+    ANSWERED = "its disk answers again, and no call hangs"
     FULL = "its disk is full"
     ROOM = "its disk has room again"
-    CORDON = "its user wants no new replicas on it"
-    UNCORDON = "its user allows new replicas on it again"
+    CORDON = "its user allows no new replicas in it"
+    UNCORDON = "its user allows new replicas in it again"
     SLOWED = "its probes take far longer than the probes of the other log dirs"
     KEPT_UP = "its probes are again about as fast as the probes of the other log dirs"
     OUTDATED = "other log dirs recorded a later state of this log dir, so it is an old copy"
@@ -105,17 +105,19 @@ TABLE = {
 
 REMEDIES = {
     LogDirState.ONLINE: "",
-    LogDirState.READ_ONLY: "free some space: then the log dir takes records again by itself",
+    LogDirState.READ_ONLY: "free some space: after that, the log dir accepts records again by "
+    "itself",
     LogDirState.SLOW: "new replicas go elsewhere; check the disk, or move its replicas away",
-    LogDirState.CORDONED: "uncordon it to allow new replicas on it",
+    LogDirState.CORDONED: "uncordon it to allow new replicas in it",
     LogDirState.OUTDATED: "mount the disk with the latest state, then reopen the log dir",
-    LogDirState.SUSPECT: "check the disk: the log dir serves again by itself when the disk answers",
+    LogDirState.SUSPECT: "check the disk: when the disk answers, the log dir serves again by "
+    "itself",
     LogDirState.OFFLINE: "check the disk and its mount, then reopen the log dir",
 }
 
 
 def after(conditions: Conditions, event: Event) -> Conditions:
-    """Give the conditions that a log dir has after an event."""
+    """Return the conditions that a log dir has after an event."""
     change = TABLE[event]
     if LogDirState.OFFLINE in conditions and not change.is_while_offline:
         return conditions
@@ -123,7 +125,7 @@ def after(conditions: Conditions, event: Event) -> Conditions:
 
 
 def state_of(conditions: Conditions) -> LogDirState:
-    """Give the state of a log dir: its gravest condition."""
+    """Return the state of a log dir: its most severe condition."""
     for state in GRAVEST_FIRST:
         if state in conditions:
             return state

@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.05
 
 
 class Thread(threading.Thread):
-    """A thread; if there is no memory for its first step, its `start` raises instead of hanging.
+    """A thread whose `start` raises, instead of hanging, if there is no memory for its first step.
 
     `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
     with a MemoryError before its report, the caller waits forever (CPython gh-140746). In this
@@ -49,11 +49,11 @@ class Thread(threading.Thread):
 
 
 class _NeverBeganError(RuntimeError):
-    """Raised if a new thread ended before it could run its target."""
+    """Raised if a new thread ended before it ran its target."""
 
 
 class _Started(threading.Event):
-    """Let a caller wait until a thread runs; raise an error if the thread ends before it runs."""
+    """Lets a caller wait until a thread runs; raises an error if the thread ended before that."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()
@@ -72,8 +72,8 @@ def start(thread: threading.Thread) -> None:
 
     Raises:
         RuntimeError: the process cannot start more threads.
-        KeyboardInterrupt: Ctrl-C came during the start. It is unknown whether the thread started.
-            (Python's Condition can turn the interrupt into a RuntimeError about a lock.)
+        KeyboardInterrupt: Ctrl-C came during the start. It is then unknown whether the thread
+            started. (Python's Condition can turn the interrupt into a RuntimeError about a lock.)
     """
     try:
         thread.start()
@@ -85,7 +85,7 @@ def start(thread: threading.Thread) -> None:
 
 
 def start_for(path: str, thread: threading.Thread) -> None:
-    """Start a thread that the log dir at `path` needs.
+    """Start a thread that works for the log dir at `path`.
 
     Raises:
         LogDirError: retriable; the process cannot start more threads.
@@ -94,7 +94,8 @@ def start_for(path: str, thread: threading.Thread) -> None:
         start(thread)
     except RuntimeError as error:
         reason = (
-            f"this process cannot start a thread ({error}), its disk is not to blame; raise the "
-            "limit (ulimit -u, or pids.max of the container) or end some threads, then try again"
+            f"this process cannot start a thread ({error}), and its disk is not at fault; raise "
+            "the limit (ulimit -u, or pids.max of the container) or end some threads, then try "
+            "again"
         )
         raise LogDirError(path=path, reason=reason, retriable=True) from error

@@ -1,12 +1,12 @@
-"""Use a second thread to run work that Ctrl-C must not stop in the middle.
+"""Run work that Ctrl-C must not stop in the middle, in a second thread.
 
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
-raised after the work is complete. A second Ctrl-C is raised at once, because the disk may hang.
-After a second Ctrl-C, the work continues to its end in its thread. But if the work notices before
-its first change that the caller has left, the work stops.
+raised only after the work is complete. A second Ctrl-C is raised at once, because the disk may
+hang. After a second Ctrl-C, the work still continues to its end in its thread. But if the work has
+not yet changed anything, it notices that the caller has left, and stops.
 
-An operation of several steps takes milliseconds on a disk. Starting the thread takes 0.05 ms.
+On a disk, an operation of several steps takes milliseconds. Starting the thread takes 0.05 ms.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ class Work(Generic[Result]):
     def wait(self) -> None:
         """Wait for the end of the work.
 
-        The caller waits in short steps, because a signal that arrives just before a wait does not
-        end that wait.
+        The caller waits in short steps: a signal that arrives just before a wait does not end that
+        wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
             if not self._thread.is_alive():  # if there is no memory, a thread can end early
                 return
 
     def wait_after_interrupt(self) -> None:
-        """Wait for the end of the work if the start succeeded; otherwise the work never begins."""
+        """If the start succeeded, wait for the end of the work; otherwise the work never begins."""
         self._may_begin.ring()
         if self._is_wanted:
             self.wait()
 
     def leave(self) -> None:
-        """Record that the caller does not wait any more."""
+        """Record that the caller no longer waits."""
         self._is_left = True
         self._may_begin.ring()  # if the start was interrupted, the thread ends at once
 
@@ -80,11 +80,11 @@ class Work(Generic[Result]):
                 raise error
             if not self._results:
                 raise MemoryError(
-                    "a thread ended for lack of memory; it is unknown whether its work is done"
+                    "a thread ended for lack of memory; its work may or may not be done"
                 )
             return self._results[0]
         finally:
-            del error  # an error refers to frames, which refer to descriptors
+            del error  # an error refers to frames, and frames refer to descriptors
 
     def _check(self) -> None:
         """Raise AbandonedError if the caller left; the work calls this before its first change."""
@@ -107,7 +107,7 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
     Args:
         work: the function to run. Its argument is a function, the check. `work` calls the check
-            once, while `work` holds its locks and before its first change. The check raises an
+            once, after it has taken its locks and before its first change. The check raises an
             error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -131,7 +131,7 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
 
 
 def _go_on() -> None:
-    """Do nothing: this is the check for work that runs in the caller's own thread."""
+    """Do nothing: this check is for work that runs in the caller's own thread."""
 
 
 def uninterruptible(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -14,7 +14,7 @@ try:
     import pyarrow as pa
 except ImportError as error:
     raise ImportError(
-        "Arrow hand-over needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
+        "the exchange with Arrow needs pyarrow: pip install 'logstore[arrow]'", name="pyarrow"
     ) from error
 
 HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])

@@ -63,9 +63,7 @@ class WrongMaxTimestampError(ValueError):
     """
 
     def __init__(self, claimed: int, max_timestamp: int) -> None:
-        super().__init__(
-            f"the largest timestamp is {max_timestamp}, not {claimed} as the header says"
-        )
+        super().__init__(f"the largest timestamp is {max_timestamp}, but the header says {claimed}")
         self.max_timestamp = max_timestamp
 
 

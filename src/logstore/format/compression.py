@@ -89,7 +89,7 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
 
     A zstd frame of a few bytes can ask for a window of up to 128 MiB of memory. A window larger
     than `size_bytes_max` is refused. But a window of 8 MiB is always allowed, because compression
-    levels up to 19 use this window size even for small payloads.
+    levels up to 19 use it even for small payloads.
     """
     library = _library(codec_id)
     if CODEC_NAMES[codec_id] == "lz4":

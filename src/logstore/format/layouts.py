@@ -184,7 +184,8 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to also check the fields and bytes that no reader needs; appends do so.
+        is_strict: whether to check also the fields and bytes that no reader needs; appends set
+            this.
         checks_claims: whether to also compare Kafka headers' largest timestamps with the records.
 
     Raises:
@@ -224,7 +225,7 @@ def records_fault(
 
 
 def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
-    """Report whether a whole batch may begin at `position`, judged by its magic and its size.
+    """Report whether a whole batch may begin at `position`, according to its magic and its size.
 
     Raises:
         UnsupportedFormatError: the library for the layout is not installed.
@@ -367,7 +368,7 @@ def _prefix_fault(base_offset: int, size_bytes: int, magic: int, available: int)
         return f"magic {magic:#04x} is not the magic of a record batch"
     if size_bytes < BATCH_BYTES_MIN:
         return f"a batch cannot have {size_bytes} bytes"
-    return f"the batch has {size_bytes} bytes and only {available} are left"
+    return f"the batch has {size_bytes} bytes, but only {available} are left"
 
 
 def old_message_set(head: Buffer) -> str:

@@ -76,14 +76,14 @@ def empty_rows(count: int) -> Rows:
 
 
 class Snapshot(NamedTuple):
-    """Hold the state of a log's producers, as it is just before the record at `offset`.
+    """Hold the state of a log's producers just before the record at `offset`.
 
     Attributes:
         offset: the offset of the next record.
         rows: one row for each producer, in any order. Some rows may be free.
-        undecided: one pair for each transaction that has ended, but whose marker was not below the
-            high watermark. A pair has the transaction's first offset and the marker's offset. Both
-            offsets increase from pair to pair.
+        undecided: one pair for each transaction that has ended, but whose marker was not yet below
+            the high watermark. A pair has the transaction's first offset and the marker's offset.
+            Both offsets increase from pair to pair.
     """
 
     offset: int
@@ -140,7 +140,9 @@ def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int)
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     _, *names, count, pair_count = HEADER.unpack_from(data)
     if names != [topic_id, partition, VERSION, offset]:
-        reason = f"it belongs to partition {names[1]} of topic {names[0].hex()}, offset {names[3]}"
+        reason = (
+            f"the file belongs to partition {names[1]} of topic {names[0].hex()}, offset {names[3]}"
+        )
         raise CorruptCheckpointError(path=path, position=8, reason=reason)
     rows = np.frombuffer(data, ROW, count, HEADER_BYTES)
     pairs_at = HEADER_BYTES + count * ROW_BYTES
@@ -152,12 +154,12 @@ def decode(data: bytes, path: str, topic_id: bytes, partition: int, offset: int)
 
 
 def _frame_fault(data: bytes, path: str) -> str:
-    """Find what is wrong with the size, the kind or the checksum of a file."""
+    """Find the fault in the size, the kind or the checksum of a file."""
     if len(data) < HEADER_BYTES + CHECKSUM_BYTES or data[:8] != MAGIC:
-        return f"its {len(data)} bytes are not a file of producers"
+        return f"the {len(data)} bytes are not a file of producers"
     _, _, _, version, _, count, pair_count = HEADER.unpack_from(data)
     if int.from_bytes(data[-CHECKSUM_BYTES:], "big") != xxh3_64_intdigest(data[:-CHECKSUM_BYTES]):
-        return "its checksum does not match its content"
+        return "the checksum does not match the content"
     if version != VERSION:
         raise UnsupportedFormatError(path=path, version=version)
     body_bytes = HEADER_BYTES + count * ROW_BYTES + pair_count * PAIR_BYTES
@@ -194,5 +196,5 @@ def rows_fault(rows: Rows, offset: int) -> str:
 def _pairs_fault(pairs: NDArray[np.int64], offset: int) -> str:
     is_good = (pairs >= 0).all() and (pairs[:, 0] < pairs[:, 1]).all()
     is_good = is_good and (np.diff(pairs, axis=0) > 0).all() and (pairs < offset).all()
-    reason = "the offsets of its undecided transactions are out of order or out of range"
+    reason = "the offsets of undecided transactions are out of order or out of range"
     return "" if is_good else reason

@@ -18,7 +18,7 @@ SEQUENCES = 2**31
 # give out ids 0, 1, 2 and so on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
 # If a producer has this epoch, the log does not check the order of the producer's batches. The
-# program that writes with this epoch must find out itself which of its batches the log has.
+# program that writes with this epoch must find out itself which of its batches are in the log.
 NO_EPOCH = -1
 
 

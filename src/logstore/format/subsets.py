@@ -81,7 +81,7 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return, for each batch, the time (ms) from which compaction may remove its tombstones.
+    """Return, for each batch, the time (ms) after which compaction may remove its tombstones.
 
     If a batch has no delete horizon, its time is None.
 

@@ -38,9 +38,9 @@ class SystemClock:
 
 
 class CheckedClock:
-    """Checks the time that a user's clock returns, before a record or a file gets this time.
+    """Checks the time that a user's clock returns, before a record or a file gets it.
 
-    The store's own clock is used without this check, so appends do not pay for the check.
+    The store's own clock is not checked, so that appends do not pay for the check.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -58,7 +58,7 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Raise an error if an object is not a clock; this calls `now_ms` once.
+    """Raise an error if an object is not a clock; to find out, call `now_ms` once.
 
     A store calls this function before it opens any file.
 
@@ -75,7 +75,7 @@ class LogEnvironment:
     """Shares a clock and caches among the logs of a store.
 
     Attributes:
-        handles: open segment files. At most `max_open_files` files that nobody uses stay open.
+        handles: open segment files; at most `max_open_files` unused files stay open.
         dirty: the logs with unflushed appends; each of these logs has a descriptor that must stay
             open.
         indexes: index arrays of sealed segments; their total size in bytes is limited.
@@ -86,7 +86,7 @@ class LogEnvironment:
         record_expansion_bytes_max: the most memory that a decoded batch is allowed to need.
         producer_expiration_ms: a log forgets a producer that was not used for this time.
         producers_max: how many producers one log remembers.
-        owner_pid: the process that opened the store; a forked child has another pid.
+        owner_pid: the process that opened the store; a child made by a fork has another pid.
         owner: the store. A log in use refers to the store, and so keeps the store open. If the
             store only reads, this field is None.
     """

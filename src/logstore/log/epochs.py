@@ -5,7 +5,8 @@ the file. So if the file is damaged or missing, it is rebuilt from the batches.
 
 The file also records to which log it belongs, and where the log starts. A new log start is first
 written into this file, and then into `partition.metadata`. So if `partition.metadata` has a later
-log start than this file, one of the two files is old, or belongs to another log (see `log_start`).
+log start than this file, one of the two files is outdated, or belongs to another log (see
+`log_start`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class LeaderEpochs:
     def note(self, epoch: int, start_offset: int) -> bool:
         """Record the epoch of a batch that begins at an offset; return whether the epoch is new.
 
-        Entries that begin at or after the start of the batch are removed, because a truncation or a
+        Earlier entries that begin at or after the start of the batch are removed: a truncation or a
         power cut has removed their records.
         """
         if self.entries and epoch <= self.entries[-1][0]:
@@ -92,12 +93,12 @@ class LeaderEpochs:
         self.entries = kept
 
     def at(self, offset: int) -> int:
-        """Give the epoch of the record at an offset, or -1 if all epochs begin after it."""
+        """Return the epoch of the record at an offset; -1 if all epochs begin after the offset."""
         number = bisect_right([start for _, start in self.entries], offset)
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest recorded epoch up to `epoch`, and its end offset (KIP-101)."""
+        """Return the largest recorded epoch up to `epoch`, and the epoch's end offset (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1
@@ -141,7 +142,7 @@ class LeaderEpochs:
 
     @classmethod
     def read_or_reason(cls, directory: str) -> tuple[LeaderEpochs | None, str]:
-        """Read the file, or give the reason why it cannot be used; raises OSError."""
+        """Read the file, or return the reason why the file cannot be used; raises OSError."""
         try:
             return cls.read(directory), ""
         except (CorruptCheckpointError, UnsupportedFormatError) as error:
@@ -159,7 +160,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
         fields.number(start, "the first offset of an epoch", fields.OFFSET_MAX)
         if entries and not (epoch > entries[-1][0] and start > entries[-1][1]):
             raise ValueError(
-                f"its epochs and their offsets do not both rise: [{epoch}, {start}] follows "
+                f"epochs and their offsets must rise, but [{epoch}, {start}] follows "
                 f"{list(entries[-1])}"
             )
         entries.append((epoch, start))

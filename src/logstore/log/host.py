@@ -1,4 +1,4 @@
-"""Give the store, the mover and the Spark source more access to a log than users get.
+"""Give the store, the mover and the Spark source more access to a log than the public API gives.
 
 For a swap, the mover also uses `log/relocation`. The store, the mover and the Spark source use
 these functions, and never touch the state of a log directly.
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def append_staged(log: Log, raw: bytes) -> None:
     """Append encoded batches as `append_encoded` does, but without checks of timestamps and keys.
 
-    The Spark source decided to append the batches when it staged them. So the append must not fail
+    The Spark source decided to append the batches when it staged them, so the append must not fail
     because of a timestamp or a missing key.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)
@@ -55,10 +55,10 @@ def append_staged(log: Log, raw: bytes) -> None:
 
 
 def oldest_under_pressure(log: Log) -> int | None:
-    """Return the time, in ms, of the oldest segment, if the configuration lets a full disk drop it.
+    """Return the time (ms) of the oldest segment, if the configuration lets a full disk drop it.
 
-    Return None in three cases: the configuration does not allow a drop, only the active segment is
-    left, or the oldest segment is not wholly below the high watermark.
+    Return None in three cases: the configuration does not allow a drop; only the active segment is
+    left; or the oldest segment ends after the high watermark.
     """
     from logstore.log.removal import retention
 
@@ -72,11 +72,11 @@ def drop_oldest(log: Log) -> bool:
     return retention.drop_oldest(log._state)
 
 
-# --- its state ----------------------------------------------------------------------------------
+# --- the state of a log ---------------------------------------------------------------------------
 
 
 def check(log: ReadableLog) -> None:
-    """Raise an error if the log is closed, OFFLINE or SUSPECT, or in a forked child."""
+    """Raise an error if the log is closed, OFFLINE or SUSPECT, or belongs to the parent process."""
     log._state.check()
 
 
@@ -86,23 +86,23 @@ def is_detached(log: ReadableLog) -> bool:
 
 
 def is_writing(log: Log) -> bool:
-    """Check whether an append to the log is in a system call now."""
+    """Check whether an append to the log is in a system call at present."""
     return log._state.writing != NOT_WRITING
 
 
 def writing_position(log: Log) -> int | None:
-    """Give the position at which a running append writes, or None if no append runs."""
+    """Return the position at which a running append writes, or None if no append runs."""
     position = log._state.writing
     return None if position == NOT_WRITING else position
 
 
 def log_dir_of(log: ReadableLog) -> LogDir:
-    """Give the log dir that holds the log now."""
+    """Return the log dir that now holds the log."""
     return log._state.log_dir
 
 
 def metadata_of(log: ReadableLog) -> PartitionMetadata:
-    """Give the content of `partition.metadata`."""
+    """Return the content of `partition.metadata`."""
     return log._state.metadata
 
 
@@ -112,23 +112,23 @@ def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
 
 
 def replicated_to(log: Log) -> int | None:
-    """Give the high watermark of a replicated log, or None if the log is not replicated."""
+    """Return the high watermark of a replicated log, or None if the log is not replicated."""
     state = log._state
     return None if state.replication.replicated_to is None else state.high_watermark
 
 
 def unflushed_paths(log: Log) -> list[str]:
-    """List the paths of segments that may have unflushed bytes; a flush may run meanwhile."""
+    """List the paths of segments that may have unflushed bytes, even while a flush runs."""
     return flush.unflushed_paths(log._state)
 
 
 def locks_of(log: Log) -> LockedLog:
-    """Give the locks of a log to the watchdog, which frees threads that wait for these locks."""
+    """Return the locks of a log for the watchdog, which frees threads that wait for these locks."""
     return log._state
 
 
 def watch(log: Log, writes: Latencies, syncs: Latencies) -> None:
-    """Measure the latencies of writes, and of syncs that a caller waits for, until `unwatch`.
+    """Until `unwatch`, measure the latencies of writes, and of syncs that a caller waits for.
 
     A second call changes nothing.
     """
@@ -141,7 +141,7 @@ def unwatch(log: Log) -> None:
     log._state.timing = None
 
 
-# --- telling its subscribers --------------------------------------------------------------------
+# --- events for the subscribers of a log ---------------------------------------------------------
 
 
 def tell_end(log: ReadableLog) -> None:
@@ -149,7 +149,7 @@ def tell_end(log: ReadableLog) -> None:
     log._state.tell_end()
 
 
-# --- reading its files --------------------------------------------------------------------------
+# --- reading the files of a log ------------------------------------------------------------------
 
 
 def refresh(log: ReadableLog) -> None:
@@ -168,7 +168,7 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
     """Return an open file of a segment; raises OSError, or LogStoreError if the log is closed."""
     handle = segment.handle(log._state.environment)
-    if log._state.unavailable is not None:  # detached meanwhile: nothing else closes the file
+    if log._state.unavailable is not None:  # detached meanwhile: no other code closes the file
         segment.forget(log._state.environment)
         log._state.check()
     return handle
@@ -197,7 +197,7 @@ def decided_now(log: ReadableLog) -> Decided:
 
 
 def producers_of(log: ReadableLog) -> Snapshot | None:
-    """Return the producers as they are at the end of a log, which another process may be writing.
+    """Return the producers at the end of a log, which another process may be writing.
 
     Returns:
         None if there are no producers.
@@ -219,9 +219,9 @@ def producers_of(log: ReadableLog) -> Snapshot | None:
 
 
 def producers_of_broker(log: ReadableLog) -> Snapshot | None:
-    """Return the producers as they are at the end of a broker's log.
+    """Return the producers at the end of a broker's log.
 
-    If the broker's snapshot has no producer, return None, and do not read the log.
+    If the broker's snapshot has no producer, return None without reading the log.
 
     Raises:
         LogStoreError: a batch is damaged, or the disk failed.
@@ -250,7 +250,7 @@ def check_of_segment(
     return SegmentCheck(log._state, base_offset, flushed_to, from_disk=from_disk)
 
 
-# --- changing it --------------------------------------------------------------------------------
+# --- changing a log -------------------------------------------------------------------------------
 
 
 def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, Any] | None]) -> None:
@@ -303,7 +303,7 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
 
     Args:
         pace: called after each part of the work with the number of bytes that were read and
-            written. If the call raises, the compaction ends with that error.
+            written. If the call raises an error, the compaction ends with that error.
         table_bytes: the most memory for the table of keys.
     """
     from logstore.log.compaction.compaction import compact as compact_now
@@ -312,7 +312,7 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:
-    """Set the reason why a copy is incomplete; do nothing if the log is complete."""
+    """Set the reason why a copy is incomplete; do nothing if the copy is complete."""
     from logstore.log.follow.followed_replica import FollowedReplica
 
     if isinstance(log._state, FollowedReplica) and log._state.missing:
@@ -320,22 +320,22 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in generation `seen` of its dir, or after it."""
+    """Check whether a log was created or truncated in generation `seen` of its dir, or later."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:
-    """Return a log's metadata if a truncation limits its recovery point; otherwise return None."""
+    """If a truncation limits the recovery point of a log, return the log's metadata; else None."""
     metadata = log._state.metadata
     return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
 
 
 def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
-    """Remove the limit that a truncation set on the recovery point, after a later checkpoint.
+    """After a later checkpoint, remove the limit that a truncation set on the recovery point.
 
-    The next change of `partition.metadata` removes the limit from the file. If the log does not
-    have the metadata `limited` any more, the log may have been truncated again. Then the limit
-    stays until the next checkpoint.
+    The limit disappears from the file at the next change of `partition.metadata`. If the metadata
+    of the log is no longer the object `limited`, the log may have been truncated again. In that
+    case, the limit stays until the next checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:

@@ -1,10 +1,9 @@
-"""Count the latencies of a log during the time in which a mover watches the log.
+"""Measure the latencies of appends and flushes of a log while a mover watches the log.
 
-If no mover watches a log, the only cost for an append is to read one field. Two times are measured.
-The first measured time is the time of an append's system call, including the wait for the
-interpreter's lock after that call. The second measured time is the time of a whole flush, if a
-caller waits for the flush. A flush in the background is not measured. `host.watch` begins the
-measurement.
+If no mover watches a log, the only cost for an append is to read one field. Two times are measured:
+the time of an append's system call, including the wait for the interpreter's lock after the call;
+and the time of a whole flush, if a caller waits for the flush. A flush in the background is not
+measured. `host.watch` begins the measurement.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Timing(NamedTuple):
 
 
 def quantile(counts: list[int], part: float) -> float | None:
-    """Return the quantile `part` of the counted latencies, in s, or None if nothing was counted."""
+    """Return the quantile `part` of the counted latencies (s); None if nothing was counted."""
     left = part * sum(counts)
     for number, count in enumerate(counts):
         left -= count
@@ -54,5 +53,5 @@ def quantile(counts: list[int], part: float) -> float | None:
 
 
 def count_above(counts: list[int], seconds: float) -> int:
-    """Count the latencies that were longer than a time."""
+    """Return the number of latencies that were longer than a time."""
     return sum(counts[bisect_left(BOUNDS, seconds) + 1 :])

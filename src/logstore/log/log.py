@@ -60,7 +60,7 @@ class Log(ReplicatedLog, ReadableLog):
 
     @property
     def is_closed_whole(self) -> bool:
-        """Whether a close flushed everything, so that no work is left for this log."""
+        """Whether a close flushed everything, so that the log needs no further flush."""
         return self._state.is_closed_whole
 
     # --- appending ------------------------------------------------------------------------------
@@ -80,14 +80,14 @@ class Log(ReplicatedLog, ReadableLog):
             value: None makes a tombstone.
             timestamp: ms since the epoch, or a datetime with a zone; now by default.
             headers: pairs of (name, value), or a mapping.
-            durable: return only after the record is on the disk. Durable appends of many threads
+            durable: return only after the record is on the disk. Durable appends of several threads
                 share their syncs.
 
         Raises:
             LogDirFullError: retriable; nothing was written.
             LogDirOfflineError: the disk failed; the record may be in the log or not.
-            LogDirError: the record was appended, but not flushed; only if `durable` is true.
-            RecordTooLargeError, TypeError, ValueError: nothing was written.
+            LogDirError: the record was appended, but not flushed; possible only if `durable` is
+            True. RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable is not False and flag(durable, "durable"):
             commit = self._state.commit or self._group_commit()
@@ -108,7 +108,7 @@ class Log(ReplicatedLog, ReadableLog):
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append records as one batch, all or none, and give their offsets.
+        """Append records as one batch, all or none, and return their offsets.
 
         Args:
             values: bytes or None; or Records, whose keys, timestamps and headers are appended, too.
@@ -144,11 +144,11 @@ class Log(ReplicatedLog, ReadableLog):
         """Make an Appender, which gathers small appends into batches.
 
         Args:
-            linger: seconds that a record waits for further records.
+            linger: for how many seconds a record waits for further records.
             max_bytes: a batch is sent when it has this size.
             durable: a future is done only after its record is on the disk. One sync covers a batch
                 and everything appended before it. If the sync fails, every future of the batch
-                raises; `close` waits for the syncs.
+                raises an error. `close` waits for the syncs.
         """
         from logstore.log.write.appender import Appender
 
@@ -171,7 +171,7 @@ class Log(ReplicatedLog, ReadableLog):
         return flush.flush_all(self._state)
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """Flush if `flush_ms` has passed or a sealed segment is unflushed.
+        """Flush if `flush_ms` has passed, or if a sealed segment is unflushed.
 
         Returns:
             Whether the log was flushed.
@@ -183,16 +183,16 @@ class Log(ReplicatedLog, ReadableLog):
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record which part of the log is flushed; recovery after a crash can skip that part."""
+        """Record up to which offset the log is flushed; after a crash, recovery skips that part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
         """Call `callback` whenever the log changes, until the subscription is closed or dropped.
 
-        Subscribe first, then look at `log_end_offset`, and then wait: in this order, no change is
-        missed. An event says what kind of change happened, but not how much has changed. The
-        subscription survives a move of the replica. The last event is `CLOSED`: after it, ask the
-        store for the log again.
+        To miss no change: first subscribe, then read `log_end_offset`, and then wait. An event says
+        what kind of change happened, but not how much has changed. The subscription survives a move
+        of the replica. The last event is `CLOSED`: after this event, ask the store for the log
+        again.
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's
@@ -232,7 +232,7 @@ class Log(ReplicatedLog, ReadableLog):
                 FORMAT.md). `logstore dump` prints this file.
 
         Returns:
-            The path of the `.lost` file; None if no file was asked for, or nothing was dropped.
+            The path of the `.lost` file; None if `keep_lost` is False, or nothing was dropped.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
@@ -248,15 +248,15 @@ class Log(ReplicatedLog, ReadableLog):
         """Durably drop all records, and begin at `offset`, which is not before the log end.
 
         A follower calls this method if its leader's log begins after the follower's last record.
-        The offsets between them are skipped. The high watermark of a replicated log becomes
-        `offset`. After a crash, the log is unchanged, or has no records. In the second case it
-        begins at its old start or at `offset`.
+        The offsets in between are skipped. The high watermark of a replicated log becomes `offset`.
+        A crash leaves one of three states: the log is unchanged; or it has no records and begins at
+        its old start; or it has no records and begins at `offset`.
 
         Args:
             keep_lost: as in `truncate_to`.
 
         Returns:
-            The path of the `.lost` file; None if no file was asked for, or nothing was dropped.
+            The path of the `.lost` file; None if `keep_lost` is False, or nothing was dropped.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log end; nothing was dropped.
@@ -270,7 +270,7 @@ class Log(ReplicatedLog, ReadableLog):
         )
 
     def delete_records_before(self, offset: int) -> None:
-        """Durably drop every record before `offset`; this frees the space of whole segments only.
+        """Durably drop every record before `offset`; only whole segments free disk space.
 
         Raises:
             OffsetOutOfRangeError: the offset is after the log end.
@@ -286,14 +286,15 @@ class Log(ReplicatedLog, ReadableLog):
         return apply_retention(self._state)
 
     def compact(self) -> CompactionReport:
-        """Compact the log now: keep only the latest record of each key, as the configuration says.
+        """Compact the log now: of each key, keep only the latest record, as the configuration says.
 
         Records keep their offsets. Only sealed segments are compacted, up to the recovery point. If
         another thread is compacting the log, this call first waits for that thread.
 
         Raises:
             ValueError: `cleanup_policy` does not include "compact".
-            CorruptRecordBatchError: a batch is damaged; no segment from that batch on was replaced.
+            CorruptRecordBatchError: a batch is damaged; the segment with this batch and all later
+                segments were not replaced.
             LogDirFullError: there is no room for a new segment beside the old ones.
         """
         from logstore.log.compaction.compaction import compact
@@ -308,7 +309,7 @@ class Log(ReplicatedLog, ReadableLog):
 
     @uninterruptible
     def repair(self) -> RepairReport:
-        """Remove damage, keep its bytes in `*.quarantine` files, and make the log writable."""
+        """Remove damage, keep the removed bytes in `*.quarantine`, and make the log writable."""
         from logstore.log.recovery.repair import repair
 
         state = self._state

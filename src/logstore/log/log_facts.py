@@ -1,4 +1,4 @@
-"""Keep facts, the small JSON values that a program stores with a log, in `partition.metadata`.
+"""Keep a log's facts in `partition.metadata`: small JSON values that a program stores there.
 
 A move of the replica copies that file, and so keeps the facts. The log itself never reads a fact.
 `disk/documents/facts` has the class `Facts`, and the facts about log dirs.
@@ -19,7 +19,7 @@ from logstore.log.write.hung_locks import held
 
 
 def facts_of(state: Replica) -> Facts:
-    """Return the facts of a log; if another process owns the log, they can only be read."""
+    """Return the facts of a log; if another process owns the log, the facts are read-only."""
     if isinstance(state, LogState):
         return Facts(partial(_current, state), partial(_replace, state))
     assert isinstance(state, FollowedReplica)

@@ -1,8 +1,8 @@
 """Keep a partition's properties: topic id, generation, configuration, log start offset and move.
 
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
-section 7). A move of the replica copies that file. A move writes these keys, each in the directory
-that is named at the left:
+section 7). A move of the replica copies that file. During a move, these directories have these
+further keys:
 
     live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move
@@ -10,7 +10,7 @@ that is named at the left:
     .move dir      move_id, source_directory_id, move_state, source_end_offset
     .delete dir    superseded_by   which copy has replaced this one
 
-If a user deletes the partition, its `.delete` dir gets the key `deletion` instead.
+If a user deletes the partition, its `.delete` dir has the key `deletion` instead.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ FILE_NAME = "partition.metadata"
 # layout.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The recovery point after the last truncation. If an older checkpoint has a higher recovery point,
-# that recovery point is wrong.
+# The recovery point after the last truncation. A higher recovery point in an older checkpoint is
+# wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 # A high watermark that is not above the recovery point; only a replicated log has this key. The log
@@ -42,8 +42,8 @@ HIGH_WATERMARK = "high_watermark"
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs also record states of this log dir. If a state of this log dir was recorded
-# before that generation, it does not show where the log ends.
+# step]. Other log dirs record states of this log dir, too. A state that was recorded before that
+# generation does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -53,7 +53,8 @@ CLEANED = "cleaned"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
-# The rates at which a later process continues the running move; the key exists only with `moving`.
+# The rates at which a later process continues the running move; this key exists only together with
+# `moving`.
 MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"
@@ -77,8 +78,8 @@ class Cleaned(NamedTuple):
     """How far a log was compacted.
 
     Attributes:
-        end_offset: records before this offset are compacted. The offset may be after the log end or
-            before the log start.
+        end_offset: records before this offset are compacted. The offset may be outside the range of
+            the log.
         horizon_ms: the earliest time at which a tombstone or a marker can be removed; None if the
             log has no tombstone or marker to remove.
     """
@@ -87,12 +88,12 @@ class Cleaned(NamedTuple):
     horizon_ms: int | None = None
 
     def until(self, offset: int) -> Cleaned:
-        """Return how far the log is compacted after a truncation to an offset."""
+        """Return how far a log is compacted after a truncation to an offset."""
         return self._replace(end_offset=min(self.end_offset, offset))
 
 
 class MoveRecord(NamedTuple):
-    """The record that a move keeps in the `.move` directory that it builds."""
+    """The record of a move, which is kept in the `.move` directory that the move builds."""
 
     move_id: str
     source_directory_id: str
@@ -126,8 +127,8 @@ class PartitionMetadata(NamedTuple):
     Attributes:
         topic_id: 16 random bytes. If a topic is deleted and created again under the same name, the
             new topic has another id.
-        generation: grows by one with each move of the replica. It begins with the number of log
-            dirs that did not serve when the replica was created.
+        generation: grows by one with each move of the replica. The first generation is the number
+            of log dirs that did not serve when the replica was created.
         moving: the running move; None if no move runs.
         extra: all other keys of the document; see `move_record` and `superseded_by`.
     """
@@ -151,7 +152,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this copy, or None if there is no such copy."""
+        """The copy that is about to replace this copy; None if no copy is."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None
@@ -164,7 +165,7 @@ class PartitionMetadata(NamedTuple):
         return Cleaned(*self.extra.get(CLEANED, ()))
 
     def with_cleaned(self, cleaned: Cleaned) -> Self:
-        """Give the metadata of a log that was compacted as far as `cleaned` says."""
+        """Return the metadata of a log that is compacted as far as `cleaned` says."""
         extra = {key: value for key, value in self.extra.items() if key != CLEANED}
         if cleaned != Cleaned():
             extra[CLEANED] = list(cleaned)
@@ -176,28 +177,28 @@ class PartitionMetadata(NamedTuple):
         return self.extra.get(DELETION) == DELETED_BY_USER
 
     def with_deletion(self) -> Self:
-        """Give the metadata of a partition that a user deleted."""
+        """Return the metadata of a partition that a user deleted."""
         return self._replace(extra=self.extra | {DELETION: DELETED_BY_USER})
 
     def without_deletion(self) -> Self:
-        """Return the metadata without the key `deletion`, which a deletion by a user has set."""
+        """Return the metadata without the key `deletion`, which marks a deletion by a user."""
         return self._replace(extra={k: v for k, v in self.extra.items() if k != DELETION})
 
     def with_move_record(self, record: MoveRecord | None) -> Self:
-        """Return the metadata with another move record; if None is given, remove the record."""
+        """Return the metadata with another move record; None removes the record."""
         left_out = {*MoveRecord._fields, MOVE_RATES}
         extra = {key: value for key, value in self.extra.items() if key not in left_out}
         return self._replace(extra=extra | (record._asdict() if record else {}))
 
     def with_superseded_by(self, superseded: Superseded | None) -> Self:
-        """Return the metadata with another `superseded_by`; if None is given, remove this key."""
+        """Return the metadata with another `superseded_by`; None removes this key."""
         extra = {key: value for key, value in self.extra.items() if key != "superseded_by"}
         if superseded is not None:
             extra["superseded_by"] = superseded._asdict()
         return self._replace(extra=extra)
 
     def with_lowered_end(self, directory_id: str, at: Generation | None) -> Self:
-        """Give the metadata of a log whose end was set or cut in generation `at` of its log dir."""
+        """Return the metadata of a log that was created or cut in generation `at` of its dir."""
         if at is None:
             return self
         return self._replace(
@@ -210,19 +211,19 @@ class PartitionMetadata(NamedTuple):
         return bool(whose == directory_id and at >= [seen.number, seen.step])
 
     def with_high_watermark(self, offset: int) -> Self:
-        """Give the metadata with another high watermark.
+        """Return the metadata with another high watermark.
 
         All records before this offset are replicated and flushed.
         """
         return self._replace(extra=self.extra | {HIGH_WATERMARK: offset})
 
     def with_config(self, config: LogConfig) -> Self:
-        """Give the metadata with a configuration that a user has set, without `config_lost`."""
+        """Return the metadata with a configuration that a user has set, without `config_lost`."""
         extra = {key: value for key, value in self.extra.items() if key != CONFIG_LOST}
         return self._replace(config=config, extra=extra)
 
     def to_document(self) -> dict[str, Any]:
-        """Give the JSON document of the file."""
+        """Return the JSON document of the file."""
         return {
             **self.extra,
             "version": VERSION,
@@ -301,6 +302,6 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
 
 
 def without_recovery_point_limit(metadata: PartitionMetadata) -> PartitionMetadata:
-    """Return metadata without `recovery_point_limit`, after a later checkpoint was written."""
+    """After a later checkpoint was written, return metadata without `recovery_point_limit`."""
     extra = {key: value for key, value in metadata.extra.items() if key != RECOVERY_POINT_LIMIT}
     return metadata._replace(extra=extra)

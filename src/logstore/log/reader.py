@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HELD_BYTES_MAX = 64 << 20
 
 
-@known_as("Log")  # users know both classes by this name
+@known_as("Log")  # users know both classes by the name `Log`
 class ReadableLog:
     """Reads a log: its identity, its range of offsets, and its records."""
 
@@ -77,7 +77,7 @@ class ReadableLog:
         """Small facts that a program stores durably with this log; a move of the log keeps them.
 
         These facts are used in the same way as `store.facts`, the facts of a log dir. If
-        `partition.metadata` was lost, `facts.damage` reports the loss until a fact is changed.
+        `partition.metadata` was lost, `facts.damage` reports this until a fact is changed.
         """
         from logstore.log.log_facts import facts_of
 
@@ -90,7 +90,7 @@ class ReadableLog:
 
     @property
     def is_repairable(self) -> bool:
-        """Whether `logstore repair` can mend this log."""
+        """Whether `logstore repair` can repair this log."""
         return True
 
     @property
@@ -107,14 +107,14 @@ class ReadableLog:
     def high_watermark(self) -> int:
         """The offset below which all in-sync replicas have the records.
 
-        If nobody replicates the log, the high watermark is the log end. If another process owns the
+        If the log is not replicated, the high watermark is the log end. If another process owns the
         log, this is the value that the owner last wrote to the disk.
         """
         return self._state.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which all records are replicated, and all transactions have ended."""
+        """The offset below which all records are replicated, and all transactions are ended."""
         return end_of(self._state, READ_COMMITTED)
 
     @property
@@ -140,7 +140,7 @@ class ReadableLog:
     @overload
     def __getitem__(self, index: slice) -> LogSlice: ...
     def __getitem__(self, index: int | slice) -> Record | LogSlice:
-        """Give the record at an offset, or a lazy range of offsets.
+        """Return the record at an offset, or a lazy range of offsets.
 
         A negative number counts from the end. A slice without a start begins at `log_start_offset`.
         A start below `log_start_offset` raises an error, because the slice would lack records.
@@ -223,8 +223,8 @@ class ReadableLog:
 
         Args:
             isolation_level: "read_uncommitted" reads up to the log end, "read_replicated" up to the
-                high watermark. "read_committed" reads up to the last stable offset, where the first
-                open transaction of Kafka's producers begins, and leaves out aborted transactions.
+                high watermark. "read_committed" reads up to the last stable offset, at which the
+                first open transaction begins, and leaves out aborted transactions.
             max_bytes: the most bytes of stored batches to read; the first batch may be larger.
                 The decompressed batches have at most 64 MiB, or `max_bytes` if that is more.
 
@@ -277,7 +277,7 @@ class ReadableLog:
             offset: the first offset to read; the log start by default.
             end_offset: the offset after the last record to read. By default, the range ends where
                 the isolation level allows it at the time of the call.
-            zero_copy: give views of the mapped file instead of copies of the bytes. The views stay
+            zero_copy: yield views of the mapped file instead of copies of the bytes. The views stay
                 valid while the log grows. If the disk fails, an access to a view kills the process.
             isolation_level: as in `read`.
         """
@@ -287,7 +287,7 @@ class ReadableLog:
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
 
-        Records that retention deleted are left out; `log[offset:]` raises an error for them.
+        Records that retention deletes are left out; `log[offset:]` raises an error for them.
         """
         batches_now = batches_of(self._state, None, None)  # this call sets the end of the range
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
@@ -301,7 +301,7 @@ class ReadableLog:
         return newest_first(self._state)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Give all records as an Arrow stream, as `log[:]` does (extra `arrow`)."""
+        """Return all records as an Arrow stream, as `log[:]` does (extra `arrow`)."""
         return self[:].__arrow_c_stream__(requested_schema)
 
     def read_raw(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
@@ -322,13 +322,13 @@ class ReadableLog:
         end_offset: int | None = None,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> FileRange:
-        """Give whole batches as a range of an open file; the first batch contains `offset`.
+        """Return whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. The range has as many batches of one segment as fit into
         `max_bytes`, but at least one. A large range may be up to `index_interval_bytes` smaller. If
         there is no batch to read yet, the range is empty. The bytes of a range stay readable until
-        it is closed, whatever happens to the log. All batches are verified: batches that this
-        process appended count as verified, and other batches are read once.
+        the range is closed, whatever happens to the log. All batches are verified: batches that
+        this process appended count as verified, and other batches are read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.
@@ -354,14 +354,14 @@ class ReadableLog:
         *,
         isolation_level: str = READ_UNCOMMITTED,
     ) -> Iterator[Record]:
-        """Yield the records from `offset` on (a number, "start" or "end"), then wait for more.
+        """Yield the records from `offset` (a number, "start" or "end") on, then wait for more.
 
         Args:
             isolation_level: as in `read`; a record is yielded as soon as this level allows it.
             timeout: in s; if no record comes for this time, the iteration ends. None: no limit.
 
         Raises:
-            OffsetOutOfRangeError: the offset is not in the log, or yielded records were cut off.
+            OffsetOutOfRangeError: the offset is not in the log, or yielded records were dropped.
         """
         from logstore.log.read.tail import tail
 
@@ -382,7 +382,7 @@ class ReadableLog:
     def wait_for(
         self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
     ) -> bool:
-        """Wait until the record at `offset` can be read; return False if the time ends first."""
+        """Wait until the record at `offset` can be read; return False if the time ends before."""
         state, at, seconds = self._state, whole(offset, "offset"), timeout_of(timeout)
         return state.wait_until(lambda: end_of(state, isolation_level) > at, seconds)
 
@@ -391,10 +391,10 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        A caller may hold the log's locks, so no subscriber is called: `host.tell_end` does that.
+        A caller may hold the log's locks, so no subscriber is called here, but in `host.tell_end`.
 
         Args:
-            of: a log dir, or None. If a move has taken the log away from this log dir, nothing is
-                done.
+            of: a log dir, or None. If a move has taken the log to another log dir, this call does
+                nothing.
         """
         self._state.detach(reason, of)

@@ -1,8 +1,8 @@
-"""Give a mover access to a log: reads, changes of the metadata, and the log's part of the swap.
+"""Give a mover access to a log: reads, changes of the metadata, and the steps of a swap.
 
-The mover decides the order of the steps of a swap; this module has the steps that change the log.
-Readers are never stopped: they continue with the files that they have open. If a reader cannot open
-a file because the file was renamed, the reader looks the log up again (see `read/records`).
+The mover decides the order of the steps of a swap; this module contains the steps that change the
+log. Readers are never stopped: they continue with the files that they have open. If a reader cannot
+open a file because the file was renamed, the reader looks the log up again (see `read/records`).
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def segments_of(log: Log) -> tuple[Segment, ...]:
 
 
 def moving_of(log: Log) -> Moving | None:
-    """Give the running move that the metadata records, or None if there is none."""
+    """Return the running move that the metadata records, or None if there is none."""
     return log._state.metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Give the rates that the metadata records for the running move, or None if there are none."""
+    """Return the rates that the metadata records for the running move; None if there are none."""
     rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
 
 def epochs_of(log: Log) -> list[tuple[int, int]]:
-    """Give each leader epoch with its first offset."""
+    """Return each leader epoch with its first offset."""
     return log._state.replication.epochs.entries
 
 
@@ -67,10 +67,10 @@ def whose_epochs(log: Log) -> OfLog:
 
 
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
-    """Put the high watermark into the metadata of a copy; the copy is durable up to `copied`.
+    """Write the high watermark to the metadata of a copy; the copy is durable up to `copied`.
 
-    The target's log dir has a checkpoint of high watermarks, but this log is missing there until
-    the next checkpoint is written.
+    The checkpoint of high watermarks in the target's log dir does not have this log until the
+    checkpoint is written again.
     """
     if log._state.replication.replicated_to is None:
         return metadata
@@ -78,7 +78,7 @@ def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> P
 
 
 def snapshot_of(log: Log) -> Snapshot | None:
-    """Copy the producers of a log, or return None if it has none; raises LogStoreError."""
+    """Copy the producers of a log; return None if there are none. Raises LogStoreError."""
     state = log._state
     with state.lock:
         state.check()
@@ -86,17 +86,17 @@ def snapshot_of(log: Log) -> Snapshot | None:
 
 
 def has_producers(log: Log) -> bool:
-    """Check whether a log has producers. If so, a copy of the log needs a snapshot of them."""
+    """Check whether a log has producers; if so, a copy of the log needs a snapshot of them."""
     return log._state.producers.are_known
 
 
-# --- what it writes ---------------------------------------------------------------------------
+# --- changes of the metadata ------------------------------------------------------------------
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Durably record the running move; if `moving` is None, record that no move runs.
+    """Durably record the running move, or that no move runs (`moving` is None).
 
-    If no move runs, the record of a copy that will replace this log is removed, too.
+    If no move runs, the record of the copy that was to replace this log is removed, too.
 
     Args:
         rates: the rates at which a later process continues the move.
@@ -124,14 +124,14 @@ def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
 
 
 def settle(log: Log) -> None:
-    """Write the metadata without the keys of the move that brought the log here."""
+    """Write the metadata without the keys of the completed move to this log dir."""
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
         state.check()
         set_metadata(state)
 
 
-# --- what it does under the lock --------------------------------------------------------------
+# --- steps of the swap, under the locks --------------------------------------------------------
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def hide(log: Log) -> None:
 
 
 def show(log: Log) -> None:
-    """Undo `hide`, because the files are not renamed after all; both locks are held."""
+    """Undo `hide` if the files are not renamed after all; both locks are held."""
     for segment in log._state.segments:
         segment.is_dropped = False
 
@@ -174,7 +174,7 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # so that `detach` finds old files only, or new files only
+    with state.appended:  # so that `detach` finds only old files or only new files
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
@@ -190,7 +190,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Give this copy a higher generation than the copy at the target has; both locks are held."""
+    """Give this copy a higher generation than the target's copy has; both locks are held."""
     state = log._state
     extra = state.metadata.with_superseded_by(None).extra
     set_metadata(state, generation=generation, moving=None, extra=extra)

@@ -1,4 +1,4 @@
-"""Hold the state that every open log has: identity, range of offsets, and readable segments.
+"""Hold the state of every open log: its identity, range of offsets, and readable segments.
 
 `LogState` adds the state that a writer needs. `FollowedReplica` adds the state with which another
 process follows the writer. The public classes (`Log`, `LogView`) and the functions in `read/` use a
@@ -46,7 +46,8 @@ class Replica:
     Readers take no lock. A field is changed only by one assignment of a new object. The objects
     themselves never change, except that the last segment grows (see `segment`). A reader takes
     `view` once, and uses that tuple to the end. If `view` is replaced meanwhile, the reader may
-    find that a segment was dropped or that a file is gone. Then the reader takes the new view.
+    find that a segment was dropped or that a file no longer exists. In that case, the reader takes
+    the new view.
 
     Attributes:
         topic, partition: never change.
@@ -54,8 +55,8 @@ class Replica:
         log_dir, directory, metadata: where the log is, and the contents of `partition.metadata`. In
             the process that owns the log, a move writes these fields under both locks. Other
             changes of the metadata are made under `flush_lock`.
-        log_start_offset: first readable offset. The owner writes this field under `flush_lock`, and
-            before the segments below this offset leave the view.
+        log_start_offset: the first readable offset. The owner first writes this field, under
+            `flush_lock`, and then removes the segments below this offset from the view.
         view: the segments, and their base offsets for a bisection. The owner writes this field
             under `lock`.
         cut: the last truncation of the end of the log; replaced together with `view`.
@@ -108,7 +109,7 @@ class Replica:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.directory}>"
 
-    # --- what follows from the fields ------------------------------------------------------------
+    # --- values derived from the fields ----------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -136,17 +137,17 @@ class Replica:
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which all in-sync replicas have the records, or else the log end."""
+        """The offset below which all in-sync replicas have the records; if unknown, the log end."""
         return self.log_end_offset
 
     def within(self, offset: int) -> int:
         """Limit an offset to the range of the log."""
         return max(self.log_start_offset, min(offset, self.log_end_offset))
 
-    # --- whether it serves -----------------------------------------------------------------------
+    # --- whether the log can be used -------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise an error if the log is closed, its dir refuses calls, or this is a forked child."""
+        """Raise if the log is closed, if its dir refuses calls, or if this process was forked."""
         if self.unavailable is not None:
             raise self.unavailable()
         if self.log_dir.is_refusing:
@@ -154,7 +155,7 @@ class Replica:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log was closed, alone or together with its store."""
+        """Whether the log was closed, by itself or together with its store."""
         reason = None if self.unavailable is None else self.unavailable()
         return isinstance(reason, LogClosedError)
 
@@ -168,8 +169,8 @@ class Replica:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
         Args:
-            of: a log dir, or None. If a move has taken the log away from this log dir, nothing is
-                done.
+            of: a log dir, or None. If a move has taken the log to another log dir, this call does
+                nothing.
         """
         if of is not None and of is not self.log_dir:
             return
@@ -187,7 +188,7 @@ class Replica:
     # --- a range of offsets ----------------------------------------------------------------------
 
     def segment_for(self, offset: int) -> Segment:
-        """Return the segment with an offset; raises CorruptRecordBatchError if none has it."""
+        """Return the segment with an offset; raise CorruptRecordBatchError if no segment has it."""
         segments, bases = self.view
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]
@@ -201,7 +202,7 @@ class Replica:
         return segment
 
     def out_of_range(self, offset: int) -> OffsetOutOfRangeError:
-        """Make the error for an offset that the log does not have."""
+        """Make the error for an offset that is not in the log."""
         return OffsetOutOfRangeError(
             offset=offset,
             log_start_offset=self.log_start_offset,
@@ -228,18 +229,18 @@ class Replica:
     # --- when a reader finds the files changed ---------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the changes that the owner of the log made; the owner itself does nothing here."""
+        """Read the changes that another process made; if this process owns the log, do nothing."""
 
     def look_anew(self) -> None:
-        """Read the directory again even if it seems unchanged, because a file is gone."""
+        """Read the directory again even if it seems unchanged, because a file no longer exists."""
 
     def stale(self, segment: Segment) -> None:
-        """Wait a moment if the view has a dropped segment, because a move is swapping the files."""
+        """If the view has a dropped segment, wait a moment: a move is swapping the files."""
         if segment in self.view[0]:
             time.sleep(SWAP_PAUSE_SECONDS)
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Return if the bytes looked damaged only because the log changed; otherwise raise `error`.
+        """Return if the bytes looked damaged only because the log changed; otherwise raise.
 
         Args:
             seen: the view before the read.
@@ -250,7 +251,7 @@ class Replica:
             raise error
 
     def take_failure(self, segment: Segment, offset: int, error: OSError) -> None:
-        """Raise the error of a segment's file; ignore the error if the log dropped the segment.
+        """Raise the error that a segment's file caused, unless the log has dropped the segment.
 
         After a move, a reader may still read files in the old directory, on a disk that fails now.
         """
@@ -261,7 +262,7 @@ class Replica:
             raise self.out_of_range(offset) from error
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if a file is gone because the log dropped its segment; else raise an error."""
+        """If a file is missing because the log dropped its segment, return; otherwise raise."""
         if not segment.is_dropped:
             time.sleep(0)
             if not segment.is_dropped:

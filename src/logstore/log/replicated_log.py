@@ -37,7 +37,7 @@ def _cells(given: Sequence[bytes | None], name: str) -> list[bytes | None]:
 
 
 class ReplicatedLog:
-    """Appends the batches of clients and leaders, and reports what is replicated."""
+    """Appends the batches of clients and leaders, and keeps the state of replication."""
 
     _state: LogState
 
@@ -54,8 +54,8 @@ class ReplicatedLog:
 
         Args:
             leader_epoch: the epoch of the leader that sent the batches; no batch may have a larger
-                epoch. If `leader_epoch` is None, no batch may have a smaller epoch than the log
-                has.
+                epoch. If `leader_epoch` is None, no batch may have an epoch that is smaller than
+                the log's epoch.
             durable: return only after the batches are on the disk.
 
         Raises:
@@ -86,22 +86,22 @@ class ReplicatedLog:
         reader can read an accepted batch. With `message_timestamp_type="LogAppendTime"` the records
         get the time of this call.
 
-        If a batch has a producer (id, epoch, sequence), the log appends it only once. If the batch
-        is one of the producer's last five batches, nothing is written, and the result says where
-        the batch is (KIP-98).
+        If a batch has a producer (id, epoch, sequence), the log appends it only once. If the log
+        has the batch among the producer's last five batches, nothing is written, and the result
+        says where the batch is (KIP-98).
 
         Args:
             leader_epoch: the epoch in which this replica leads. If this epoch is larger than the
-                log's epoch, the log's epoch rises to it.
+                log's epoch, it becomes the log's epoch.
             durable: return only after the batches are on the disk.
-            token: the result of `transaction_token`, if the coordinator says that the transaction
-                of these batches is ongoing. If `token` is None, transactions are not verified.
+            token: the result of `transaction_token`, if the coordinator confirms that the
+                transaction of these batches is ongoing. If `token` is None, transactions are not
+                verified.
 
         Raises:
-            ValueError: the bytes are not whole, undamaged batches; or the log already has some of
-                the batches, but not all.
-            OutOfOrderSequenceError: before one of these batches, a batch of the same producer is
-                missing.
+            ValueError: the bytes are not whole, undamaged batches, or the log has some of the
+                batches already, but not all.
+            OutOfOrderSequenceError: the log lacks an earlier batch of the same producer.
             ProducerFencedError: the producer has a newer epoch.
             InvalidTransactionStateError: a batch is outside of its producer's transaction, or
                 would begin a transaction that `token` does not permit.
@@ -141,7 +141,7 @@ class ReplicatedLog:
         Args:
             epoch: the epoch of the producer. If this epoch is larger than the producer's epoch in
                 the log, the producer's new epoch begins.
-            commit: whether the transaction is committed. Otherwise, its records count as aborted.
+            commit: True to commit the transaction, False to abort it.
             coordinator_epoch: the epoch of the coordinator that ended the transaction.
             leader_epoch, durable: as for `append_encoded`.
             is_epoch_raised: whether the coordinator raises the producer's epoch with each
@@ -182,7 +182,7 @@ class ReplicatedLog:
     ) -> AppendInfo:
         """Append records as one batch of a producer's transaction, without a sequence number.
 
-        A coordinator of groups appends the offsets that a transaction commits in this way.
+        A group coordinator uses this method for the offsets that a transaction commits.
 
         Args:
             timestamp: the time of all records, in ms since the epoch.
@@ -204,7 +204,7 @@ class ReplicatedLog:
         return self.append_encoded(raw, leader_epoch=leader_epoch, token=token)
 
     def transactions_after(self, offset: int) -> list[tuple[RecordBatch, str]]:
-        """Read the batches from an offset on, and how the transaction of each has ended.
+        """Read the batches from an offset on, each with the outcome of its transaction.
 
         Returns:
             Each batch with "committed", "aborted" or "open"; a batch without a transaction counts
@@ -229,8 +229,8 @@ class ReplicatedLog:
         """Begin to verify a transaction whose first batch is to be appended (KIP-890).
 
         First ask for the token, then ask the coordinator, and then append the batch with the token.
-        If a marker ended the transaction meanwhile, the append is refused. The token 0 means that
-        the transaction is already open in this log, so you do not have to ask the coordinator.
+        If a marker ends the transaction in between, the append is refused. The token 0 means that
+        the transaction is already open in this log. Then you do not have to ask the coordinator.
 
         Args:
             sequence: the first sequence number of the batch.
@@ -270,7 +270,7 @@ class ReplicatedLog:
 
         offset, end_offset = whole(offset, "offset"), whole(end_offset, "end_offset")
         state = self._state
-        # Without producers there are no transactions. Nobody looks for producers in a corrupt log.
+        # Without producers there are no transactions. In a corrupt log, the producers are unknown.
         if not state.producers.are_known and not state.refusal:
             return []
         found = [
@@ -298,7 +298,7 @@ class ReplicatedLog:
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch that appended batches get; it only grows while the log is open.
+        """The leader epoch that appended batches get; it never decreases while the log is open.
 
         The epoch is stored only with the records. If no record has this epoch, for example after a
         truncation, the epoch is lost: the next start begins with the epoch of the last record. So a
@@ -317,12 +317,12 @@ class ReplicatedLog:
         return tuple(self._state.replication.epochs.entries)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch of the log up to `epoch`, and the offset where it ended.
+        """Return the log's largest epoch up to `epoch`, and the offset at which this epoch ends.
 
-        A follower truncates its log to the returned offset, or to the end of the returned epoch in
-        its own log (KIP-101, KIP-279). The last epoch ends at the log end. (-1, -1) means that the
-        log has no record of `epoch` or of an earlier epoch. Then the follower begins again at the
-        log start.
+        A follower truncates its log to the smaller of two offsets: the returned offset, and the end
+        of the returned epoch in the follower's own log (KIP-101, KIP-279). The last epoch ends at
+        the log end. (-1, -1) means that the log has no record of `epoch` or of an earlier epoch. In
+        that case, the follower begins again at the log start.
         """
         state, epoch = self._state, whole(epoch, "epoch", -1)
         with state.lock:  # an append or a truncation may change the epochs and the log end
@@ -335,12 +335,12 @@ class ReplicatedLog:
         Returns:
             The high watermark.
 
-        Until the first call, the high watermark is the log end. From then on, only this method
-        raises the high watermark, at most to the log end, and only `truncate_to` lowers it. An
-        offset below the high watermark changes nothing. Neither retention nor
-        `delete_records_before` removes records at or above the high watermark. Reads end at the
-        high watermark if their `isolation_level` says so. After a crash, the high watermark may be
-        the value in the last checkpoint.
+        Until the first call, the high watermark is the log end. After the first call, only this
+        method and `start_at` raise the high watermark, at most to the log end, and only
+        `truncate_to` lowers it. An offset below the high watermark changes nothing. Neither
+        retention nor `delete_records_before` removes records at or above the high watermark. Reads
+        end at the high watermark if their `isolation_level` says so. After a crash, the high
+        watermark may be the value in the last checkpoint.
 
         Raises:
             LogStoreError: the log is closed or unavailable, or the disk failed at the first call.

@@ -16,20 +16,19 @@ EPOCH_MAX = 2**31 - 1
 
 
 class Replication:
-    """The part of a log's state that is about leaders and followers.
+    """The part of a log's state that concerns leaders and followers.
 
     Attributes:
         leader_epoch: the epoch that appended batches carry. Written under `lock`.
         epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
         epochs_changed: how many changes of `epochs` are not durable yet. Written under `lock`. A
-            flush sets this number to 0 if the number did not change during the flush.
+            flush sets this number to 0, unless the number changed during the flush.
         confirmed_start: the log start in `leader-epoch-checkpoint`; None if only
             `partition.metadata` has a log start. Written under `flush_lock`.
-        replicated_to: the offset below which all in-sync replicas have the records; None if nobody
-            replicates the log. Written under `lock`. This offset may be before the log start,
+        replicated_to: the offset below which all in-sync replicas have the records; None if the log
+            is not replicated. Written under `lock`. This offset may be before the log start,
             because a new log start does not change it. `LogState.high_watermark` is never before
-            the log start. A reader without the lock may see an earlier value, and this does no
-            harm.
+            the log start. A reader without the lock may see an earlier value, which does no harm.
     """
 
     __slots__ = ("confirmed_start", "epochs", "epochs_changed", "leader_epoch", "replicated_to")
@@ -42,7 +41,7 @@ class Replication:
         self.replicated_to: int | None = None
 
     def fence(self, leader_epoch: int | None) -> None:
-        """Check and set the epoch of the leader for which an append is made; `lock` is held.
+        """Check and set the leader epoch of an append; `lock` is held.
 
         Raises:
             FencedLeaderEpochError: the log has a higher leader epoch.
@@ -61,7 +60,9 @@ class Replication:
         """Set the epoch for later appends; `lock` is held. Raises TypeError or ValueError."""
         leader_epoch = whole(leader_epoch, "leader_epoch")
         if not self.leader_epoch <= leader_epoch <= EPOCH_MAX:
-            raise ValueError(f"leader epoch {leader_epoch} is not after {self.leader_epoch}")
+            raise ValueError(
+                f"leader_epoch={leader_epoch} is not in {self.leader_epoch}..{EPOCH_MAX}"
+            )
         self.leader_epoch = leader_epoch
 
     def note(self, epoch: int, base_offset: int) -> None:
@@ -71,6 +72,6 @@ class Replication:
         self.leader_epoch = max(self.leader_epoch, epoch)
 
     def lower_to(self, end_offset: int) -> None:
-        """Lower the high watermark to the end of a truncated log; `lock` is held."""
+        """After a truncation, lower the high watermark to the log end; `lock` is held."""
         if self.replicated_to is not None:
             self.replicated_to = min(self.replicated_to, end_offset)

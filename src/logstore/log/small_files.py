@@ -1,10 +1,10 @@
-"""Read the small files of one log, and decide which of them are used.
+"""Read the small files of one log, and decide which of them to use.
 
 Each file says to which log it belongs: `partition.metadata` and `leader-epoch-checkpoint` have the
 topic, the partition and the topic id. Each row of the log dir's offsets checkpoints, and each index
-file, has the topic id. If most of the other files contradict a file, that file is not used, but
-reported and rewritten. The decision is made before anything is deleted. This module only reads:
-other modules rewrite the files.
+file, has the topic id. If most of the other files contradict a file, that file is not used; it is
+reported and rewritten. The decision is made before anything is deleted. This module only reads.
+Other modules rewrite the files.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class SmallFiles(NamedTuple):
     """The contents of the small files of a log, without the files that are not used.
 
     Attributes:
-        metadata: the contents of `partition.metadata`, but with the chosen log start. If the file
-            is not used, these are default contents.
+        metadata: the contents of `partition.metadata`, with the chosen log start; default contents
+            if the file is not used.
         start: the log start that was chosen.
         words: the log start that each file records.
         epochs: the contents of `leader-epoch-checkpoint`; None if it is missing or not used.
@@ -65,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Return the log start; a start after the log end must be recorded in two files."""
+        """Return the log start; a start after the log end is used only if two files have it."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -73,7 +73,7 @@ class SmallFiles(NamedTuple):
 
 
 def metadata_or_stand_in(directory: str, parsed: ReplicaDirName) -> PartitionMetadata:
-    """Read the metadata in a directory; make default metadata if the file is not usable."""
+    """Read the metadata in a directory; if the file is not usable, make default metadata."""
     metadata, _ = _read_metadata(directory)
     is_of_another = metadata is not None and metadata[:2] != parsed[:2]
     if metadata is None or (is_of_another and parsed.kind == "live"):
@@ -92,8 +92,8 @@ def read_small_files(
     """Read the small files of the log in a directory.
 
     Args:
-        list_segments: lists the segments; called only if the small files disagree.
-        new_topic_id: makes a new topic id; called if no file has a topic id.
+        list_segments: a function that lists the segments; called only if the small files disagree.
+        new_topic_id: a function that makes a new topic id; called only if no file has a topic id.
 
     Raises:
         ReplicaOfflineError: the directory belongs to another partition.
@@ -123,7 +123,7 @@ def read_small_files(
         epochs = None
     if metadata is None:
         made = f"{FILE_NAME} {lost}: it is rewritten, and its configuration is lost"
-        warnings.append(made + ("" if topic_id else "; the log has a new topic id"))
+        warnings.append(made + ("" if topic_id else "; the log gets a new topic id"))
     recovery_point, start_offset = _of_topic(checkpointed, topic_id, warnings)
     # A checkpoint that an earlier version wrote has no topic id, so it confirms no other file.
     is_second = metadata is None or checkpointed.topic_ids[1] is not None
@@ -149,8 +149,8 @@ def _is_foreign(
     """Describe the other log to which the metadata belongs; return "" if it belongs to this log.
 
     Raises:
-        ReplicaOfflineError: all files belong to another log. So the directory belongs to that log,
-            too.
+        ReplicaOfflineError: all files belong to another log. In that case, the directory belongs to
+            that log, too.
     """
     whose = f"belongs to {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):
@@ -184,7 +184,7 @@ def _choose_start(
 
 
 def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
-    """Read `partition.metadata`, or give the reason why it cannot be used."""
+    """Read `partition.metadata`; if it cannot be used, return the reason."""
     try:
         return PartitionMetadata.read(directory), "is missing"
     except CorruptCheckpointError as error:
@@ -194,7 +194,7 @@ def _read_metadata(directory: str) -> tuple[PartitionMetadata | None, str]:
 def _of_topic(
     checkpointed: Checkpointed, topic_id: bytes | None, warnings: list[str]
 ) -> tuple[int | None, int | None]:
-    """Give the recovery point and the log start; each is None if its row has another topic id."""
+    """Return the recovery point and the log start; each is None if its row has another topic id."""
     kept: list[int | None] = []
     kinds = (RECOVERY_POINTS, LOG_START_OFFSETS)
     for name, offset, whose in zip(kinds, checkpointed[:2], checkpointed.topic_ids, strict=True):

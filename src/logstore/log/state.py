@@ -7,7 +7,7 @@ makes the changes that several packages need. This module calls the disk only to
 segment or to read from it.
 
 Invariants: after a flush, log_start_offset <= recovery_point <= log_end_offset. The last segment of
-the view is the active one. While the active segment has unflushed bytes, `writer` is its
+the view is the active segment. While the active segment has unflushed bytes, `writer` is its
 descriptor. Every other segment that may have unflushed bytes is in `unflushed`.
 
 Two locks guard the fields, and code that needs both takes `flush_lock` first:
@@ -51,17 +51,17 @@ UNFLUSHED_SEGMENTS_MAX = 32
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
-# A segment that may have unflushed bytes, and its open file; None if this process has not opened
-# the file to write it.
+# A segment that may have unflushed bytes, and its open file. The file is None if this process has
+# not opened it for writing.
 Unflushed = tuple[Segment, Handle | None]
 
 
 class LogState(Replica):
     """The fields and the locks of a log, and the changes of fields that several packages need.
 
-    A field that is read without its lock is one reference or one number, so a reader sees the old
-    value or the new one. This docstring, or the code that reads such a field, says why an old value
-    does no harm.
+    A field that is read without its lock is one reference or one number, so a reader sees either
+    the old value or the new value. This docstring, or the code that reads such a field, says why an
+    old value does no harm.
 
     Attributes:
         lock, flush_lock: the two locks that are described above.
@@ -75,19 +75,19 @@ class LogState(Replica):
         room_bytes: a batch that would end after this position goes into a new segment. The value is
             `rules.segment_bytes`, or 0 if the next append first has to roll or to remove
             `half_made`.
-        roll_at_ms: the time from which the active segment is too old. `roll_if_due` reads this time
-            first without the lock, and again under the lock.
+        roll_at_ms: the time at which the active segment becomes too old. `roll_if_due` reads this
+            time first without the lock, and again under the lock.
         foreign_magic: the layout of the active segment if it is not the configured layout; else 0.
         indexed_position: the position in the last index entry.
         half_made: files with bytes that are not part of the log yet (see `roll`).
         unflushed: the sealed segments that may have unflushed bytes, in order. A flush removes
             entries under `lock`, too.
-        names_changed: how many new file names are not durable. A flush sets this number to 0 if no
-            name was added during the flush.
+        names_changed: how many new file names are not durable. A flush sets this number to 0,
+            unless a name was added during the flush.
         flush_at: the offset at which an append flushes. An append reads this field without a lock.
             If the append sees the old value, the next append flushes.
-        checkpointed_bytes: how many bytes of the active segment its index files describe; -1 if the
-            files do not describe the segment.
+        checkpointed_bytes: how many bytes of the active segment are described by its index files;
+            -1 if the files do not describe the segment.
         replication: leader epochs and high watermark; the docstring of `Replication` lists the
             locks.
         producers: the batches that each producer sent; the docstring of `LogProducers` lists the
@@ -97,8 +97,8 @@ class LogState(Replica):
         recovery_point: everything below this offset is flushed. Only a truncation lowers the
             recovery point. Without the lock, a reader may see an earlier offset; everything below
             this offset is durable, too.
-        flushed_ms: when the last flush was; only the keeper of the log dir reads it.
-        is_closed_whole: a close has flushed everything, so no work is left for this log.
+        flushed_ms: the time of the last flush; only the keeper of the log dir reads it.
+        is_closed_whole: a close has flushed everything, so the log needs no further flush.
 
         Written under both locks:
         rules: the part of the configuration that appends use.
@@ -107,8 +107,9 @@ class LogState(Replica):
         cut_offset: the smallest offset to which the log was truncated since the running compaction
             began; 0 after a repair. If a compaction has read keys at or after this offset, it
             replaces no more segments.
-        is_left_by_dir: the log was detached only because its log dir failed, so a move may still
-            save the log. This field is written together with `unavailable`, under `appended`.
+        is_left_by_dir: True if the log was detached only because its log dir failed, so that a move
+            may still save the log. This field is written together with `unavailable`, under
+            `appended`.
 
         These fields need no lock of the log:
         arrivals, waiters: the threads that wait for records; a Bell needs no lock.
@@ -206,11 +207,11 @@ class LogState(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which all in-sync replicas have the records, or else the log end."""
+        """The offset below which all in-sync replicas have the records; if unknown, the log end."""
         replicated_to = self.replication.replicated_to
         return self.log_end_offset if replicated_to is None else self.within(replicated_to)
 
-    # --- whether it takes records ----------------------------------------------------------------
+    # --- whether it accepts records --------------------------------------------------------------
 
     def check_current(self) -> None:
         """Raise an error if the log is closed or unavailable, or if its log dir is an old copy."""
@@ -229,7 +230,7 @@ class LogState(Replica):
     def check_appendable(self) -> None:
         """Raise an error if the log refuses appends; the caller holds the lock.
 
-        If the disk was full, this call first checks whether there is space again.
+        If the disk was full, this call first checks whether it has space again.
         """
         self.check_writable()
         if self.log_dir.is_refusing_appends:
@@ -249,12 +250,12 @@ class LogState(Replica):
     # --- the active segment ----------------------------------------------------------------------
 
     def take_writer(self, active: Segment) -> Handle:
-        """Hold the active segment's descriptor from its first unflushed byte on (R6)."""
+        """Keep the active segment's descriptor open from its first unflushed byte on (R6)."""
         writer = self.writer = active.writer(self.environment)
         dirty = self.environment.dirty
         dirty.add(self)
         if len(dirty) > self.environment.handles.capacity:
-            self.flush_at = 0  # too many descriptors: this append flushes, and so releases one
+            self.flush_at = 0  # too many descriptors: this append flushes, and so frees one
         self.leave_if_detached(active)
         return writer
 
@@ -270,7 +271,7 @@ class LogState(Replica):
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
-            active.first_time_ms = self.now_ms()  # needed if segment_ms is set later
+            active.first_time_ms = self.now_ms()  # the time is needed if segment_ms is set later
             if self.rules.segment_ms < NEVER:
                 self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
             if len(index):
@@ -316,7 +317,7 @@ class LogState(Replica):
         self.foreign_magic, self.half_made = foreign_magic, ()
 
     def room_in(self, active: Segment, foreign_magic: int) -> int:
-        """Give the number of bytes in a segment at which `roll.make_room` has to be called."""
+        """Return the segment size at which `roll.make_room` has to be called."""
         is_full = (
             len(active.index or ()) >= self.rules.index_entries_max
             or active.end_offset - active.base_offset >= RELATIVE_OFFSET_MAX
@@ -328,15 +329,14 @@ class LogState(Replica):
     def note_flushed(self, offset: int) -> None:
         """Record that everything below an offset is flushed; later bytes may be unflushed.
 
-        The caller holds the flush lock. `flush_messages` counts the records at and after this
-        offset.
+        The caller holds the flush lock. `flush_messages` counts the records from this offset on.
         """
         assert offset <= self.log_end_offset
         self.recovery_point = offset
         self.count_from_flushed()
 
     def count_from_flushed(self) -> None:
-        """Compute the offset at which an append will flush because of `flush_messages`."""
+        """Compute the offset at which an append has to flush because of `flush_messages`."""
         self.flush_at = self.recovery_point + self.rules.flush_messages - 1
 
     def of_log(self, log_start_offset: int | None) -> OfLog:
@@ -372,11 +372,11 @@ class LogState(Replica):
         """Release all files now; each later call to the log raises a copy of `reason`.
 
         A caller may hold the log's locks, so this method does not call the subscribers: `tell_end`
-        does that.
+        calls them.
 
         Args:
-            of: a log dir, or None. If a move has taken the log away from this log dir, nothing is
-                done.
+            of: a log dir, or None. If a move has taken the log to another log dir, this call does
+                nothing.
         """
         kind, message, facts = type(reason), str(reason), reason.facts
         with self.appended:
@@ -384,7 +384,7 @@ class LogState(Replica):
                 return
             self.is_left_by_dir = of is not None
             self.unavailable = lambda: kind(message, **facts)
-            # The files are taken here and closed below, because a swap may attach other files
+            # Take the files here and close them below, because a swap may attach other files
             # meanwhile.
             segments, held_files = self.view[0], (self.unflushed, self.writer)
             self.unflushed, self.writer = [], None

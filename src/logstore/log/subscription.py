@@ -1,11 +1,11 @@
-"""Call a function when a log changes: `Log.subscribe`.
+"""Call a function when a log changes (`Log.subscribe`).
 
 A log refers to its subscriptions weakly, and a subscription does not refer to its log. So a log
 does not keep a subscription alive, and a subscription does not keep a store open.
 
 Threads: any thread may subscribe, close and call `tell`. Entries are added, removed and listed by
 single calls in C, so no lock is needed, even if a weak reference ends at any moment. No event is
-lost. If a thread changes the log, it makes the change first, and then calls the subscribers. A
+lost. A thread that changes the log first makes the change, and then calls the subscribers. A
 subscriber first subscribes, and then reads the log.
 """
 
@@ -39,10 +39,11 @@ _numbers = count()
 
 
 class Subscription:
-    """Receives the events of one log until it is closed, is dropped or has received `CLOSED`.
+    """Receives the events of one log, until it gets `CLOSED`, is closed or is dropped.
 
-    Keep a reference to the subscription: it ends when nothing refers to it any more. A subscription
-    keeps neither its log nor the store open. Use a subscription in a `with` block, or close it.
+    Keep a reference to the subscription: it ends when no object refers to it any more. A
+    subscription keeps neither its log nor the store open. Use a subscription in a `with` block, or
+    close it.
     """
 
     __slots__ = ("__weakref__", "_callback", "_forget", "_name")
@@ -61,11 +62,11 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the subscription has ended, by `close` or with its log."""
+        """Whether the subscription has ended, by `close` or because its log ended."""
         return self._callback is None
 
     def close(self) -> None:
-        """End the subscription; closing twice is allowed. A running call ends normally."""
+        """End the subscription; closing twice is allowed. A running callback ends normally."""
         self._callback = None
         self._forget()
 
@@ -97,7 +98,7 @@ class Subscription:
 
 
 def tell(subscriptions: Subscriptions, event: LogEvent) -> None:
-    """Call all subscribers of a log; the caller holds none of the log's locks."""
+    """Call all subscribers of a log; the caller must not hold a lock of the log."""
     _call_each(iter(list(subscriptions.values())), event)
 
 
@@ -109,7 +110,7 @@ def end_all(subscriptions: Subscriptions) -> None:
 
 
 def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
-    """Call all subscribers; raise an interrupt by Ctrl-C only after the last call."""
+    """Call all subscribers; if Ctrl-C comes meanwhile, raise the interrupt after the last call."""
     try:
         for entry in entries:
             subscription = entry()

@@ -33,11 +33,11 @@ def open_view(
     checkpointed: small_files.Checkpointed | None = None,
     missing: str = "",
 ) -> LogView:
-    """Open the log in the directory `name`, only for reads; raises LogStoreError.
+    """Open the log in the directory `name` for reading only; raises LogStoreError.
 
     Args:
-        missing: why the copy may lack records; "" if it lacks none. A call that would write raises
-            an error with this reason.
+        missing: why the copy may lack records; "" if it lacks none. If a call would write, it
+            raises an error with this reason.
     """
     parsed = parse_dir_name(name)
     assert parsed is not None
@@ -70,11 +70,11 @@ class LogView(ReadableLog):
 
     @property
     def is_repairable(self) -> bool:
-        """Whether `logstore repair` can mend the log."""
+        """Whether `logstore repair` can repair the log."""
         return self._state.files.is_repairable
 
     def record_at(self, offset: int) -> Record:
-        """Give one record; raises OffsetOutOfRangeError if there is none."""
+        """Return one record; raises OffsetOutOfRangeError if the offset has no record."""
         self._state.refresh()
         return super().record_at(offset)
 
@@ -107,13 +107,16 @@ class LogView(ReadableLog):
 
     @property
     def recovery_point(self) -> int:
-        """Raise ReadOnlyStoreError: only the owner knows what it has flushed."""
-        reason = "only the process that owns the store knows what is flushed: ask that process"
+        """Raise ReadOnlyStoreError: only the owner knows up to which offset its log is flushed."""
+        reason = (
+            "only the process that owns the store knows up to which offset the log is "
+            "flushed: ask that process"
+        )
         raise ReadOnlyStoreError(reason, path=self._state.directory)
 
     @property
     def leader_epochs(self) -> NoReturn:
-        """Raise ReadOnlyStoreError: only the owner knows the epochs of its last records."""
+        """Raise ReadOnlyStoreError: only the owner knows the leader epochs of its last records."""
         raise ReadOnlyStoreError(path=self._state.directory)
 
     def find_anew_by(self, find: Callable[[], ReadableLog | None]) -> None:
@@ -129,5 +132,5 @@ class LogView(ReadableLog):
         """Release every file; closing twice is allowed."""
         state = self._state
         if state.unavailable is None:
-            reason = f"the log {state.name} was closed: ask the store for it again"
+            reason = f"the log {state.name} was closed: ask the store for the log again"
             state.detach(LogClosedError(reason=reason))

@@ -1,13 +1,13 @@
-"""Remember which replica is in which log dir, so that the replicas on a missing disk are known.
+"""Remember which log dir has which replica, so that the replicas on a missing disk are known.
 
 Every log dir has a file with the catalog of the whole store (`disk/documents/catalog_file`).
 Changes are recorded in memory. The keeper of each log dir writes the changes together with its
 checkpoints, so no caller waits for a slow disk. Only a deletion is written to other log dirs at
-once. Suppose a deletion waited for the next checkpoint, and the log dir of the replica were lost
-before that checkpoint. Then no file would show that the replica is deleted. If the catalog and the
-directories disagree, the directories are right, and the difference is reported.
+once. Otherwise, if the log dir of the replica were lost before the next checkpoint, no file would
+show that the replica is deleted. If the catalog and the directories disagree, the directories are
+right, and the difference is reported.
 
-Threads: entries change one by one under the lock; lookups take no lock.
+Threads: entries change one by one, under the lock. Lookups take no lock.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from logstore.names import TopicPartition
 # A catalog file is rewritten if it has more lines than SPARE_LINES plus two lines for each entry.
 SPARE_LINES = 1000
 LEFT = (
-    "it is not rewritten while a log dir is bad, because it may be the only record of the replicas "
-    "on that log dir"
+    "it is not rewritten while a log dir is bad, because it may have the only record of the "
+    "replicas on that log dir"
 )
 
 
 class Catalog:
-    """The catalog of a store in memory, and the entries that are missing in each log dir's file.
+    """The catalog of a store in memory, and the entries that are still missing in each file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. The catalog may lack entries
-            if the store was made before catalogs existed, and one of its log dirs is missing.
-        unsure_ids: the ids of missing log dirs that may contain replicas that no catalog lists. The
-            store was killed while these log dirs served (`old_copies.note_unsure`).
+        is_known: whether the catalog has an entry for every replica. False is possible if the store
+            was made before catalogs existed, and one of its log dirs is missing.
+        unsure_ids: the ids of missing log dirs that may contain replicas that no catalog lists.
+            These log dirs served when the store was killed (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Catalog:
     # --- lookups ----------------------------------------------------------------------------------
 
     def directory_of(self, key: TopicPartition) -> str | None:
-        """Give the id of a replica's log dir; return None if the replica is deleted or unknown."""
+        """Return the id of a replica's log dir; None if the replica is deleted or unknown."""
         place = self._places.get(key)
         return None if place is None or place.directory_id == DELETED else place.directory_id
 
@@ -79,7 +79,7 @@ class Catalog:
     # --- changes ----------------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
-        """Record the log dir that a replica is in now; None records that the replica is deleted."""
+        """Record the log dir that now has a replica; None records that the replica is deleted."""
         place = self._places.get(key)
         wanted = DELETED if directory_id is None else directory_id
         if (place.directory_id if place is not None else DELETED) == wanted:
@@ -135,7 +135,7 @@ class Catalog:
         return [f"{path}: damaged; {done}" for path in damaged]
 
     def _take_newer(self, read: Iterable[CatalogFile]) -> bool:
-        """Keep the entries that are newer than the known entries; return whether there were any."""
+        """Add the entries that are newer than the known entries; return whether there were any."""
         is_any = False
         for found in read:
             for key, place in found.places.items():
@@ -181,7 +181,7 @@ class Catalog:
         """Bring the catalog files of log dirs up to date, in parallel.
 
         If a log dir hangs, this function waits for it only until it is SUSPECT. The next checkpoint
-        writes the entries that this call did not write.
+        writes what this call did not write.
 
         Args:
             count: how many of the serving log dirs to bring up to date; None means all.
@@ -231,5 +231,5 @@ def _read_all(log_dirs: Sequence[LogDir]) -> dict[str, bytes | None]:
         if outcome.error is not None:
             raise outcome.error
         if not outcome.is_finished:
-            outcome.item.take_offline(f"it hangs at the start: {outcome.item.reason}")
+            outcome.item.take_offline(f"it hangs during the start: {outcome.item.reason}")
     return {d.path: of[d.path] for d in log_dirs if d.path in of and not d.is_offline}

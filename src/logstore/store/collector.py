@@ -1,8 +1,8 @@
 """Switch Python's cyclic garbage collector off while many logs are loaded.
 
 The objects that a start makes stay in use, so nothing can be collected. If the collector ran, it
-would examine all these objects again and again. In a start with 10,000 partitions, the collector
-would take a fifth of the time.
+would examine all these objects again and again: in a start with 10,000 partitions, this would take
+a fifth of the time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 
 
 class _Rest:
-    """A `with` block in which no collection begins; blocks of several threads can overlap."""
+    """A `with` block in which no collection begins; the blocks of several threads may overlap."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Create and delete partitions.
 
 A new partition goes to the log dir that `placement` chooses. If the chosen log dir fails, another
-log dir is tried. A deletion is first recorded in the metadata of the partition, and then the
+log dir is tried. A deletion is first recorded in the metadata of the partition. Then the
 partition's directory is renamed. A crash leaves either the partition, or a directory that the next
 start purges.
 """
@@ -49,11 +49,13 @@ from logstore.store.start.dir_actions import make_deleted
 from logstore.store.upkeep.purge import companions
 from logstore.store.usage import DirFigures, allowance_bytes, choose_dir
 
-NEVER_THERE = "; if it never existed, create it with is_new=True (logstore create --is-new)"
+NEVER_THERE = (
+    "; if the partition never existed, create it with is_new=True (logstore create --is-new)"
+)
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists, or (unless `is_new`) if a bad log dir may contain it."""
+    """Raise if a partition exists, or if a bad log dir may have it (not with `is_new`)."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -69,7 +71,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id while a partition of the topic is created; for None, make a random id.
+    """Claim a topic id while a partition of its topic is created; if it is None, make a random id.
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
@@ -87,7 +89,9 @@ def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> 
         others += [key_of(log) for log in logs if log.topic_id == topic_id]
         for other in others:
             if other.topic != key.topic:
-                raise ValueError(f"topic_id {topic_id.hex()} belongs to {other} of another topic")
+                raise ValueError(
+                    f"topic_id {topic_id.hex()} belongs to {other}, a partition of another topic"
+                )
         yield topic_id
     finally:
         replicas.claimed_ids.remove(claim)
@@ -104,7 +108,7 @@ def existing(
     The caller has reserved the key. If the log has lost its configuration, it gets the caller's
     `config`.
 
-    Args:
+    If the log has lost its configuration, the caller's `config` becomes its configuration.
         config, topic_id: the configuration and topic id that the log must have; None accepts any.
 
     Raises:
@@ -146,10 +150,11 @@ def create(
     log_dir: LogDir | None,
     topic_id: bytes,
 ) -> Log:
-    """Create a log on the given log dir, or on the best log dir that works.
+    """Create a log on the given log dir; without one, on the best log dir that works.
 
-    A log dir that failed while it created this replica may keep a part of it. So the more log dirs
-    are bad, the higher is the generation of the new copy: it outranks what returns with them.
+    A log dir that failed while it created this replica may keep a part of it. So the generation of
+    the new copy grows with the number of bad log dirs: the new copy outranks these parts when the
+    log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -179,15 +184,14 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
         except LogDirError as error:
             failure = error
             # If a log dir fails during the creation, it may keep a part of the replica. The copy on
-            # the next log dir gets a higher generation, so the copy outranks the part that was
-            # kept.
+            # the next log dir gets a higher generation, so that it outranks this part.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
 
 
 def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
-    """Raise LogDirError if a log dir takes no new replica because it is bad, cordoned or full."""
+    """Raise LogDirError if a log dir accepts no new replica because it is bad, cordoned or full."""
     log_dir.check()
     if log_dir in replicas.returning:
         reason = "it is being opened or removed; try again"
@@ -200,9 +204,10 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that accept new replicas; also say why one of the others accepts none.
+    """List the log dirs that accept new replicas, and say why one of the others does not.
 
-    A retriable reason is preferred: for example, a full disk is reported rather than a broken disk.
+    A retriable reason is preferred: for example, the reason of a full disk before that of a broken
+    disk.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -223,7 +228,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """Remove the preferences for a partition that was created; a failed removal does no harm."""
+    """After a partition was created, remove the preferences for it; a failure does no harm."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -240,7 +245,7 @@ def _create_on(
     path = os.path.join(log_dir.path, dir_name(*key))
     try:
         log_dir.check_place()
-        # If the checkpoints have entries of this name, the entries belong to a deleted replica.
+        # If the checkpoints have entries with this name, the entries belong to a deleted replica.
         log_dir.checkpoints.forget(key)
         if files.exists(path):
             reason = f"{path} exists already; it is not a replica of this store"
@@ -254,7 +259,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # catch MemoryError too: a start would open the incomplete log
+    except BaseException:  # catch MemoryError, too: a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -284,12 +289,13 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Rename a replica to `.delete`, durably, after recording the deletion in its metadata.
+    """Record the deletion of a replica in its metadata, then rename it to `.delete`, durably.
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first. If the directory that records the
-        deletion were purged before these copies, a start would make one of them live.
+        (copies of a move, or superseded copies) come first. Otherwise, the directory with the
+        record of the deletion could be purged first, and a start would make one of these copies
+        live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -307,18 +313,18 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
-    """Record a deleted replica as offline if another live copy of the replica is known."""
+    """If another live copy of a deleted replica is known, record the replica as offline."""
     rivals = [(path, d) for path, (of, d) in list(replicas.copies.rivals.items()) if of == key]
     if rivals:
         paths, (_, log_dir) = tuple(path for path, _ in rivals), rivals[0]
-        reason = f"it was deleted, and another live copy is in {', '.join(paths)}"
+        reason = f"the replica was deleted, but another live copy is in {', '.join(paths)}"
         error = ReplicaOfflineError(topic=key.topic, partition=key.partition, reason=reason)
         replicas.found_offline(key, OfflineReplica(error, log_dir, paths=paths))
 
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the record of the deletion. The purge follows at once, and frees
+    # A full disk has no room for the record of the deletion. The purge follows at once and frees
     # space.
     with suppress(LogDirFullError):
         _note_deletion(log)
@@ -340,7 +346,7 @@ def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir,
         name = ReplicaDirName(*key, facts.kind, "")
         metadata = metadata_or_stand_in(facts.path, name)  # the metadata file may be lost
         metadata.with_deletion().write(facts.path)
-        # The replica stays readable until `settle` has durably recorded that the user gave it up.
+        # The replica stays readable until `settle` has durably recorded the user's decision.
         acceptance.settle(replicas, log_dir, key)
         facts = make_deleted(log_dir, facts)
     except OSError as error:

@@ -17,7 +17,7 @@ UNKNOWN_LAG = -1  # Kafka uses the same value
 
 
 class PartitionDescription(NamedTuple):
-    """One replica in one log dir. A replica is temporary if a move is building it (KIP-113)."""
+    """One replica in one log dir; temporary if a move is building it (KIP-113)."""
 
     topic: str
     partition: int
@@ -30,9 +30,10 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why the log dir does not serve: it is offline, or it is not a log dir of this store.
+        error: why the log dir does not serve: it is offline, or the path is not a log dir of this
+            store.
         reason: why the log dir is in its state, and what to do. If the log dir is online, the
-            reason is None, unless the log dir is an old copy.
+            reason is None, unless it is an old copy.
         since_ms: when the log dir entered its state, in ms since the epoch.
     """
 
@@ -54,7 +55,7 @@ class DescribeDirsResponse(NamedTuple):
     log_dirs: tuple[LogDirDescription, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the response as KIP-113's document, with this library's additional keys."""
+        """Return the response as a document of KIP-113, with additional keys of this library."""
         return {
             "version": 1,
             "log_dirs": [
@@ -75,16 +76,16 @@ class DescribeDirsResponse(NamedTuple):
         }
 
     def to_json(self, indent: int | None = None) -> str:
-        """Return the response as KIP-113's document, in JSON."""
+        """Return the response as a document of KIP-113, in JSON."""
         import json
 
         return json.dumps(self.to_dict(), indent=indent)
 
 
 class Whereabouts:
-    """Record in which log dirs the replicas of a store were at one moment.
+    """Record which log dirs had the replicas of a store, at one moment.
 
-    If the log dirs were described at different moments, a replica that is swapped in between could
+    If each log dir were described at a different moment, a replica that is swapped meanwhile could
     appear in no log dir, or in two. The list of moves is copied after the list of replicas. So if a
     move ends in between, its replica appears only in its old log dir.
     """
@@ -122,7 +123,7 @@ class Whereabouts:
         )
 
     def _temporary(self, log_dir: LogDir) -> Iterator[PartitionDescription]:
-        """Describe the unfinished copies in a log dir: moves build them, or will continue them."""
+        """Describe the unfinished copies in a log dir, which moves build or will continue."""
         for key, move in self.moves.items():
             live = self.opened.get(key)
             is_swapped = live is not None and live.log_dir.path == log_dir.path
@@ -168,7 +169,7 @@ class LogDirMetrics(NamedTuple):
 
 
 class StoreMetrics(NamedTuple):
-    """A frozen snapshot of the store's gauges; KIP-112 defines the first two."""
+    """A frozen snapshot of the store's gauges; the first two are defined by KIP-112."""
 
     OfflineLogDirectoryCount: int
     OfflineReplicaCount: int

@@ -1,8 +1,7 @@
-"""Give packages above the store access to the store, through `LogStore.host`.
+"""Give the packages above the store access to it, through `LogStore.host`.
 
 A mover or a broker works on a store: it reserves replicas, asks the store to purge directories, and
-must stop before the logs are closed. A mover or a broker uses only `StoreHost` and public methods
-for this.
+must stop before the logs are closed. For this, they use only `StoreHost` and public methods.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class StoreHost:
         self._keepers = keepers
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
-        # Each callback is in a list of its own, so that two registrations of one function are
-        # distinct.
+        # Each callback is in its own list, so that two registrations of one function are distinct.
         self._on_close: list[list[Callback]] = []
         self._closing = threading.RLock()  # a callback may close the store
 
@@ -100,7 +98,7 @@ class StoreHost:
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a function to call before the logs close; if it fails, the close fails."""
+        """Register a function to call before the logs close; if it raises, the close raises."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -116,7 +114,7 @@ class StoreHost:
         return withdraw
 
     def on_answer(self, callback: Callback) -> None:
-        """Register a function to call when a log dir answers or returns; the call must not wait."""
+        """Register a function to call, without waiting, when a log dir answers or returns."""
         self._on_answer.append(callback)
 
     def forget(self, callback: Callback) -> None:
@@ -128,8 +126,8 @@ class StoreHost:
     def closing(self) -> None:
         """Call the functions of `on_close` and `before_close`, before the logs are closed.
 
-        If another close is calling the functions of `on_close`, this close waits until all were
-        called.
+        If another close is already calling the functions of `on_close`, this close waits for the
+        end of these calls.
         """
         with self._closing:
             while self._on_close:
@@ -149,6 +147,6 @@ class StoreHost:
             logging.getLogger("logstore").warning(text, exc_info=True)
 
     def answered(self) -> None:
-        """Call the functions of `on_answer`, because a log dir answers again or returned."""
+        """Call the functions of `on_answer`: a log dir answers again, or has returned."""
         for callback in list(self._on_answer):
             callback()

@@ -1,4 +1,4 @@
-"""Record the directories that belong to replicas but are not served, such as copies of moves.
+"""Record the directories that belong to replicas, but are not served, such as copies of moves.
 
     `moves`        `.move` directories whose move will be resumed
     `begun`        `.move` directories that a move of this process made
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to remove; if it records a user's deletion, it stays while a log dir is bad."""
+    """A directory to remove; if it records a user's deletion, it is kept while a log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -47,21 +47,21 @@ class MoveFound(NamedTuple):
 class OtherCopies:
     """The directories in a store's log dirs that belong to replicas, but are not served.
 
-    The keys of `moves` are replicas; the keys of all other dicts here are paths of directories.
+    In `moves`, the keys are replicas. In all other dicts, the keys are paths of directories.
 
     Attributes:
         moves: the moves that will be resumed. The start-up table found these moves, or a mover left
             them.
-        begun: copies that moves of this process have begun. The mover writes `begun`.
+        begun: copies that moves of this process have begun; written by the mover.
         left: copies that the start-up table does not open, and does not purge yet. The table
             decides about the copies in `left` again at the next start, or when a log dir returns.
         rivals: live copies that outrank the open copy, or belong to another topic of the same name.
         superseded: copies that are removed as soon as the live copy has as many records.
-        doomed: directories that keepers were asked to remove and that still exist. The keepers
-            write `doomed`.
+        doomed: directories that keepers were asked to remove, but that still exist; written by the
+            keepers.
         deletions: recorded deletions. The other copies of the deleted replica are removed first,
             and the record of the deletion last.
-        postponed: deletions whose record must stay while a log dir hangs, or is being brought in.
+        postponed: deletions whose record must be kept while a log dir hangs or is being opened.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class OtherCopies:
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
         """Forget the unfinished move of a replica if its copy is one of `paths`.
 
-        The start-up table has decided about the directories in `paths` again.
+        Record that the start-up table has decided about the directories in `paths` again.
         """
         found = self.moves.get(key)
         if found is not None and found.path in paths:

@@ -37,7 +37,7 @@ class Partitions:
         self._state = state
 
     def refresh(self) -> None:
-        """Read the changes that another process made; for the owner, there are no such changes."""
+        """Read the changes that another process made; the owner itself has nothing to read."""
         self._state.check()
 
     def log(self, topic: str, partition: int) -> Log:
@@ -58,7 +58,7 @@ class Partitions:
         return iter(self.known())
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, including offline partitions; touch no disk."""
+        """List the known partitions in order, including offline partitions; use no disk."""
         return self._state.replicas.names()
 
     def known_count(self) -> int:
@@ -90,7 +90,7 @@ class Partitions:
         )
 
     def _look_into(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir before it is described; the owner has opened all of them."""
+        """Open the logs of a log dir before it is described; the owner has already opened them."""
 
     def metrics(self) -> StoreMetrics:
         """Take a frozen snapshot of the gauges."""

@@ -28,12 +28,12 @@ class StoreReader:
     """The methods of every open store: look up, iterate, describe, measure, verify, close.
 
     Args:
-        close: a function that closes the whole store cleanly. The method `close` calls this
-            function with the timeout.
+        close: a function that closes the whole store cleanly. The method `close` passes its timeout
+            to this function.
     """
 
     def __init__(self, state: StoreState, partitions: Partitions, close: Close) -> None:
-        """Make a store from its parts. Users call `LogStore.open`, not this."""
+        """Make a store from its parts; users call `LogStore.open` instead."""
         self._state = state
         self._partitions = partitions
         self._close = close
@@ -71,14 +71,14 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: the partition is on an offline log dir, or may be on one, because no
-                serving log dir has it.
+            LogDirOfflineError: the partition is on an offline log dir; or no serving log dir has
+                it, and it may be on an offline log dir.
             ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
 
     def __getitem__(self, key: tuple[str, int]) -> Log:
-        """Find a partition's log: `store["orders", 0]`."""
+        """Find a partition's log, as in `store["orders", 0]`."""
         if not isinstance(key, tuple | list) or len(key) != 2:
             raise wrong("the key of a partition", "a pair (topic, partition)", key)
         return self.log(*key)
@@ -116,9 +116,9 @@ class StoreReader:
         return self._partitions.metrics()
 
     def facts(self, log_dir: StrPath) -> Facts:
-        """Return a mapping of small values, which a program stores durably in a log dir.
+        """Return a mapping of small values that a program stores durably in a log dir.
 
-        After the log dir went offline and returned, the same mapping works again.
+        If the log dir goes offline and returns, the same mapping works again.
 
         Raises:
             LogDirError: the path is not a log dir of this store.
@@ -153,7 +153,7 @@ class StoreReader:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> tuple[str, ...]:
-        """Flush and close all logs, then the log dirs; a second call is allowed.
+        """Flush and close all logs, then close the log dirs; a second call is allowed.
 
         Returns the paths of the log dirs that were not closed cleanly. A log dir is not closed
         cleanly if it is offline or SUSPECT, has failed, or still hangs after `timeout` seconds. The
@@ -182,7 +182,7 @@ class StoreReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close the store; if the `with` block raised, an error of the close is only logged."""
+        """Close the store; if the `with` block raised an error, only log an error of the close."""
         try:
             self.close()
         except LogStoreError as failure:
@@ -193,7 +193,7 @@ class StoreReader:
             warn("closing the store failed: %s", failure)
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release a store that was not closed; if the process is ending, only warn."""
+        """Release a store that was not closed; if the process is ending, only give the warning."""
         dropping = getattr(self, "_dropping", None)
         if dropping is not None and self._state.closed is None:
             dropping.dropped(is_exiting=_is_exiting())

@@ -47,8 +47,8 @@ class RecoveryReport:
         lost: the replicas that were on a disk which was replaced by an empty disk.
         damaged_files: the damaged files in a broker's log dirs that belong to no partition, each
             with a description of the damage.
-        warnings: sentences about files that do not belong to the store, about checkpoints that were
-            not used, and about everything else that was unexpected.
+        warnings: sentences about files that do not belong to the store, checkpoints that were not
+            used, and everything else that was unexpected.
         listed_count: how many partitions a view has found; None for an owner. A view opens a log
             only when the log is first used.
         was_clean: whether every serving log dir had been closed cleanly before the opening.
@@ -97,7 +97,7 @@ class RecoveryReport:
 
     @property
     def is_sound(self) -> bool:
-        """Check whether nothing is damaged, offline or lost."""
+        """Return True if nothing is damaged, offline or lost."""
         away = self.offline or self.incomplete or self.offline_dirs or self.lost
         return not (self.problems or away)
 
@@ -107,10 +107,14 @@ class RecoveryReport:
     def _first_line(self) -> str:
         if self.listed_count is not None:
             found = format_count(self.listed_count, "partition")
-            return f"{found} found; each log is opened at its first use, and is not checked before"
+            return f"{found} found; each log is opened and checked only at its first use"
         # A clean close can be missing for several reasons: a crash, a failed disk, a dir that was
         # taken offline.
-        how = " after a clean close" if self.was_clean else ", without a clean close before,"
+        how = (
+            " after a clean close"
+            if self.was_clean
+            else (", without a clean close before this start,")
+        )
         return (
             f"{format_count(len(self.entries), 'log')} opened{how} in {self.seconds:.2f} s, "
             f"{format_count(self.scanned_bytes, 'byte')} scanned"
@@ -125,7 +129,7 @@ class RecoveryReport:
         for replica in self.incomplete:
             yield f"  {replica.topic_partition} is incomplete: {replica.error}"
         for key in self.lost:
-            yield f"  {key} is lost: an empty disk replaced the disk that it was on"
+            yield f"{key} is lost: an empty disk replaced its disk"
         for entry in self.entries:
             yield from _entry_lines(entry)
         for warning in self.warnings:
@@ -136,7 +140,7 @@ class RecoveryReport:
 
 
 def _entry_lines(entry: Any) -> Iterable[str]:
-    """Describe one log, if there is anything to report."""
+    """Describe one log; return "" if there is nothing to report."""
     name = f"{entry.topic}-{entry.partition}"
     if entry.cut_bytes:
         cut = format_count(entry.cut_bytes, "byte")
@@ -174,7 +178,7 @@ class VerifyReport(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Check whether every log could be read and no log is damaged."""
+        """Return True if every log could be read and no log is damaged."""
         return not any(log.problems or log.error for log in self.logs)
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ kinds: for example, it can be opened in an offline log dir, and incomplete in an
 
 Threads: a dict changes entry by entry; only the thread that has reserved a replica changes its
 entry. Lookups take no lock. A thread that iterates over all entries copies the keys first. A new
-record is added before the old record is removed, so a lookup always finds a record.
+record is added before the old record is removed. So a lookup always finds a record.
 """
 
 from __future__ import annotations
@@ -34,19 +34,18 @@ if TYPE_CHECKING:
 
 
 class Replica(NamedTuple):
-    """An opened log and the log dir that it is in."""
+    """An opened log and its log dir."""
 
     log: Log
     log_dir: LogDir
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, the error for its users, and a way to try again.
+    """A replica that could not be opened, the error for its users, and a function to try again.
 
     Attributes:
-        is_missing: the log dir is an old copy, and has no directory of the replica.
-        paths: directories of the replica, if none of them could be chosen. The first path is in
-            `log_dir`.
+        is_missing: True if the log dir is an old copy, and has no directory of the replica.
+        paths: directories of the replica, if none could be chosen; the first is in `log_dir`.
     """
 
     error: LogStoreError
@@ -69,12 +68,12 @@ Record = Replica | IncompleteReplica | OfflineReplica
 
 
 def _is_from_before(earlier: LogDir, now: LogDir) -> bool:
-    """Check whether `now` is the log dir `earlier`, which failed and then returned."""
+    """Check whether `now` is the same log dir as `earlier`, which failed and then returned."""
     return earlier.is_offline and earlier.path == now.path
 
 
 def key_of(log: Log) -> TopicPartition:
-    """Give the topic and partition of a log."""
+    """Return the topic and partition of a log."""
     return TopicPartition(log.topic, log.partition)
 
 
@@ -113,7 +112,7 @@ class Replicas(ReplicaReservations):
         return len(self.opened) + len(self.incomplete) + len(self.offline) + len(self.absent())
 
     def is_found(self, key: object) -> bool:
-        """Check whether a replica was found in some log dir, and not only in a catalog."""
+        """Check whether a replica was found in a log dir, and not only in a catalog."""
         return key in self.opened or key in self.incomplete or key in self.offline
 
     def __contains__(self, key: object) -> bool:
@@ -137,16 +136,17 @@ class Replicas(ReplicaReservations):
         return directory_id if directory_id in self.ids_away() else None
 
     def ids_away(self) -> set[str]:
-        """List the ids of the members that do not serve, without members that were given up.
+        """List the ids of the members that do not serve, except members that were given up.
 
-        A log dir that is being opened is in the list, because not all its replicas are open.
+        A log dir that is being opened is in the list, because some of its replicas are not open
+        yet.
         """
         bad = [d for d in self.log_dirs if d.is_offline or d in self.returning]
         offline = {log_dir.directory_id for log_dir in bad}
         return {*self.missing_ids, *offline} - {""}
 
     def put_dir(self, log_dir: LogDir) -> None:
-        """Add a log dir; it replaces an offline log dir with the same path.
+        """Add a log dir; replace an offline log dir that has the same path.
 
         While the log dir is in `returning`, a replica that is not found may still be in it.
         """
@@ -172,7 +172,7 @@ class Replicas(ReplicaReservations):
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
 
     def dir_holding(self, key: TopicPartition) -> LogDir | None:
-        """Give the log dir in which a replica was found; the log dir may be offline."""
+        """Return the log dir in which a replica was found; the log dir may be offline."""
         found = self.opened.get(key) or self.incomplete.get(key) or self.offline.get(key)
         return None if found is None else self.find_dir(found.log_dir.path)
 
@@ -209,7 +209,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Keep only the `opened` record of a replica if its log dir serves; forget an outdated one.
+        """If an open replica's log dir serves, keep only its `opened` record; forget an old one.
 
         Two log dirs can come back at the same time. `add` records the opened replica first, and
         then removes other records. So whichever thread is first, only the opened replica stays
@@ -227,13 +227,13 @@ class Replicas(ReplicaReservations):
         self.offline = self._offline = found
 
     def remove(self, key: TopicPartition) -> None:
-        """Forget a replica."""
+        """Forget all records of a replica."""
         self.forget_opened(key)
         self._incomplete.pop(key, None)
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List all records of a log dir's replicas, even records made before its last failure."""
+        """List all records of a log dir's replicas, even records from before its last failure."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -258,7 +258,7 @@ class Replicas(ReplicaReservations):
             self.figures[replica.log_dir.path].remove(log)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Record that a log is in another log dir now; the caller must have reserved the key."""
+        """Record that a log has moved to another log dir; the caller must have reserved the key."""
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -272,7 +272,7 @@ class Replicas(ReplicaReservations):
             log.detach(log_dir.offline_error(), of=log_dir)
 
     def take_arrived(self, log_dir: LogDir) -> list[Log]:
-        """Give the logs that arrived in a log dir by moves since the last call of this method."""
+        """Return the logs that arrived in a log dir by moves since the last call of this method."""
         return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
@@ -335,7 +335,7 @@ class Replicas(ReplicaReservations):
         return LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
-        """Try again to open a replica if only a resource was missing; otherwise raise its error."""
+        """If a replica did not open for lack of a resource, try again; else raise its error."""
         offline.log_dir.check()
         if offline.open_again is None:
             raise copy.copy(offline.error)
@@ -373,7 +373,7 @@ class Replicas(ReplicaReservations):
         return kind(path=path, reason=reason + advice)
 
     def last_path_of(self, directory_id: str) -> str | None:
-        """Give the last path of a missing log dir; return None if no log dir records the path."""
+        """Return the last path of a missing log dir; return None if no log dir has recorded it."""
         told = (log_dir.generation.paths.get(directory_id) for log_dir in self.log_dirs)
         return next((path for path in told if path is not None), None)
 
@@ -382,9 +382,9 @@ class Replicas(ReplicaReservations):
         return bool(self.missing_ids) or any(log_dir.is_away for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
-        """Check whether a log dir is bad or hangs, so that its known contents may be lost soon.
+        """Check whether a log dir is bad or hangs, so that the copies in it may soon be lost.
 
-        A copy in a bad or hanging log dir is no reason to purge another copy.
+        While another copy is in a bad or hanging log dir, no copy is purged because of it.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 
@@ -396,5 +396,5 @@ class Replicas(ReplicaReservations):
         """Find a log dir by its own `path`; raises LogDirError if it was removed."""
         log_dir = self.find_dir(path)
         if log_dir is None:
-            raise LogDirError(path=path, reason="it is not a log dir of this store any more")
+            raise LogDirError(path=path, reason="the path is no longer a log dir of this store")
         return log_dir

@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# How long a call waits before it checks whether the thread that reserved the replica hangs in a
-# disk call.
+# How long a call waits before it checks whether the thread with the reservation hangs in a disk
+# call.
 WAIT_SECONDS = 0.25
 
 
@@ -24,7 +24,7 @@ class Reservation:
 
 
 class RunningMove(Protocol):
-    """The store's view of a move that has not ended."""
+    """The part of a running move that the store uses."""
 
     @property
     def target_dir(self) -> str:
@@ -36,10 +36,10 @@ class RunningMove(Protocol):
 
     @property
     def lag_bytes(self) -> int:
-        """The number of bytes that are still missing in the copy."""
+        """The number of bytes that the copy still lacks."""
 
     def stop(self, reason: str) -> None:
-        """Cancel the move; return when its copy is removed and its threads have ended."""
+        """Cancel the move; return after its copy is removed and its threads have ended."""
 
 
 class OpenedReplica(Protocol):
@@ -47,7 +47,7 @@ class OpenedReplica(Protocol):
 
     @property
     def log_dir(self) -> LogDir:
-        """The log dir that the replica is in."""
+        """The log dir that has the replica."""
 
 
 class ReplicaReservations:
@@ -60,7 +60,7 @@ class ReplicaReservations:
         # Moves that have not ended; the mover adds moves. `_changes` guards these moves and the
         # reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        # Threads acquire this lock itself, not the Condition, because Ctrl-C could interrupt the
+        # Threads acquire this lock, not the Condition, because Ctrl-C could interrupt the
         # Condition's `__enter__`.
         self._changing = threading.RLock()
         self._changes = threading.Condition(self._changing)
@@ -79,7 +79,7 @@ class ReplicaReservations:
 
     @contextmanager
     def reserved_unmoved(self, key: TopicPartition, reason: str) -> Iterator[None]:
-        """Cancel any move of a replica, then reserve the replica as `reserved` does."""
+        """Cancel any move of a replica, then reserve the replica like `reserved`."""
         while True:
             move = self.running_moves.get(key)
             if move is not None:
@@ -107,7 +107,7 @@ class ReplicaReservations:
             self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
-        """End a reservation: its thread is done, or hangs and will not change the replica."""
+        """End a reservation: its thread is done, or it hangs and will not change the replica."""
         with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]

@@ -24,8 +24,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.store.host import Keeper, StoreHost
 from logstore.store.replicas import Replicas
 
-# Functions that open or close import the modules that only they need, so that `import logstore`
-# stays cheap.
+# Functions that open or close a store import the modules that only they need, so that `import
+# logstore` stays cheap.
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin
     from logstore.store.dirs.dir_failures import DirFailures
@@ -36,7 +36,7 @@ CLOSED = "the store was closed"
 
 
 def patience_of(config: StoreConfig) -> float:
-    """Give the seconds that one step of an opening may take before its log dir goes offline."""
+    """Return the seconds that one step of an opening may take before its log dir goes offline."""
     return SYNCING * config.log_dir_suspect_ms / 1000
 
 
@@ -57,10 +57,10 @@ class StoreState:
         recovery_report: the findings and actions of the opening. Only the opening writes the
             report.
         host: the access to the store for packages above it, such as a mover.
-        closed: why the store serves no calls any more; None while the store is open. The field is
-            written once: by the close under `Closing._lock`, in a forked child, when the store is
-            dropped, or when its opening failed. Threads that read the field take no lock. If a call
-            reads None in `closed` just before a close, it later finds that the logs are closed.
+        closed: why the store no longer serves calls; None while the store is open. The field is
+            written once: by the close (under `Closing._lock`), in a forked child, when the store is
+            dropped, or when its opening has failed. Threads that read the field take no lock. If a
+            call reads None in `closed` just before a close, the call finds the closed logs later.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class StoreState:
 
     @property
     def patience_seconds(self) -> float:
-        """How long a step of an opening or return may take; after that the log dir goes offline."""
+        """Seconds that a step of an opening or return may take; then the log dir goes offline."""
         return patience_of(self.config)
 
     @property
@@ -117,7 +117,9 @@ class StoreState:
         name = path_of(path, "a log dir")
         found = self.find_dir(name)
         if found is None:
-            reason = f"it is not one of the log dirs of this store: {', '.join(self.log_dirs)}"
+            reason = (
+                f"the path is not one of the log dirs of this store: {', '.join(self.log_dirs)}"
+            )
             raise LogDirError(path=name, reason=reason)
         return found
 
@@ -132,10 +134,10 @@ class OwnerState(StoreState):
 
     Attributes:
         keepers: the keeper of each log dir, by the path of the log dir. The thread that opens the
-            store writes `keepers`. Later, only the thread that has claimed a log dir writes the
-            entry of this log dir. Other threads iterate over a copy of the dict.
+            store writes `keepers`. Later, only the thread that has claimed a log dir writes this
+            log dir's entry. Other threads iterate over a copy.
         membership: the roster. `Membership` has its own lock.
-        claims: which log dirs are being changed. `DirClaims` has its own lock.
+        claims: the log dirs that are being changed. `DirClaims` has its own lock.
         watchdog: detects log dirs that hang.
     """
 

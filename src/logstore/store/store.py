@@ -18,8 +18,8 @@ from logstore.store.dirs import dir_changes
 from logstore.store.reader import StoreReader
 from logstore.store.topics import partition_changes
 
-# Functions that open or close import the modules that only they need, so that `import logstore`
-# stays cheap.
+# Functions that open or close a store import the modules that only they need, so that `import
+# logstore` stays cheap.
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
     from logstore.store.dirs.dir_failures import FailureCallback
@@ -64,8 +64,8 @@ class LogStore(StoreReader):
             format_new: add unformatted directories to an existing store.
             admin_socket: whether to serve the command line through a socket.
             on_log_dir_failure: a function that is called once for each log dir that fails, with the
-                error (`.path`, `.reason`), in a thread of its own. If the function raises, this is
-                logged.
+                error (`.path`, `.reason`), in a thread of its own. If the function raises an error,
+                the error is logged.
             progress: a function that is called after each recovery of a log.
             clock: an object that gives the time in whole ms; tests replace it.
 
@@ -258,7 +258,7 @@ class LogStore(StoreReader):
                 wrong type.
             ValueError: a value is out of range, or two values do not fit together.
             UnknownPartitionError: there is no such partition.
-            LogDirFullError: the disk is full; the old configuration stays valid; try again.
+            LogDirFullError: the disk is full, and the old configuration stays valid; try again.
             LogDirSuspectError, LogDirOfflineError, ReplicaOfflineError, ReplicaIncompleteError: as
                 in `Log.append`.
             UnsupportedFormatError: a library that the new configuration needs is not installed.
@@ -295,12 +295,12 @@ class LogStore(StoreReader):
         """Add a new log dir to the store, or bring back a log dir of the store that was missing.
 
         Args:
-            format_new: if True, a directory without identity gets one; if False, it is refused.
+            format_new: True: a directory without an identity gets one; False: it is refused.
 
         Raises:
             LogDirIdentityError: the directory belongs to another store, or is already a log dir of
-                this store. Or the directory has no identity, and /etc/fstab lists an unmounted disk
-                for it.
+                this store. This error is also raised if the directory has no identity, and
+                /etc/fstab lists an unmounted disk for it.
             LogDirLockedError: another process has the log dir open.
             LogDirOfflineError: the disk failed during the call; the store is unchanged.
             LogDirError: the process is short of descriptors or memory; the error is retriable.
@@ -339,8 +339,8 @@ class LogStore(StoreReader):
 
         Raises:
             LogDirError: the log dir contains replicas, or deletions that other log dirs have not
-                recorded yet. Or the log dir serves, although `lost` is True. Or the store has no
-                other log dir. Or the log dir is missing, and its path does not identify it.
+                recorded yet; or it serves, although `lost` is True; or it is the only log dir of
+                the store; or it is missing, and `path` does not identify it.
         """
         return dir_changes.remove(self._state.owned(), path, lost=lost)
 
@@ -370,9 +370,9 @@ class LogStore(StoreReader):
 
         Each listener has a thread of its own, which calls it once for each event, in order. The
         function may block: the queue of events has no bound, and no event is lost. If the function
-        raises, this is logged. Events before this call are not reported: call `describe_dirs`
-        after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
-        listener twice has the same effect as adding it once.
+        raises an error, the error is logged. Events before this call are not reported: call
+        `describe_dirs` after this call. A close waits up to 5 s, or its timeout, for the last
+        events. Adding a listener twice has the same effect as adding it once.
 
         Raises:
             LogDirError: the process cannot start another thread; the error is retriable.
@@ -383,7 +383,7 @@ class LogStore(StoreReader):
     def remove_listener(self, listener: Callable[[StoreEvent], object]) -> None:
         """Stop calling a listener, even for queued events; a second call does nothing.
 
-        A running call of the listener continues to its end.
+        If a call of the listener is running, it continues to its end.
         """
         function(listener, "listener")
         self._state.events.remove(listener)
@@ -392,9 +392,9 @@ class LogStore(StoreReader):
         """Call a function once before the store closes its logs; the newest function runs first.
 
         The store still serves during the call of the function, and `close` waits until the function
-        returns. If the function raises, this is logged, and the close continues. If the store is
-        dropped without a close, the function is not called. Returns a function that withdraws the
-        callback; calling that function twice is harmless.
+        returns. If the function raises an error, the error is logged, and the close continues. If
+        the store is dropped without a close, the function is not called. Returns a function that
+        withdraws the callback; calling that function twice is harmless.
         """
         function(callback, "callback")
         return self._state.owned().host.on_close(callback)

@@ -1,4 +1,4 @@
-"""Keep the figures that placement uses, so that a creation reads no disk and no directory.
+"""Keep the figures that placement uses, so that a creation does not have to read a disk.
 
 A new replica counts with an estimated size (its allowance) until a refresh finds records in it. A
 refresh also reads the disk's free bytes. So no replica is counted both with its size and with an
@@ -28,14 +28,14 @@ class Sized(Protocol):
 
 
 class DirFigures:
-    """The figures of one log dir. The keeper refreshes the figures; a creation adds to the figures.
+    """The figures of one log dir: the keeper refreshes them, and each creation adds to them.
 
     Attributes:
-        scrubbed_bytes: the bytes that the scrubber has read since the dir was opened. The keeper
-            writes `scrubbed_bytes`.
+        scrubbed_bytes: the bytes that the scrubber has read since the dir was opened; written by
+            the keeper.
         corrupt_batches: the number of damaged places that the scrubber found.
-        uncompacted_logs: the number of logs that could not be compacted. The thread that compacts
-            writes `uncompacted_logs`.
+        uncompacted_logs: the number of logs that could not be compacted; written by the thread that
+            compacts.
     """
 
     def __init__(self, log_dir: LogDir) -> None:
@@ -67,7 +67,7 @@ class DirFigures:
         self.weigh(logs)
 
     def weigh(self, logs: Iterable[Sized]) -> None:
-        """Read the replicas' sizes; touch no disk."""
+        """Read the replicas' sizes; use no disk."""
         sizes = {log: log.size_bytes for log in logs}
         filled = [size for size in sizes.values() if size]
         self.filled_count, self.filled_bytes = len(filled), sum(filled)
@@ -76,7 +76,7 @@ class DirFigures:
             self._empty -= grown
 
     def load(self) -> DirLoad:
-        """Give the figures that placement compares."""
+        """Return the figures that placement compares."""
         from logstore.store.placement import DirLoad
 
         usage = self.log_dir.usage
@@ -86,7 +86,7 @@ class DirFigures:
 
 
 def allowance_bytes(figures: Iterable[DirFigures], default: int) -> int:
-    """Estimate a new replica's size: the mean of all replicas with records, or else the default.
+    """Estimate a new replica's size: the mean of all replicas with records, or the default.
 
     A mean below ALLOWANCE_BYTES_MIN counts as ALLOWANCE_BYTES_MIN.
     """

@@ -4,8 +4,8 @@
     StoreDirs     lists the log dirs of a store, and opens a log in them; `kafka/broker_view` does
                   the same for the log dirs of a Kafka broker
 
-A view reads the replicas that the start-up table would open, and makes none of the table's changes.
-The log dirs are listed again if a partition is not found, and when a caller iterates over the
+A view reads the replicas that the start-up table would open, but makes none of the table's changes.
+The log dirs are listed again when a partition is not found, and when a caller iterates over the
 store. So partitions appear and disappear as the owner creates and deletes them.
 """
 
@@ -107,7 +107,7 @@ class StoreView(Partitions):
         self._replicas.only_offline(found.offline)
 
     def report(self) -> None:
-        """Add the findings of the opening to the report: offline dirs, replicas, lost metadata."""
+        """Add findings of the opening to the report: offline dirs, replicas, and lost metadata."""
         report = self.state.recovery_report
         report.listed_count = len(self._seen)
         name = DamageName.LOST_CONFIGURATION
@@ -179,7 +179,7 @@ class StoreView(Partitions):
             return log
 
     def _log_if_there(self, key: TopicPartition) -> Log | None:
-        """Find a log whose directory is missing: a move may have changed its log dir."""
+        """Find a log whose directory is missing: a move may have taken it to another log dir."""
         try:
             return self.log(*key)
         except UnknownPartitionError:
@@ -196,11 +196,11 @@ class StoreView(Partitions):
         return key in self._seen or key in self._replicas
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, including offline partitions; touch no disk."""
+        """List the known partitions in order, including offline partitions; use no disk."""
         return sorted(self._known())
 
     def known_count(self) -> int:
-        """Count the known partitions, without touching the disks."""
+        """Count the known partitions, without using the disks."""
         return len(self._known())
 
     def _known(self) -> set[TopicPartition]:
@@ -234,7 +234,7 @@ class StoreDirs:
     def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
         self._replicas = replicas
         self._environment = environment
-        # The replicas of which the last listing found only one copy.
+        # The replicas for which the last listing found only one copy.
         self._alone: set[TopicPartition] = set()
 
     def look(self, before: Collection[ReplicaFacts]) -> Found:
@@ -268,7 +268,7 @@ class StoreDirs:
         return Found(seen, offline, incomplete)
 
     def _doubted(self, decision: Decision) -> Decision:
-        """Make a replica INCOMPLETE if its log dir is an old copy and the replica is in doubt."""
+        """If a log dir is an old copy, make its replicas that are in doubt INCOMPLETE."""
         log_dir = self._replicas.dir_of(decision.replicas[0].log_dir)
         if decision.topic_partition not in log_dir.generation.doubts:
             return decision
@@ -293,7 +293,7 @@ class StoreDirs:
         return found
 
     def _look_for_absent(self) -> None:
-        """Read the catalogs of serving log dirs, to find the replicas in the other log dirs."""
+        """Read the catalogs of serving log dirs, to find the replicas of the other log dirs."""
         self._replicas.catalog = Catalog()
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]
@@ -303,7 +303,7 @@ class StoreDirs:
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
         """Open one log; its owner may be writing it. Raises OSError, LogStoreError."""
         checkpoints, key = log_dir.checkpoints, TopicPartition(facts.topic, facts.partition)
-        # If `partition.metadata` is lost, the checkpoint shows which records were deleted.
+        # If `partition.metadata` is lost, the checkpoint still shows which records were deleted.
         start, topic_ids = checkpoints.log_start_offset(key), checkpoints.topic_ids(key)
         checkpointed = Checkpointed(None, start, topic_ids)
         log = open_log_view(log_dir, facts.dir_name, self._environment, checkpointed=checkpointed)

@@ -1,4 +1,4 @@
-"""Show the bytes, rate, time left, lag and throttle of each running move, and of all together."""
+"""Show the bytes, rate, time left, lag and throttle of each running move, and of all moves."""
 
 from __future__ import annotations
 

@@ -21,9 +21,10 @@ from mover.cli.tables import print_outcome, print_plan
 PLAN_OPTIONS = [
     click.option(
         "--tolerance", type=click.FloatRange(min=0), default=0.05, show_default=True,
-        help="How far a log dir may be from its share, as a part of the share.",
+        help="How far a log dir may be from its share, as a fraction of the share.",
     ),
-    click.option("--evacuate", multiple=True, metavar="DIR", help="Empty this dir; repeatable."),
+    click.option("--evacuate", multiple=True, metavar="DIR", help="Empty this log dir; can be "
+                                                                  "given several times."),
 ]  # fmt: skip
 THROTTLE_HELP = "Rate of all moves of the store: 50MB/s, 64KiB/s, auto, or none (no limit)."
 
@@ -98,8 +99,10 @@ def plan(
 @plan_options
 @click.option("--plan", "plan_file", type=click.File("r"), metavar="FILE", help="Run this plan.")
 @click.option("--throttle", callback=checked_rate, metavar="RATE", help=THROTTLE_HELP)
-@click.option("--threads", type=click.IntRange(min=1), help="Moves that run at the same time.")
-@click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be moved.")
+@click.option("--threads", type=click.IntRange(min=1), help="How many moves run at the same time.")
+@click.option(
+    "--dry-run", "is_dry", is_flag=True, help="Show what would be moved, but move nothing."
+)
 @format_option()
 def run(
     log_dirs: tuple[str, ...],
@@ -123,7 +126,9 @@ def run(
       logstore move run --evacuate /disk1/logs
     """
     if topic is not None and (target is None or plan_file is not None):
-        raise click.UsageError("give TOPIC PARTITION TARGET, or --plan FILE, or neither")
+        raise click.UsageError(
+            "give either TOPIC PARTITION TARGET, or --plan FILE, or none of these"
+        )
     if evacuate and (topic is not None or plan_file is not None):
         raise click.UsageError("give --evacuate or the moves to run, not both")
     skipped: list[Any] = []
@@ -213,16 +218,17 @@ def named(caller: Any, topic: str, partition: int | None) -> list[list[Any]]:
 for word in (
     asking(
         "cancel", "Give up moves and free their space.",
-        "Give up all moves, or the named ones, and remove their copies at once.",
+        "Give up all moves, or the named moves, and remove their copies at once.",
         is_followed=False,
     ),
     asking(
         "pause", "Pause moves and keep what was copied.",
-        "Pause all moves, or the named ones, and keep their copies.", is_followed=False,
+        "Pause all moves, or the named moves, and keep their copies.", is_followed=False,
     ),
     asking(
-        "resume", "Continue moves that were paused or left.",
-        "Continue moves that were paused or that an earlier process left, until they end.",
+        "resume", "Continue moves that were paused or left unfinished.",
+        "Continue moves that were paused, or that an earlier process left unfinished, until they "
+        "end.",
         is_followed=True,
     ),
     asking(
@@ -240,7 +246,7 @@ for word in (
 def throttle(log_dirs: tuple[str, ...], rate: str, path: str | None, output_format: str) -> None:
     """Limit all moves to RATE: 50MB/s, 64KiB/s, `auto`, or `none` for no limit.
 
-    A rate needs a unit. To stop moves, use `logstore move pause`.
+    A rate must have a unit. To stop moves, use `logstore move pause`.
 
     \b
     Example:

@@ -71,7 +71,7 @@ def text_of(file: IO[str]) -> str:
 def exit_code_of(facts: Row) -> int:
     """Return the exit code: 0 if all moves are done or planned, 1 otherwise.
 
-    A log dir that stays far from its share is not a failure.
+    If a log dir stays far from its share, this does not count as a failure.
     """
     is_left_out = any(
         one["topic"] is not None and not one["is_unasked"] for one in facts.get("skipped", ())

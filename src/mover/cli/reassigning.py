@@ -42,7 +42,12 @@ VERIFY_COLUMNS = [
 @click.option(
     "--throttle", callback=checked_rate, metavar="RATE", help=f"{THROTTLE_HELP} With --execute."
 )
-@click.option("--dry-run", "is_dry", is_flag=True, help="With --execute: show what would be moved.")
+@click.option(
+    "--dry-run",
+    "is_dry",
+    is_flag=True,
+    help="With --execute: show what would be moved, but move nothing.",
+)
 @format_option()
 def reassign(
     log_dirs: tuple[str, ...],
@@ -54,7 +59,7 @@ def reassign(
 ) -> None:
     """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
 
-    Only entries with this store's broker id count. The log dir "any" asks for no move. If a
+    Only entries with this store's broker id count. The log dir "any" requests no move. If a
     partition does not exist yet, the store notes the log dir in which to create the partition.
 
     Before --execute moves anything, it prints the present log dirs in the same JSON. To move the
@@ -73,7 +78,9 @@ def reassign(
         instead = f", not {' and '.join(asked)}" if asked else ""
         raise click.UsageError(f"give one of --execute, --verify and --cancel{instead}")
     if not actions["execute"] and (is_dry or throttle is not None):
-        raise click.UsageError(f"--dry-run and --throttle go with --execute, not with {asked[0]}")
+        raise click.UsageError(
+            f"--dry-run and --throttle can be used only with --execute, not with {asked[0]}"
+        )
     text = text_of(file)
     if actions["verify"]:
         verify(log_dirs, text, output_format)
@@ -97,7 +104,7 @@ def execute(
             print_plan(made, output_format)
             finish(exit_code_of(made))
             return
-        note("current replica assignment, to go back to:")
+        note("current replica assignment, to which you can return:")
         note(current_assignment(made))
         facts = caller.call("run", reassignment=text, throttle=throttle)
     print_outcome(facts, output_format)
@@ -131,7 +138,7 @@ def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
 
 
 def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
-    """Report whether a replica has arrived, is being moved, or neither."""
+    """Report whether a replica has arrived in the wanted log dir, is being moved, or neither."""
     row: Row = {"topic": topic, "partition": partition, "wanted": wanted, "log_dir": None}
     target = files.real_path(wanted)
     try:

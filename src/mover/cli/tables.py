@@ -52,12 +52,14 @@ def print_plan(facts: Row, output_format: str) -> None:
 
 
 def tell_of_the_rest(facts: Row) -> None:
-    """Print the partitions to be created; print on stderr which moves are left out, and why."""
+    """Print the partitions to be created; print on stderr the moves that are left out, and why."""
     for wish in facts.get("wishes", ()):
         if wish["state"] == "withdrawn":
-            click.echo(f"{name_of(wish)} will not be created in {wish['target']} any more")
+            click.echo(f"{name_of(wish)} will no longer be created in {wish['target']}")
         else:
-            click.echo(f"{name_of(wish)} does not exist yet: it will be in {wish['target']}")
+            click.echo(
+                f"{name_of(wish)} does not exist yet: it will be created in {wish['target']}"
+            )
     for one in facts.get("skipped", ()):
         name = one["log_dir"] if one["topic"] is None else name_of(one)
         note(f"{'nothing to do' if one['is_unasked'] else 'not done'}: {name}: {one['reason']}")

@@ -78,7 +78,8 @@ def _seal(
         raise CorruptRecordBatchError(
             path=segment.log_path,
             position=copy.position,
-            reason=f"offsets {copy.scan.offset} to {following.base_offset} are missing after it",
+            reason=f"offsets {copy.scan.offset} to {following.base_offset} are missing after this "
+            "segment",
         )
     copy.seal(relocation.metadata_of(log), ends)
 

@@ -193,11 +193,11 @@ class SegmentCopy:
         raise CorruptRecordBatchError(
             path=source.log_path,
             position=self.position,
-            reason=f"the file ends before {source.size_bytes}, as if it had been cut",
+            reason=f"the file ends before position {source.size_bytes}, as if it had been cut",
         )
 
     def _judge(self, end: int, source_fd: int, ends: Ends) -> None:
-        """Check that all bytes up to `end` are whole batches; name the first bad batch if not."""
+        """Check that all bytes up to `end` are whole batches; if not, name the first bad batch."""
         source = self.source
         assert source is not None
         try:
@@ -214,19 +214,19 @@ class SegmentCopy:
         raise CorruptRecordBatchError(
             path=blamed.log_path,
             position=position,
-            reason=f"the batch for offset {self.scan.offset} cannot be moved: {reason}",
+            reason=f"the batch at offset {self.scan.offset} cannot be moved: {reason}",
         )
 
     # --- following a source that changed ----------------------------------------------------------
 
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
-        """Take another segment as the source: keep the bytes that agree, and cut off the rest.
+        """Take another segment as the source: keep the bytes that both have, and cut off the rest.
 
-        A copy follows another segment if the copy is resumed, or if its source was truncated,
-        repaired or compacted. What is kept depends only on a comparison of the bytes. If an earlier
-        run left the copy, the comparison reads the copy from the disk, not from the page cache.
-        Perhaps a sync of the copy failed and nothing recorded the failure, so the page cache may
-        differ from the disk.
+        A copy takes another segment as its source if the copy is resumed, or if its source was
+        truncated, repaired or compacted. What is kept depends only on a comparison of the bytes. If
+        an earlier run left the copy, the copy is read from the disk, not from the page cache. The
+        page cache may differ from the disk, because a sync may have failed without any record of
+        the failure.
         """
         was_left, self.source = self.source is None, source
         try:

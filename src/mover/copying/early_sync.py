@@ -6,8 +6,8 @@ at a time. Nothing relies on the early syncs, because the sync at the end covers
 at the end begins after the early syncs have ended.
 
 If the kernel cannot write some bytes, the first sync gets the error, and later syncs do not. So if
-an early sync fails, its own thread takes the log dir offline, even if no move waits for the sync
-any more.
+an early sync fails, its own thread takes the log dir offline, even if the move no longer waits for
+the sync.
 """
 
 from __future__ import annotations

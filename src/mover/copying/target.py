@@ -1,9 +1,9 @@
 """Build a `.move` directory: its metadata with the marks of the move, and copies of the segments.
 
-The contents of a `.move` directory count only after the caught-up mark is set. The mark counts only
-after the source was renamed from its live name. The source is renamed under the log's lock, when
-the copy is complete. If a `.move` directory exists already, its files are compared with the source
-byte by byte. The copying continues after the part in which the copy and the source are equal.
+The contents of a `.move` directory are used only if it has the caught-up mark, and if the source no
+longer has its live name. The source is renamed under the log's lock, when the copy is complete. If
+a `.move` directory exists already, its files are compared with the source byte by byte. The copying
+continues after the part in which the copy and the source are equal.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Target:
         self._log_start_offset = metadata.log_start_offset
 
     def _remove_strangers(self) -> None:
-        """Remove copies of this replica that earlier moves could not remove from the disk."""
+        """Remove copies of this replica that earlier moves failed to remove."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
         # Compare the names of the directories first. With thousands of replicas, a disk call for
@@ -124,7 +124,7 @@ class Target:
         listing = list_partition(self.path)
         for name in listing.temporary:
             files.remove_if_there(os.path.join(self.path, name))
-        for row in listing.orphans:  # index files without a segment are of no use
+        for row in listing.orphans:  # index files without a segment are useless
             for path in Segment(self.path, row.base_offset).paths:
                 files.remove_if_there(path)
         snapshot_files.remove(self.path, listing.snapshots)  # the log may have been truncated
@@ -151,7 +151,7 @@ class Target:
         """Record the source's log start durably, if it rose.
 
         All records before the log start are deleted. If the source is lost, the copy becomes the
-        log. The log then begins at the recorded log start, and no deleted record comes back.
+        log. Then the log begins at the recorded log start, and no deleted record comes back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:
@@ -220,7 +220,7 @@ class Target:
     def _remove_snapshot(self) -> None:
         """Remove the snapshot durably before the copy is cut.
 
-        The snapshot's offset may be after the cut.
+        The offset of the snapshot may be after the cut.
         """
         if self.snapshot_offset is None:
             return

@@ -2,13 +2,13 @@
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
-dirs are not allowed to give or to receive replicas. If a log dir is not allowed to give or receive
-what the plan needs, it keeps its replicas, and the other log dirs share the rest. Log dirs on one
-disk count as equally large.
+dirs are not allowed to give or to receive replicas. If a plan needs a log dir to give or receive a
+replica, but this log dir is not allowed to, it keeps its replicas, and the other log dirs share the
+rest. Log dirs on one disk count as equally large.
 
-A greedy choice comes first: it moves one replica at a time, to close the widest gap. If there are
-at most `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when
-it has proved that its answer is the cheapest, or after `NODES_MAX` assignments.
+First, a greedy choice moves one replica at a time, to close the widest gap. If there are at most
+`EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when it has
+proved that its answer is the cheapest, or after it has tried `NODES_MAX` assignments.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Table:
 def choose(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> Assignment:
-    """Choose target log dirs at the lowest cost, so that all bands are met, or nearly met.
+    """Choose target log dirs at the lowest cost, so that every log dir is in its band or near it.
 
     If no log dir can receive the replicas of a leaving dir, these replicas stay where they are.
     """
@@ -215,7 +215,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the smallest replica that closes the gap, or else the replica that closes most of it."""
+    """Find the smallest replica that closes the gap, or the replica that closes most of it."""
     here = [
         n
         for n in table.movable

@@ -74,7 +74,7 @@ class MovePlan(NamedTuple):
             ValueError: the document is not valid; the message gives the place and the reason.
         """
         if not isinstance(text, str | bytes):
-            raise wrong("text", "a JSON document, str or bytes", text)
+            raise wrong("text", "a JSON document as str or bytes", text)
         if broker_id is not None:
             broker_id = whole(broker_id, "broker_id")
         moves, skipped, broker_id = reassignment.from_json(text, broker_id)
@@ -141,7 +141,7 @@ def plan_moves(
 def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
     if (one.topic, one.partition) in store.host.replicas.running_moves:
         return f"it is being moved to {target}"
-    return f"a move left a copy of it in {target}: resume or cancel that move first"
+    return f"a move left a copy of this replica in {target}: resume or cancel that move first"
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
@@ -219,7 +219,10 @@ def _no_room(
     """Yield the moves for which there is no room in any order of the moves."""
     for number in numbers:
         one = replicas[number]
-        reason = f"{wanted[number]} never has room for its {one.size_bytes} bytes"
+        reason = (
+            f"in no order of the moves, {wanted[number]} has room for the {one.size_bytes} "
+            "bytes of this replica"
+        )
         yield SkippedMove(one.log_dir, reason, one.topic, one.partition)
 
 
@@ -231,7 +234,7 @@ def _not_leaving(
     for number, one in enumerate(replicas):
         if one.log_dir in leaving and number not in wanted:
             facts = leaving[one.log_dir]
-            reason = "no other log dir takes replicas" if facts.may_give else facts.why_not
+            reason = "no other log dir accepts replicas" if facts.may_give else facts.why_not
             yield SkippedMove(one.log_dir, reason, one.topic, one.partition)
 
 

@@ -19,7 +19,7 @@ class SkippedMove(NamedTuple):
     """Name a move that a plan leaves out, and why; if `topic` is None, a whole log dir is left out.
 
     Attributes:
-        is_unasked: whether the plan's document asks for no move of this replica.
+        is_unasked: whether the plan's document requests no move of this replica.
     """
 
     log_dir: str

@@ -66,10 +66,12 @@ def _partitions(text: str | bytes) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"this is not JSON: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
-        raise ValueError('this is not a reassignment: it has no list "partitions"')
+        raise ValueError('this is not a reassignment: there is no list "partitions"')
     version = document.get("version", VERSION)
     if version != VERSION:
-        raise ValueError(f"reassignment version {version!r} is unknown; only {VERSION} is known")
+        raise ValueError(
+            f"reassignment version {version!r} is unknown: only version {VERSION} can be read"
+        )
     partitions: list[Any] = document["partitions"]
     return partitions
 
@@ -117,10 +119,10 @@ class _Entry:
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
         """Return the move that this entry requests from a broker, or why it requests no move."""
         if broker_id not in self.replicas:
-            reason = f"broker {broker_id} is not among its replicas {self.replicas}"
+            reason = f"broker {broker_id} is not among the replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)
         target = self.log_dirs[self.replicas.index(broker_id)]
         if target == ANY:
-            reason = "the document accepts any log dir for it"
+            reason = "the document accepts any log dir for this replica"
             return SkippedMove("", reason, self.topic, self.partition, is_unasked=True)
         return PlannedMove(self.topic, self.partition, target)

@@ -1,4 +1,4 @@
-"""Find the highest rate that does not slow foreground calls down: `throttled_rate="auto"`.
+"""Find the highest rate that does not slow foreground calls down (`throttled_rate="auto"`).
 
 This module measures the latency of the store's appends, and of the flushes that a caller waits for.
 There is no separate probe of the disk, because a probe would wait for the write-back of the move
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 FACTOR = 1.7  # below 2: a move should raise the p99 to at most twice its baseline
 QUANTILE = 0.99
-# More calls are allowed to be slow than on the idle disk: by the fraction SLOW_PART of all calls,
-# up to SLOW_PART_MAX in total. A p99 allows one slow call in a hundred. Both fractions are smaller
+# In total, the fraction of calls that may be slow is the fraction on the idle disk plus SLOW_PART,
+# but at most SLOW_PART_MAX. A p99 allows one slow call in a hundred. Both fractions are smaller
 # than a hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
@@ -56,7 +56,7 @@ LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-IDLE_TICKS = 10  # after this many ticks without an append, a move does not slow down for appends
+IDLE_TICKS = 10  # after this many ticks without an append, a move is not slowed down for appends
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
 REMEMBER_SECONDS = 30.0
@@ -70,7 +70,7 @@ CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
 CALM_TICKS = 10  # after this many ticks without a fall, the next fall counts as chance
-FALLS_MAX = 6  # after more falls of the rate, the copy is not the cause: learn again
+FALLS_MAX = 6  # after more falls than this, the copy is not the cause of slow calls: learn again
 
 
 class _Kind:
@@ -202,8 +202,8 @@ class AutoRate:
 
     def _fall(self) -> None:
         # The new rate is a part of the rate that the copy reached, because the ceiling may be
-        # higher than the reached rate. The reached rate cannot be measured in one tick: a copy that
-        # pauses for a sync copies more in the next tick.
+        # higher. The reached rate cannot be measured in a single tick: a copy that pauses for a
+        # sync copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)

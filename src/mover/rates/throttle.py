@@ -126,14 +126,14 @@ class _Ceiling:
         self._asked -= size_bytes
 
     def seconds_until(self, ticket: float, now: float) -> float:
-        """Compute how many seconds a ticket must still wait at the present rate."""
+        """Compute how many seconds a ticket still has to wait at the present rate."""
         self._advance(now)
         seconds = 0.0 if self.rate is None else (ticket - self._served) / self.rate
         return seconds if seconds > SECONDS_MIN else 0.0
 
 
 class Throttle:
-    """Hold all ceilings of a store; `for_move` gives a move the ceilings that apply to it.
+    """Compare the bytes that moves requested with the bytes that a rate allows.
 
     Args:
         rate: bytes per second for all moves together (`intra.broker.throttled.rate` of KIP-113),
@@ -268,8 +268,8 @@ class MoveThrottle:
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
         """Apply the ceilings of the move's present source and target, not of its earlier log dirs.
 
-        The source changes if another move of the replica ended first. If a chunk waits already, it
-        continues to wait for the ceilings of the earlier log dirs.
+        The source changes if another move of the replica ended first. A chunk that is already
+        waiting continues to wait for the ceilings of the earlier log dirs.
         """
         throttle = self._throttle
         with self._changed:
@@ -287,7 +287,7 @@ class MoveThrottle:
             self._throttle._automatic.discard(self._own)
 
     def take(self, size_bytes: int, is_stopped: Callable[[], bool]) -> bool:
-        """Wait until a chunk can be copied; return False if `is_stopped` returns True before that.
+        """Wait until a chunk may be copied; return False if `is_stopped` returns True before that.
 
         `is_stopped` is called before the wait, and again whenever the wait is woken, for example by
         `Throttle.wake`. The throttle's lock is held while `is_stopped` runs, so `is_stopped` must

@@ -55,7 +55,7 @@ class Figures:
     def serving(self, layout: str) -> tuple[int, int] | None:
         """Return two counts: the log dirs that appended while a disk had failed, and all log dirs.
 
-        The first count has the log dirs that appended at least half as much as with healthy disks.
+        A log dir counts as appending if it appended at least half as much as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:
@@ -122,9 +122,9 @@ def _failure(figures: Figures) -> Claim | None:
     return Claim(
         "Motivation",
         "RAID-0 stops with one failed disk; with JBOD the other disks continue.",
-        f"JBOD-4: {jbod[0]} of {jbod[1]} log dirs continued to take durable appends; "
-        f"RAID-0 over four disks: {raid[0]} of {raid[1]}, within the seconds of the test "
-        "(a file system may keep running on a dead disk until it needs the disk).",
+        f"JBOD-4: {jbod[0]} of {jbod[1]} log dirs continued to accept durable appends; RAID-0 "
+        f"over four disks: {raid[0]} of {raid[1]}, within the seconds of the test (a file system "
+        "may continue to run on a dead disk until it needs the disk).",
     )
 
 

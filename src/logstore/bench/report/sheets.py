@@ -20,11 +20,14 @@ MS = Scale(
     "milliseconds, logarithmic (dot: median; bar: to the 99th percentile)", is_log=True,
 )  # fmt: skip
 KEPT = Scale(
-    "kept", "kept", "kept", "records taken durably, as a share of what the healthy disks take"
+    "kept", "kept", "kept", "records accepted durably, as a share of what the healthy disks accept"
 )
 MOVED = Scale("moved_mb_s", "moved_mb_s", "moved_mb_s", "MB/s of the log that is moved")
 COST = Scale(
-    "paid", "paid", "paid", "bytes of disk bought for each byte that can be used (1.0 is best)"
+    "paid",
+    "paid",
+    "paid",
+    "bytes of disk that are needed for each byte that can be used (1.0 is best)",
 )
 FLUSHES = {
     "none": "one flush at the end",
@@ -33,7 +36,7 @@ FLUSHES = {
 }
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
-MOVE = 2  # in a move's trace, the worker number of the move itself
+MOVE = 2  # the worker number of the move itself in a move's trace
 # With four disks: the fraction of the stored bytes that are data, and not copies or parity.
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}
 
@@ -155,7 +158,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Divide the bytes appended beside a bad disk by the bytes appended with healthy disks."""
+    """Divide the bytes that other disks appended during trouble by those with healthy disks."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),
@@ -283,7 +286,8 @@ SHEETS = (
     ),
     Sheet(
         Plot(
-            "How much does a layout still take while one of its disks is slow, full or dead?",
+            "How many records does a layout still accept while one of its disks is slow, full or "
+            "dead?",
             "Further right is better. A figure above 1 is possible, because the other disks can "
             "use more of the processor. A RAID is one file system, so a full RAID accepts nothing.",
             "kept",
@@ -292,7 +296,7 @@ SHEETS = (
     ),
     Sheet(
         Plot(
-            "How many bytes must be bought for each byte that can be used?",
+            "How many bytes of disk are needed for each byte that can be used?",
             "Further left is better. Mirrors cost 2, and a file system uses some bytes itself.",
             "cost",
         ),

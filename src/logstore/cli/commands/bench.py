@@ -20,7 +20,7 @@ COLUMNS = (
 CAVEATS = (
     "Other users of these disks were not stopped during the measurement.",
     "Questions about cost and about bad disks need disks of a known size that may be disturbed: "
-    "`make bench-layouts` makes such disks.",
+    "`make bench-layouts` makes these disks.",
 )
 
 
@@ -30,14 +30,14 @@ CAVEATS = (
     "log_dirs",
     multiple=True,
     metavar="DIR[,DIR...]",
-    help=f"Directories to measure, one per disk; repeatable.  [env var: {ENVIRONMENT_NAME}]",
+    help=f"Directories to measure, one per disk; can be repeated. [env var: {ENVIRONMENT_NAME}]",
 )
 @click.option(
     "--plan",
     type=click.Choice(("quick", "short", "full")),
     default="short",
     show_default=True,
-    help="How long to measure: some seconds (to try it), a minute, some minutes.",
+    help="How long to measure: some seconds (to try it out), a minute, or some minutes.",
 )
 @click.option(
     "--out", metavar="DIR", help="Write the results to a new directory: JSON, trace, page."

@@ -53,8 +53,8 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     refuses a dir, with exit code 1, if the dir belongs to another store, or if its disk does not
     work. If the store is completely new, the command `create` also formats its log dirs. But
     `create` does not accept an empty directory at the path of a known log dir; `format` accepts it.
-    The command asks nothing, because it deletes nothing: other files stay, and a log dir that is
-    missing still counts as missing.
+    The command does not ask, because it deletes nothing: other files stay, and a missing log dir
+    still counts as missing.
 
     \b
     Example:
@@ -155,9 +155,9 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 @log_dirs_option
 @click.option("--describe", is_flag=True, help="Describe the log dirs (the only action).")
 @click.option(
-    "--topics", "--topic-list", default="", metavar="TOPIC[,TOPIC...]", help="These topics only."
+    "--topics", "--topic-list", default="", metavar="TOPIC[,TOPIC...]", help="Only these topics."
 )
-@click.option("--only", multiple=True, metavar="DIR", help="This log dir only; repeatable.")
+@click.option("--only", multiple=True, metavar="DIR", help="Only this log dir; can be repeated.")
 def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
     """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
 

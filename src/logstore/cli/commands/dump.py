@@ -46,7 +46,7 @@ def dump_file(path: str, end_offset: int | None, *, with_records: bool) -> Itera
     """Yield a row for each batch of a `.log` file, and for each record if `with_records` is True.
 
     Args:
-        path: the file. If an owner's retention has removed the file, no row is yielded.
+        path: the file. If retention has removed the file meanwhile, no row is yielded.
         end_offset: the log end offset. Batches from this offset on are left out, because an owner
             may be writing them.
         with_records: whether the row of a batch is followed by the rows of its records.

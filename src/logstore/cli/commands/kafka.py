@@ -62,10 +62,10 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
     """Return the range of timestamps in a log's first and last batch, and the codecs of both.
 
-    The function reads the records of the first and the last batch, because the base timestamp in a
-    header is not enough. A compacted batch may have the base timestamp of a removed record, or the
-    time from which compaction is allowed to delete the batch. If a codec's library is missing, only
-    the largest timestamp is known.
+    The base timestamp in a header is not enough, so the function reads the records of the first and
+    the last batch. In a compacted batch, this field may be the timestamp of a removed record, or
+    the delete horizon (the time after which compaction may remove tombstones). If a codec's library
+    is missing, only the largest timestamp is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}
@@ -94,11 +94,13 @@ def ls_row(store: LogStore, name: TopicPartition) -> Row:
         except LogStoreError as error:
             row["state"] = f"damaged: {error}"
         if log.recovery.cut_bytes:
-            row["state"] = f"not read after its end: {format_count(log.recovery.cut_bytes, 'byte')}"
+            row["state"] = (
+                f"not read after the log end: {format_count(log.recovery.cut_bytes, 'byte')}"
+            )
     return row
 
 
-@click.group(short_help="Read, adopt and hand back a Kafka broker's disks.")
+@click.group(short_help="Read, adopt and export a Kafka broker's disks.")
 def kafka() -> None:
     """Work on the log dirs of a Kafka broker (0.11 to 4.x), without the broker.
 
@@ -197,7 +199,7 @@ def adopt(
     sources: tuple[str, ...],
     output_format: str,
 ) -> None:
-    """Take partitions of a stopped broker into the store of --log-dirs, with the same offsets.
+    """Copy or link partitions of a stopped broker into the store; offsets stay the same.
 
     If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
     sealed segments are cloned if the file system can share blocks (XFS, btrfs). If the file system

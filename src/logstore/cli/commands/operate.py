@@ -63,7 +63,7 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
 
     Args:
         path: the log dir that is given up, as the user named it.
-        yes: whether to run the command without asking.
+        yes: whether to run the command without a question.
         run: a function that runs the command. The first argument says whether the command may lose
             replicas, the second argument says whether this run is the first.
 
@@ -100,7 +100,10 @@ def operate(
         row: Row = operator.call(command, arguments)
         (entry,) = operator.call("describe_dirs", {"log_dirs": [row["path"]]})["log_dirs"]
         if command == "take_offline" and not isinstance(operator, AdminClient):
-            note("no process has the store open: the next start uses the disk that is mounted then")
+            note(
+                "no process has the store open: the next start uses the disk that is mounted at "
+                "that time"
+            )
     row |= {key: entry[key] for key in ("state", "reason", "since_ms", "directory_id")}
     reason = f": {row['reason']}" if row["reason"] else ""
     sentence = f"{row['path']} is {row['state']}{reason}"
@@ -213,7 +216,7 @@ def remove_dir(
     print_facts(row, output_format, "\n".join(sentences))
 
 
-@click.command(short_help="Serve an incomplete replica as it is.")
+@click.command(short_help="Serve an incomplete replica in its present state.")
 @partition_arguments
 @log_dirs_option
 @format_option()
@@ -222,7 +225,7 @@ def promote(
 ) -> None:
     """Accept an incomplete replica as the live replica; the records that it lacks are lost.
 
-    A replica is incomplete if the complete copy is gone (for example, with its disk), and only the
+    A replica is incomplete if the complete copy is lost (for example, with its disk), and only the
     part that a move had copied exists. Until the replica is promoted, it can be read but not
     written.
 
@@ -235,7 +238,7 @@ def promote(
     with administered(log_dirs) as operator:
         row: Row = operator.call("promote", {"topic": name.topic, "partition": name.partition})
     done = "is live, with the records that it has"
-    told = done if row["was_incomplete"] else "was complete already: nothing to do"
+    told = done if row["was_incomplete"] else "was already complete: nothing to do"
     print_facts(row, output_format, f"{name} {told}")
 
 

@@ -133,7 +133,7 @@ def chosen_records(
     until: int | None,
     isolation_level: str = "read_uncommitted",
 ) -> Iterator[Record]:
-    """Read the records in a range of offsets, if their timestamps are in `since..until`.
+    """Read the records in a range of offsets whose timestamps are in `since..until`.
 
     The timestamps of a log can be in any order. The time index gives an offset, and all records
     before this offset are older than the range. Any record from this offset on may be in the range,
@@ -275,7 +275,7 @@ def unescape(separator: str) -> bytes:
     return separator.encode()
 
 
-@click.command(short_help="Print new records as they come.")
+@click.command(short_help="Print new records when they are appended.")
 @partition_arguments
 @log_dirs_option
 @format_option(("text", "table", "jsonl", "raw"), "text")

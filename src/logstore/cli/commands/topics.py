@@ -160,7 +160,7 @@ def topics(
         print_rows(summed, TOPIC_COLUMNS, output_format)
         tell_not_online(others)
     if not rows and output_format == "table":
-        note("no topics yet; create one with: logstore create TOPIC")
+        note("no topics yet; create a topic with: logstore create TOPIC")
     ctx.exit(1 if others or is_a_dir_offline else 0)
 
 
@@ -208,7 +208,7 @@ def config_value(text: str) -> int | str:
     type=click.IntRange(1, PARTITION_MAX + 1),
     help="Create 0 to N - 1.",
 )
-@click.option("--log-dir", metavar="DIR", help="Log dir for them (default: by free space).")
+@click.option("--log-dir", metavar="DIR", help="Their log dir (default: by free space).")
 @click.option(
     "--config",
     "-c",
@@ -301,7 +301,7 @@ def confirmed(question: str) -> bool:
 
 
 def check_exists(view: LogStore, name: TopicPartition) -> None:
-    """Check that a partition exists, so that no question is asked about a missing partition.
+    """Check that a partition exists, so that the user is not asked about a missing partition.
 
     A partition also exists if only the catalog lists it. For example, its log dir is an old copy,
     which was made before the partition was created.
@@ -318,7 +318,7 @@ def check_exists(view: LogStore, name: TopicPartition) -> None:
 @partition_arguments
 @log_dirs_option
 @format_option()
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Delete without a question.")
 def delete(
     topic: str,
     partition: int | None,

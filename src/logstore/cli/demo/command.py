@@ -52,7 +52,7 @@ def demo(keep: str | None) -> None:
 
 
 def new_directory() -> str:
-    """Create a directory for this run only."""
+    """Create a directory that is used for this run only."""
     directory = os.path.join(tempfile.gettempdir(), f"logstore-demo-{os.urandom(4).hex()}")
     files.mkdir(directory)
     return directory
@@ -87,7 +87,7 @@ def run(directory: str) -> bool:
         longest = max(len(flights.values) for flights in parts)
         first = longest * FIRST_PERCENT // 100 // steps.BATCH_RECORDS * steps.BATCH_RECORDS
         summary.show_load(page, steps.load(store, parts, first))
-        page.head("A move to another disk, while the other flights are appended")
+        page.head("A move to another disk, during the appends of the other flights")
         moved = live_move.move_live(
             store, parts, first, lambda move: summary.show_move_line(page, move)
         )
@@ -102,7 +102,7 @@ def run(directory: str) -> bool:
     is_good &= killed.exit_code == -signal.SIGKILL and reads.wrong == 0
     is_good &= all(found == said for _, found, said in reads.days)
     page.say()
-    verdict = "0 lost: every acknowledged record is there" if is_good else "something is wrong"
+    verdict = "0 lost: every acknowledged record exists" if is_good else "something is wrong"
     page.say(
         f"{verdict}  ({time.perf_counter() - started:.1f} s in all)",
         "bold green" if is_good else "bold red",

@@ -154,7 +154,7 @@ def show_recovery(page: Page, recovered: Recovered, killed: Killed, parts_record
     )
     page.fact(
         "second load",
-        f"{killed.acknowledged:,} acknowledged, {second:,} there "
+        f"{killed.acknowledged:,} acknowledged, {second:,} found "
         f"({second - killed.acknowledged:,} more had been written)",
         is_good=second >= killed.acknowledged,
     )

@@ -4,7 +4,7 @@
     <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
-If several lines are about one replica, the line with the highest sequence counts. `-` means that
+If several lines name the same replica, the line with the highest sequence counts. `-` means that
 the replica was deleted. The catalog of every log dir has the entries of the whole store. If no dir
 was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes only
 once. The catalog is a hint: if it disagrees with the directories of the replicas, the directories
@@ -29,7 +29,7 @@ DELETED = "-"
 
 
 class Place(NamedTuple):
-    """The id of the log dir that has a replica, and a number that shows how recent the entry is."""
+    """The id of the log dir that has a replica, and a number that orders the entries by time."""
 
     sequence: int
     directory_id: str
@@ -39,9 +39,9 @@ class CatalogFile(NamedTuple):
     """The contents of a catalog.
 
     Attributes:
-        is_whole: every line has a correct checksum. A file that is not whole must be rewritten.
-        is_torn: only the end of the file is incomplete. An incomplete end does not count as damage,
-            because a crash during an append can cause it.
+        is_whole: every line has a correct checksum. If this is False, the file must be rewritten.
+        is_torn: only the end of the file is incomplete. A crash during an append can leave an
+            incomplete end, so it does not count as damage.
     """
 
     places: dict[TopicPartition, Place]
@@ -71,7 +71,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
     """Decode the valid lines of a catalog; return no entries for a catalog of a later version.
 
     Args:
-        turn: a function that is called after each hundred lines, to let other threads run.
+        turn: a function that is called after every hundred lines, so that other threads can run.
     """
     digest = xxhash.xxh3_64_intdigest
     places: dict[TopicPartition, Place] = {}
@@ -79,7 +79,7 @@ def decode_catalog(data: bytes, turn: Callable[[], object] = lambda: None) -> Ca
     is_end_whole = lines.pop() == b""
     if not lines or lines[0] + b"\n" != _line(str(VERSION)):
         return CatalogFile({}, 0, is_whole=False)
-    # is_torn: an invalid line was seen. is_damaged: a valid line came after an invalid line.
+    # is_torn: an invalid line was seen. is_damaged: a valid line followed an invalid line.
     is_damaged = is_torn = False
     for number, line in enumerate(lines[1:], 1):
         if number % 100 == 0:

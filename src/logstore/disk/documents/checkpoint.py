@@ -4,10 +4,10 @@
     xxh3-64 0123456789abcdef
 
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty. The
-function that reads the document raises `CorruptCheckpointError`, and its caller relies on the log
+function that reads the document raises `CorruptCheckpointError`. Its caller then uses the log
 itself instead of the document. An offsets checkpoint also contains its kind and the id of its log
-dir. So a valid file in the wrong place is detected too. For example, a user may have copied the
-file from another log dir, or over a file of another kind.
+dir. So a valid file in the wrong place is detected, too, for example a copy of a file from another
+log dir, or of a file of another kind.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def decode_document(data: bytes, path: str) -> dict[str, Any]:
     line, _, rest = data.partition(b"\n")
     expected = b"%s %s\n" % (_ALGORITHM.encode(), xxhash.xxh3_64_hexdigest(line).encode())
     if not line or rest != expected:
-        reason = "it is empty" if not data else "its checksum does not match its content"
+        reason = "the document is empty" if not data else "the checksum does not match the content"
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     try:
         document = _decoder().decode(line.decode())
         version = fields.number(document["version"], "its version", low=VERSION)
     except (*fields.WRONG, RecursionError):
         raise CorruptCheckpointError(
-            path=path, position=0, reason="it is not a document with a version"
+            path=path, position=0, reason="the file is not a document with a version"
         ) from None
     if version != VERSION:
         raise UnsupportedFormatError(path=path, version=version)
@@ -75,7 +75,7 @@ def _decoder() -> json.JSONDecoder:
 
 
 def _refuse_constant(name: str) -> float:
-    """Refuse `Infinity` and `NaN`: these are not JSON, and no field may have such a value."""
+    """Refuse `Infinity` and `NaN`: they are not JSON, and no field may have such a value."""
     raise ValueError(name)
 
 
@@ -126,8 +126,8 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # The ids are a separate list in the order of the rows. So earlier versions of this library,
-        # which ignore this key, can still read the rows.
+        # The ids are in a separate list, in the order of the rows, which earlier versions of this
+        # library ignore. So these versions can still read the rows.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)
@@ -160,9 +160,9 @@ def read_offsets(path: str, kind: str, directory_id: str) -> Offsets | None:
 def _topic_ids(
     document: Mapping[str, Any], keys: Sequence[TopicPartition]
 ) -> dict[TopicPartition, bytes]:
-    """Read the topic ids of the rows, and skip empty ids; raises an error of `fields.WRONG`."""
+    """Read the topic ids of the rows; skip empty ids. Raises an error of `fields.WRONG`."""
     written = document.get("topic_ids", [""] * len(keys))
     if not isinstance(written, list) or len(written) != len(keys):
-        raise ValueError("topic_ids is not a list with an id for each row")
+        raise ValueError("topic_ids is not a list with one id for each row")
     pairs = zip(keys, written, strict=True)
     return {key: fields.id_bytes(one, "a topic id") for key, one in pairs if one != ""}

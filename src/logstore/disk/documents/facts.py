@@ -1,10 +1,10 @@
-"""Keep small durable facts about a log dir for programs above the store.
+"""Keep small durable facts about a log dir, for programs that use the store.
 
     log-dir-facts   {"version", "kind", "directory_id", "generation", "facts": {name: JSON}}
 
-A log has facts too: in its `partition.metadata`, the key `facts` holds an object with the same keys
-`generation` and `facts`. So the facts of a log move with its replica. The generation is the number
-of changes. The store itself never reads a fact.
+A log has facts, too: in the log's `partition.metadata`, the key `facts` holds an object with the
+same keys `generation` and `facts`. So the facts of a log move with its replica. The generation is
+the number of changes so far. The store itself never reads a fact.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def check_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the name of a fact must be str, not {type(name).__name__}")
     if not 0 < len(name) <= NAME_CHARACTERS_MAX:
-        raise ValueError(f"the name of a fact has 1 to {NAME_CHARACTERS_MAX} characters")
+        raise ValueError(f"the name of a fact must have 1 to {NAME_CHARACTERS_MAX} characters")
     return name
 
 
 def _checked(value: object, name: str, depth: int) -> Any:
     """Copy a JSON value; raises TypeError or ValueError for any other value."""
     if not depth:
-        raise ValueError(f"the fact {name!r} is nested more than {DEPTH_MAX} deep")
+        raise ValueError(f"the fact {name!r} is nested more than {DEPTH_MAX} levels deep")
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
@@ -108,7 +108,9 @@ def _checked(value: object, name: str, depth: int) -> Any:
         if value - value != 0:
             raise ValueError(f"the fact {name!r} has {value}, which is not JSON")
         return float(value)
-    raise TypeError(f"the fact {name!r} has a value of type {type(value).__name__}, not JSON")
+    raise TypeError(
+        f"the fact {name!r} has a value of type {type(value).__name__}, which is not JSON"
+    )
 
 
 def _written(facts: Mapping[str, Any]) -> bytes:
@@ -118,12 +120,12 @@ def _written(facts: Mapping[str, Any]) -> bytes:
 
 
 class Facts(MutableMapping[str, Any]):
-    """Small facts by name; a change is durable when the call that makes it returns.
+    """Small facts by name; a change is durable when the call that makes the change returns.
 
     Values are JSON: numbers, text, true and false, lists, and mappings with text as keys. Setting a
     fact to None removes the fact. All facts of one log dir, or of one log, have at most 64 KiB
-    together. Each change replaces and syncs one file, so change several facts by one `update`.
-    Threads: changes run one after another. A reader gets all facts as they were at one moment.
+    together. Each change replaces and syncs one file, so change several facts with one `update`.
+    Threads: changes run one after another. A reader sees all facts as they were at one moment.
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class Facts(MutableMapping[str, Any]):
 
     @property
     def damage(self) -> str:
-        """Why the file with the facts is unusable, or "" if it is usable.
+        """Why the file with the facts is unusable; "" if the file is usable.
 
         A change of a fact makes the file usable again.
         """
@@ -196,19 +198,20 @@ class Home(Protocol):
         """Raise LogStoreError if the log dir does not serve."""
 
     def failed(self, error: OSError, path: str | None = None) -> LogStoreError:
-        """Convert an error of the disk into an error of this library."""
+        """Convert an OSError of the disk into an error of this library."""
 
     def change_file(self, name: str, write: Callable[[files.Guard], None]) -> None:
         """Replace a small file durably; raises LogStoreError."""
 
 
 class DirFacts:
-    """The facts of one log dir; an owner reads the file once, a read-only view at each call."""
+    """The facts of one log dir; an owner reads the file once, a read-only view on every call."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._changing = threading.Lock()
-        # `_noted` and `_begun` are changed under `_keeping`, which is held only for a moment.
+        # `_noted` and `_begun` are changed under `_keeping`, which a thread holds only for a
+        # moment.
         self._keeping = threading.Lock()
         self._noted: Noted | None = None
         self._begun = 0  # how many changes of the file were begun
@@ -227,7 +230,7 @@ class DirFacts:
         home.check()  # the file may be missing because the disk is not mounted
         if is_quiet and not home.read_only:
             with self._keeping:
-                if begun == self._begun:  # else a change began, and `noted` may be old
+                if begun == self._begun:  # else a change began, and `noted` may be outdated
                     self._noted = noted
         return noted
 
@@ -255,7 +258,7 @@ _making = threading.Lock()
 
 
 def facts_of(home: Home) -> DirFacts:
-    """Return the facts of a log dir; the first call makes the object. Few programs need facts."""
+    """Return the facts of a log dir; make the object at the first call: few programs need it."""
     with _making:
         if home.facts is None:
             home.facts = DirFacts(home)
@@ -272,7 +275,7 @@ def write_facts(
 
 
 def read_facts(dir_path: str, directory_id: str) -> Noted:
-    """Read the facts of a log dir; if the file is unusable, the result has no facts and says why.
+    """Read the facts of a log dir; if the file is unusable, return no facts, with the reason.
 
     Raises:
         OSError: the disk failed.

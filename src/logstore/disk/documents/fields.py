@@ -72,7 +72,7 @@ def partition_key(topic: object, partition: object) -> TopicPartition:
 
 
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
-    """Raise ValueError if a document has another kind or another log dir than expected.
+    """Raise ValueError if a document's kind or log dir is not the expected one.
 
     Older versions of this library wrote no kind into some files. If a file has no kind, but the
     right fields, the file is used.
@@ -81,9 +81,9 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
     whose = document.get("directory_id") if directory_id is not None else None
     if found != kind or whose != directory_id:
         if directory_id is None:
-            raise ValueError(f"it is the file {_shown(found)}, not {kind}")
+            raise ValueError(f"this is the file {_shown(found)}, not {kind}")
         raise ValueError(
-            f"it is the file {_shown(found)} of log dir {_shown(whose)}, not {kind} of log dir "
+            f"this is the file {_shown(found)} of log dir {_shown(whose)}, not {kind} of log dir "
             f"{directory_id}"
         )
 
@@ -91,8 +91,8 @@ def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None 
 def told(error: Exception) -> str:
     """Describe what is wrong with a document; `error` is one of the errors in `WRONG`."""
     if isinstance(error, KeyError):
-        return f"its field {error.args[0]!r} is missing"
-    return str(error) if type(error) is ValueError else "one of its fields has a wrong type"
+        return f"the field {error.args[0]!r} is missing"
+    return str(error) if type(error) is ValueError else "a field has a wrong type"
 
 
 def _shown(value: object) -> str:

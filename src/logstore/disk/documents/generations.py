@@ -1,4 +1,4 @@
-"""Number the states of a log dir, to recognise a restored backup or a rolled-back snapshot.
+"""Number the states of a log dir, so that a restored backup or an old snapshot is recognised.
 
     log-dir-generation    {"version", "kind", "directory_id", "starts": [[number, id, step], ...],
                            "doubts": [[topic, partition, end_offset], ...],
@@ -9,22 +9,22 @@
                            "paths": {directory_id: path}, "unsure": [directory_id, ...]}
 
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
-of this start, and a step. The step grows with each checkpoint that changes something, and with an
-orderly close. A log dir first writes its own generation, durably. The other log dirs record the
-generation only after this write. So after a crash at any moment, the other log dirs have not
-recorded a later generation than the log dir itself has. If another log dir has recorded a later
-generation, the log dir is an old copy.
+of this start, and a step. The step grows with each checkpoint that changes an offset, and with an
+orderly close. A log dir first writes its own generation durably. Then the other log dirs record it.
+So after a crash at any moment, the other log dirs have not recorded a later generation than the log
+dir has. If another log dir has recorded a later generation, the log dir is an old copy.
 
-`paths` has the last path of each other log dir, so that a user can give a missing log dir by its
-path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the ids
-of missing log dirs. A missing log dir may have replicas that no catalog lists, because the store
-was killed while the dir served.
+`paths` has the last known path of each other log dir, so that a user can name a missing log dir by
+its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the
+ids of missing log dirs. A missing log dir may have replicas that no catalog lists, because the
+store was killed while the dir served.
 
-`doubts` lists the replicas of an old copy that are open for reading only. Each replica stays in
-`doubts` until it is promoted. If the user promotes or deletes a replica in `doubts`, `is_accepted`
-is set. From then on this copy is the log dir, and the disk with the later state is an old copy.
-Until `is_accepted` is set, the generation does not change, so the disk with the later state is
-recognised if it comes back. Files of earlier versions of this library have no key `is_accepted`.
+If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
+replica stays in `doubts` until it is promoted. If the user promotes or deletes a replica in
+`doubts`, `is_accepted` is set. From then on, this copy counts as the log dir, and the disk with the
+later state counts as an old copy. Until `is_accepted` is set, the generation does not change, so
+the disk with the later state is recognised if it comes back. Files of earlier versions of this
+library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. The remembered starts show whether the log dir's
-# history forked. Each start takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers. By these starts, the log dir notices that its
+# history has forked. Each start takes about 45 bytes of the file.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -63,7 +63,7 @@ class Generation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one log dir recorded about another: the generation, and perhaps the recovery points.
+    """What one log dir recorded about another: its generation, and perhaps its recovery points.
 
     Attributes:
         offsets: the recovery points; None if only the generation is recorded.
@@ -82,14 +82,14 @@ class DirGeneration:
     Attributes:
         starts: the starts that the file of the log dir lists; the oldest start comes first.
         doubts: the replicas that must not be written. The value is an end offset that the replica's
-            log is known to have reached; -1 if no such offset is known.
+            log has reached at some time; -1 if no such offset is known.
         doubted_at: the generation that other log dirs had recorded for this dir when the doubts
             last changed.
         is_accepted: the user accepted the old copy as the log dir; `doubts` has the replicas that
             are still in doubt.
-        old: why the log dir is an old copy, or why some replicas are still in doubt; "" if neither.
-        is_taken_in: the user gave up the log dir, and now adds it again as it is. So the
-            generations that other log dirs have recorded for this log dir do not count.
+        old: why the log dir is an old copy, or why replicas are still in doubt; "" if neither.
+        is_taken_in: True if the user gave up the log dir, and now adds it again in its present
+            state. Generations that other log dirs have recorded for it do not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
@@ -129,12 +129,12 @@ class DirGeneration:
 
     @property
     def current(self) -> Generation | None:
-        """The generation on the disk, or None if the file is damaged or has no generation."""
+        """The generation on the disk; None if the file is damaged or has no generation."""
         return self.starts[-1] if self.starts else None
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the dir is an old copy that is not accepted; such a dir keeps its generation."""
+        """Whether the dir is an old copy that the user has not accepted; its generation is kept."""
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
@@ -149,7 +149,7 @@ class DirGeneration:
         return False  # the recorded start is older than all starts that this log dir remembers
 
     def has_moved_on(self) -> bool:
-        """Check whether another process has owned the log dir after this process."""
+        """Check whether another process has owned the log dir since this process released it."""
         return (
             self.held is not None
             and self.current is not None
@@ -253,7 +253,7 @@ class DirGeneration:
             self.found, self.is_all_in_doubt = {}, False
 
     def settle(self, key: TopicPartition, above: Generation | None) -> None:
-        """Durably remove one replica from the doubts; the first removal begins a new generation.
+        """Durably remove a replica from the doubts; the first removal begins a new generation.
 
         Raises:
             OSError: the disk failed; the doubt is still recorded.
@@ -261,10 +261,10 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir: earlier generations do not count any more.
-            # The new generation has the next number; no number is skipped. If this process is
-            # killed before other log dirs record this generation, the disk with the later state
-            # takes the same number with another id. So this copy is still recognised as an old
+            # The user accepts this copy as the log dir, so earlier generations no longer count. The
+            # new generation has the next number; no number is skipped. This process may be killed
+            # before other log dirs record the new generation. Then the disk with the later state
+            # takes the same number with another id, and this copy is still recognised as an old
             # copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
@@ -300,7 +300,7 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """If the state of other log dirs changed, record that state durably; raises OSError.
+        """If the state of other log dirs has changed, record their state durably; raises OSError.
 
         Args:
             paths: the paths of other log dirs, by directory id.

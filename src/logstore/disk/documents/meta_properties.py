@@ -1,9 +1,9 @@
 """Read and write `meta.properties`: the id of a log dir, and the id of the log dir's store.
 
-The file has Kafka's form, `key=value` lines. The last line is the checksum of the lines before it.
-The file of every log dir has the *roster*: the ids of all log dirs of the store. The roster shows
-whether a log dir is missing or foreign. If rosters differ, the roster with the highest epoch
-counts.
+The file consists of `key=value` lines, as in Kafka. The last line is the checksum of all other
+lines. The file of every log dir has the *roster*: the ids of all log dirs of the store. The roster
+shows whether a log dir is missing or foreign. If the rosters of two log dirs differ, the roster
+with the higher epoch counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MetaProperties(NamedTuple):
 
 
 class Hint(NamedTuple):
-    """The readable part of a damaged identity; it is used if it matches the other log dirs."""
+    """The readable part of a damaged identity, which is used if it matches the other log dirs."""
 
     cluster_id: str | None
     directory_id: str | None
@@ -94,10 +94,10 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
         if not mark and _KAFKA_CLUSTER_ID.fullmatch(pairs.get("cluster.id", "")):
             raise LogDirIdentityError(
                 path=os.path.dirname(path),
-                reason="it is the log dir of a Kafka broker; logstore does not take it over",
+                reason="this is the log dir of a Kafka broker; logstore does not take it over",
             )
         is_empty = not data.strip(b"\0 \n")
-        reason = "it is empty" if is_empty else "its checksum does not match its content"
+        reason = "the file is empty" if is_empty else "the checksum does not match the content"
         raise CorruptCheckpointError(path=path, position=0, reason=reason)
     try:
         if int(pairs["version"]) != VERSION:

@@ -1,14 +1,14 @@
 """Keep the offsets checkpoints of a log dir: recovery points, log start offsets, high watermarks.
 
-A recovery point in a checkpoint means that all records below it are durable. So a recovery point is
-written only after the flush. If a log is deleted, its recovery point is removed from the disk
-*before* another log takes the same name. If the disk is too full to rewrite the checkpoint, the
-whole file is removed, because an unknown recovery point is always safe.
+A recovery point in a checkpoint means that all records below this offset are durable. So a recovery
+point is written only after the flush. If a log is deleted, its recovery point is removed from the
+disk *before* another log takes the same name. If the disk is too full to rewrite the checkpoint,
+the whole file is removed, because an unknown recovery point is always safe.
 
-A high watermark in its checkpoint means that all in-sync replicas have the records below it. So if
-a log loses records, its high watermark is lowered on the disk before other records get the same
-offsets. The high watermark is lowered before a truncation, and after a start that found the log
-shorter than before. Only replicated logs have a high watermark.
+A high watermark in a checkpoint means that all in-sync replicas have the records below this offset.
+So if a log loses records, its high watermark is lowered on the disk before other records get the
+same offsets. The high watermark is lowered before a truncation, and after a start that found the
+log shorter than before. Only replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class OffsetCheckpoints:
         self._check, self._guard = check, guard
         self._paths = {kind: os.path.join(dir_path, kind) for kind in KINDS}
         self._lock = threading.Lock()
-        # The contents of the files on the disk. A file whose contents would stay the same is not
-        # rewritten. This dict is changed under the lock.
+        # The contents of the files on the disk. A file is not rewritten if its contents would stay
+        # the same. This dict is changed under the lock.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
         self._seen: tuple[int, ...] = ()  # the file of high watermarks that was read last
-        # The high watermarks that must be lowered, gathered while a start opens many logs. If this
-        # field is None, a lowered high watermark is written at once.
+        # The high watermarks that must be lowered, collected while a start opens many logs. If this
+        # field is None, a high watermark is lowered on the disk at once.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
@@ -66,7 +66,7 @@ class OffsetCheckpoints:
         return [warning for kind in self._paths if (warning := self._load(kind))]
 
     def _load(self, kind: str) -> str:
-        """Read one checkpoint; return a warning if it is unusable, or else an empty string."""
+        """Read one checkpoint; return a warning if the checkpoint is unusable, otherwise ""."""
         path, found, warning = self._paths[kind], None, ""
         try:
             found = checkpoint.read_offsets(path, kind, self.directory_id)
@@ -78,22 +78,22 @@ class OffsetCheckpoints:
         return warning
 
     def recovery_point(self, topic_partition: TopicPartition) -> int | None:
-        """Give a replica's recovery point, as it is on the disk, or None if it is unknown."""
+        """Return a replica's recovery point on the disk; None if it is unknown."""
         return (self._on_disk[RECOVERY_POINTS] or NOTHING).offsets.get(topic_partition)
 
     def log_start_offset(self, topic_partition: TopicPartition) -> int | None:
-        """Give a replica's log start offset, as it is on the disk, or None if it is unknown."""
+        """Return a replica's log start offset on the disk; None if it is unknown."""
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Give a replica's high watermark on the disk, or None if this topic id has none."""
+        """Return a replica's high watermark on the disk; None if this topic id has none."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         if found.topic_ids.get(topic_partition) != topic_id:
             return None
         return found.offsets.get(topic_partition)
 
     def high_watermark_now(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Give a replica's high watermark; if the file on the disk was replaced, read it first.
+        """Return a replica's high watermark; if the file was replaced, read the file first.
 
         A read-only view calls this method, because the owner of the log dir replaces the file.
         Raises OSError.
@@ -108,7 +108,7 @@ class OffsetCheckpoints:
         return self.high_watermark(topic_partition, topic_id)
 
     def topic_ids(self, topic_partition: TopicPartition) -> tuple[bytes | None, bytes | None]:
-        """Give the topic ids that are stored with a replica's recovery point and log start offset.
+        """Return the topic ids stored with a replica's recovery point and log start offset.
 
         An unknown topic id is None.
         """
@@ -124,12 +124,12 @@ class OffsetCheckpoints:
         collect: Callable[[], Mapping[TopicPartition, int]],
         topic_ids: Callable[[], Mapping[TopicPartition, bytes]] = dict,
     ) -> bool:
-        """Replace one checkpoint durably, if it changed; return whether the file was written.
+        """If a checkpoint has changed, replace it durably; return whether it was written.
 
         Args:
-            collect: a function that gives the offsets. `collect` is called under the lock, so an
-                offset that `forget` has just removed is not written again.
-            topic_ids: a function that gives the topic ids of the replicas.
+            collect: a function that returns the offsets. The function is called under the lock, so
+                that an offset which `forget` has just removed is not written again.
+            topic_ids: a function that returns the topic ids of the replicas.
         """
         with self._lock:
             found = Offsets(collect(), topic_ids())
@@ -163,8 +163,8 @@ class OffsetCheckpoints:
     def lower_high_watermark(self, topic_partition: TopicPartition, offset: int) -> None:
         """Durably lower a replica's high watermark: now, or in `lower_gathered`. Raises OSError.
 
-        If the disk is full, the file with all high watermarks is removed. Without the file, no
-        record is known to be replicated.
+        If the disk is full, the file with all high watermarks is removed. Without this file, no
+        record counts as replicated.
         """
         self._wait_for_writer()
         with self._lock:
@@ -174,7 +174,7 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks({topic_partition: offset})
 
     def gather_lowered(self) -> None:
-        """Begin to gather the high watermarks that must be lowered.
+        """Begin to collect the high watermarks that must be lowered.
 
         The caller must call `lower_gathered` before it serves any log.
         """
@@ -182,7 +182,7 @@ class OffsetCheckpoints:
             self._to_lower = {}
 
     def lower_gathered(self) -> None:
-        """Durably lower all high watermarks that were gathered, with one write.
+        """Durably lower all collected high watermarks with one write.
 
         Raises:
             OSError: the disk failed; none of the logs may be served.
@@ -210,7 +210,7 @@ class OffsetCheckpoints:
                 self._drop(kind, topic_partition)
 
     def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
-        """Write one checkpoint file without one replica; if the disk is full, remove the file.
+        """Write a checkpoint file without one replica; if the disk is full, remove the file.
 
         The caller holds the lock.
         """

@@ -1,4 +1,4 @@
-"""Keep a user's settings of one log dir: whether it is cordoned, and what to create there.
+"""Keep a user's settings of one log dir: whether it is cordoned, and its preferred partitions.
 
     log-dir-settings   {"version": 1, "kind", "directory_id", "is_cordoned",
                         "preferred": [[topic, partition, wished_ms], ...]}
@@ -60,9 +60,9 @@ def write_settings(
 
 
 def read_settings(dir_path: str, directory_id: str) -> tuple[DirSettings, str]:
-    """Read the settings of a log dir; return the settings and a warning, or "" for no warning.
+    """Read the settings of a log dir; return the settings and a warning ("" if there is none).
 
-    If the file cannot be used, returns the default settings and a description of the fault.
+    If the file cannot be used, the settings are the defaults, and the warning describes the fault.
 
     Raises:
         OSError: the disk failed.

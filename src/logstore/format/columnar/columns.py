@@ -73,7 +73,7 @@ def encode_cells(cells: Sequence[bytes | None]) -> list[Buffer]:
     # NumPy reads numbers from an `array` in a quarter of the time that it needs for a list.
     np.cumsum(np.frombuffer(array("q", lengths), np.int64), out=starts[1:])
     if starts[-1] != len(data):
-        raise TypeError("a value is an array whose items are wider than one byte: give bytes")
+        raise TypeError("a value is an array whose items are wider than one byte: pass bytes")
     return encode_arrays(data, starts)
 
 
@@ -99,7 +99,7 @@ def encode_arrays(
         is_valid: shape (n,), False for each null cell. None if no cell is null.
     """
     if len(data) > COLUMN_BYTES_MAX:
-        raise ValueError(f"a column of {len(data)} bytes is more than a batch can hold")
+        raise ValueError(f"a column of {len(data)} bytes does not fit into a batch")
     has_nulls = is_valid is not None and not is_valid.all()
     if not has_nulls and len(starts) > 1:
         cell_bytes = int(starts[1])
@@ -311,14 +311,14 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
             validity_at = position
             position += padded((count + 7) // 8)
     elif cell_bytes * count != data_bytes:
-        raise ValueError("a column's cells and its data differ in size")
+        raise ValueError("the size of a column's data is not the sum of its cells' sizes")
     elif count == 0:
         cell_bytes = 0  # an empty column may state any size, but NumPy and Arrow refuse large sizes
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")
     if data_bytes > COLUMN_BYTES_MAX:
-        raise ValueError(f"a column of {data_bytes} bytes is more than a batch can hold")
+        raise ValueError(f"a column of {data_bytes} bytes does not fit into a batch")
     column = BytesColumn(buffer, count, cell_bytes, starts_at, validity_at, position, data_end)
     return column, padded(data_end)
 

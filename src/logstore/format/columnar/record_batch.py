@@ -306,7 +306,7 @@ def stamp(data: bytes, producer_id: int, epoch: int, base_sequence: int) -> byte
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse a peer's batch whose header would do harm, although readers accept the header.
+    """Refuse a peer's batch whose header is readable, but would do harm.
 
     Raises:
         ValueError: the header is refused. With such a batch, retention might never drop the

@@ -2,8 +2,8 @@
 
 The copy spans the same offsets, and has the same epoch and producer. So the copy can replace the
 original batch. The cells of a column are copied together, never one by one. A batch with tombstones
-has a delete horizon: the time from which compaction is allowed to remove the tombstones
-(docs/FORMAT.md, section 4).
+has a delete horizon: the time after which compaction may remove the tombstones (docs/FORMAT.md,
+section 4).
 """
 
 from __future__ import annotations
@@ -163,9 +163,9 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which compaction may remove each batch's tombstones.
+    """Return the times after which compaction may remove each batch's tombstones.
 
-    A time is None if it is not set yet.
+    If the time for a batch is not set yet, its item is None.
     """
     seconds = [_HORIZON.unpack_from(data, position + HORIZON_AT)[0] for position, _ in run]
     return [each * HORIZON_UNIT_MS or None for each in seconds]

@@ -22,9 +22,9 @@ from logstore.format.steps import Steps
 # After this many runs that are too short, step through all remaining records one by one.
 STRETCHES_MAX = 8
 STRETCH_RECORDS_MIN = 4
-# One step through all batches takes as long as stepping over this many single records.
+# One step through all batches takes as long as stepping over this many records one by one.
 STEP_RECORDS = 48
-STEP_RECORDS_MAX = 1024  # stepping over this many single records takes 0.1 ms
+STEP_RECORDS_MAX = 1024  # stepping over this many records one by one takes 0.1 ms
 
 Octets = NDArray[np.uint8]
 

@@ -63,8 +63,8 @@ def compress(codec_id: int, data: bytes) -> bytes:
         import lz4.frame
 
         compression.require(codec_id)
-        # Blocks are independent of each other, because Java's reader refuses a block that needs the
-        # block before it.
+        # Blocks are independent of each other, because Java's reader refuses a block that depends
+        # on the previous block.
         try:
             return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
         except RuntimeError as error:
@@ -111,7 +111,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
         raise ValueError(f"the records do not decompress: {error}") from error
     _check_size(len(restored), restored_bytes_max)
     if not decompressor.eof:
-        raise ValueError("the records do not decompress: they end early")
+        raise ValueError("the records do not decompress: the compressed data ends early")
     if decompressor.unused_data:
         raise ValueError("bytes are left after the compressed records")
     return restored
@@ -150,7 +150,10 @@ def _snappy_size(library: Any, block: bytes) -> int:
     """Return the size that a block claims; raise ValueError if it cannot expand to that size."""
     size_bytes: int = library.decompress_raw_len(block)
     if size_bytes > SNAPPY_RATIO_MAX * len(block):
-        raise ValueError(f"the records do not decompress: {size_bytes} bytes in {len(block)}")
+        raise ValueError(
+            f"the records do not decompress: a block of {len(block)} bytes claims "
+            f"{size_bytes} bytes"
+        )
     return size_bytes
 
 

@@ -116,8 +116,8 @@ def check_many(
         checks_claims: whether to also compare each header's largest timestamp with the records.
 
     Raises:
-        The errors that `decode_many` raises.
-        WrongMaxTimestampError: the records are valid, but a header's largest timestamp is wrong.
+        The errors that `decode_many` raises. WrongMaxTimestampError: the records are valid, but the
+        largest timestamp in a header is wrong.
     """
     batches = batches_of(parts, headers, expansion_bytes_max)
     left = headers_max(parts, headers, expansion_bytes_max)
@@ -171,7 +171,7 @@ def batches_of(
         if needed > expansion_bytes_max:
             raise too_much(needed, expansion_bytes_max)
         if header.record_count * RECORD_BYTES_MIN > len(part):
-            raise ValueError(f"{header.record_count} records do not fit in {len(part)} bytes")
+            raise ValueError(f"{header.record_count} records do not fit into {len(part)} bytes")
     counts = np.array([header.record_count for header in headers], np.int64)
     starts = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=starts[1:])
@@ -265,7 +265,7 @@ def read_headers(data: bytes, position: int, end: int, left: HeadersLeft | None 
     """Read the headers of one record; the headers must end where the record ends."""
     count, position = varint(data, position)
     if not 0 <= count <= (end - position) // 2:
-        raise ValueError(f"{count} headers do not fit in {end - position} bytes")
+        raise ValueError(f"{count} headers do not fit into {end - position} bytes")
     if left is not None:
         left.take(count)
     found = []

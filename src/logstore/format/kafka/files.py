@@ -93,7 +93,7 @@ def _in_order(
     if bool(is_behind.all()):
         return count, fault
     end = int(is_behind.argmin()) + 1
-    return end, Fault(end * size, f"entry {end} does not come after the one before it")
+    return end, Fault(end * size, f"entry {end} does not come after the previous entry")
 
 
 def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
@@ -108,7 +108,7 @@ def aborted_entries(data: bytes) -> tuple[list[AbortedEntry], Fault | None]:
         if not 0 <= entry.first_offset <= entry.last_offset:
             return found, Fault(at, f"a transaction cannot go from {entry[1]} to {entry[2]}")
         if found and entry.last_offset <= found[-1].last_offset:
-            return found, Fault(at, "the transaction does not end after the one before it")
+            return found, Fault(at, "the transaction does not end after the previous transaction")
         found.append(entry)
     if len(data) % size:
         return found, Fault(len(data) // size * size, f"{len(data) % size} bytes are not an entry")
@@ -129,7 +129,9 @@ def snapshot_fault(data: bytes, end_offset: int) -> Fault | None:
     for at in range(SNAPSHOT_HEAD.size, len(data), SNAPSHOT_ENTRY_BYTES):
         (last_offset,) = SNAPSHOT_LAST_OFFSET.unpack_from(data, at)
         if last_offset >= end_offset:
-            return Fault(at, f"a producer's last offset {last_offset} is not below {end_offset}")
+            return Fault(
+                at, (f"the last offset {last_offset} of a producer is not below {end_offset}")
+            )
     return None
 
 
@@ -139,10 +141,13 @@ def epoch_entries(data: bytes) -> tuple[list[tuple[int, int]], str]:
     try:
         found = [(int(epoch), int(start)) for epoch, start in map(str.split, lines[2:])]
         if int(lines[0]) != 0 or int(lines[1]) != len(found):
-            return [], "its entries do not match its first lines"
+            return [], "the entries do not match the first lines"
     except (ValueError, IndexError) as error:
-        return [], f"it is not a list of leader epochs ({error})"
+        return [], f"the file is not a list of leader epochs ({error})"
     for (epoch, start), (next_epoch, next_start) in pairwise(found):
         if next_epoch <= epoch or next_start <= start:
-            return [], f"epoch {next_epoch} from {next_start} cannot follow {epoch} from {start}"
+            return [], (
+                f"epoch {next_epoch}, from offset {next_start} on, cannot follow epoch "
+                f"{epoch}, from offset {start} on"
+            )
     return found, ""

@@ -1,6 +1,6 @@
-"""Store the records of a Kafka batch with another codec; nothing else of the batch changes.
+"""Store the records of a Kafka batch with another codec, without any other change of the batch.
 
-The records are decompressed and compressed again as a whole. They are not decoded.
+The records are decompressed and compressed again as a whole. The records are not decoded.
 """
 
 from __future__ import annotations

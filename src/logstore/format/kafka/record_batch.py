@@ -110,7 +110,7 @@ def header_fault(data: Buffer, position: int, size_bytes: int) -> str | None:
         return "the offsets in the header do not agree"
     is_plain = not header.attributes & CODEC_MASK
     if is_plain and count * RECORD_BYTES_MIN > header.stored_bytes:
-        return f"{count} records do not fit in {header.stored_bytes} bytes"
+        return f"{count} records do not fit into {header.stored_bytes} bytes"
     return None
 
 
@@ -240,7 +240,7 @@ def records_of(
 
         records = kafka_codecs.decompress(codec_id, bytes(records), expansion_bytes_max)
     if header.record_count * RECORD_BYTES_MIN > len(records):
-        raise ValueError(f"{header.record_count} records do not fit in {len(records)} bytes")
+        raise ValueError(f"{header.record_count} records do not fit into {len(records)} bytes")
     needed = expansion_bytes(len(records), header.record_count)
     if needed > expansion_bytes_max:
         raise too_much(needed, expansion_bytes_max)
@@ -253,7 +253,7 @@ def decode_all(
     header: BatchHeader,
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
-    """Decode a batch; a control batch is decoded too, with its record."""
+    """Decode a batch, including a control batch with its record."""
     if header.attributes & CONTROL:
         expansion_bytes_max = min(expansion_bytes_max, CONTROL_BYTES_MAX)
     plain = header._replace(attributes=header.attributes & ~CONTROL)
@@ -272,7 +272,8 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: whether to also check the fields and bytes that no reader needs; appends do so.
+        is_strict: whether to check also the fields and bytes that no reader needs; appends set
+            this.
         checks_claims: whether to compare the header's largest timestamp with the records. `verify`
             sets this.
 
@@ -295,7 +296,7 @@ def check_run(
         if header.attributes & CONTROL:
             key = decode_all(look, position, header, expansion_bytes_max).keys[0]
             if len(key or b"") < MARKER_KEY_BYTES:
-                raise ValueError("a control batch does not say how its transaction ended")
+                raise ValueError("a control batch does not say how its transaction ends")
         part = records_of(look, position, header, expansion_bytes_max)
         if header.attributes & CODEC_MASK and is_regular(
             memoryview(part), 0, len(part), header, expansion_bytes_max

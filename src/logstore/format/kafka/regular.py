@@ -5,8 +5,8 @@
 A client's records usually have no gaps between offsets, no headers, and the same size. This module
 recognises only some of the batches that `decode.check_many` accepts. For any other batch,
 `decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
-write the batch. So this module reads records one by one. But if several records in a row have the
-same size, the module checks this run in one step.
+write the batch. So this module reads records one by one. If several records in a row have the same
+size, it checks them in one step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
 # Limits for remembered objects of `Shape`: their number, and the records and runs of each.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
-# The times are a part of a shape. If they differ in a batch of more records, none like it comes.
+# The timestamps are a part of a shape. In larger batches with different timestamps, no shape occurs
+# twice.
 SHAPE_TIMED_MAX = 1 << 9
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
@@ -100,7 +101,7 @@ def is_regular(
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly
-            before the records. But if the records were compressed, the buffer has only the records.
+            before the records. If the records were compressed, the buffer has only the records.
         header: the header of the batch; its largest timestamp is checked, too.
     """
     count, base = header.record_count, header.base_timestamp
@@ -151,7 +152,7 @@ def times_of(data: memoryview, start: int, end: int, count: int, runs: list[Run]
             if rows >= RUN_RECORDS_MIN and data[stop] == data[position]:
                 rows = min(rows, _rows_alike(number))
                 times = _run_of(data, places, number, rows)
-                if times is None and len(runs) < RUNS_MAX:  # perhaps the first of them are a run
+                if times is None and len(runs) < RUNS_MAX:  # perhaps these records begin a run
                     rows = _run_rows(data, places, number, rows)
                     if rows >= RUN_RECORDS_MIN:
                         times = _run_of(data, places, number, rows)
@@ -269,7 +270,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 
 
 def _word_at(places: Places, head_end: int) -> int | None:
-    """Find a word that has all that may differ in the head of a record; None if none has."""
+    """Return where a word contains all that may differ in the head of a record, or None."""
     word_at = max(places.start, head_end - WORD_BYTES)
     is_fit = places.stop - places.start >= WORD_BYTES and word_at <= places.time_at
     return word_at if is_fit else None
@@ -284,9 +285,10 @@ def _lengths_alike(data: memoryview, places: Places, word_at: int, rows: int) ->
 
 
 def _run_rows(data: memoryview, places: Places, number: int, rows: int) -> int:
-    """Count how many records at the start of the next `rows` are alike, as `_run_of` asks for.
+    """Count how many of the next `rows` records are alike at their start, as `_run_of` needs.
 
-    A producer's timestamps rise. So the deltas in a batch become longer, and a run ends there.
+    A producer's timestamps rise. So the deltas in a batch become longer, and a run ends where a
+    delta gets another byte.
     """
     start, first, stride = places.start, places.stop, places.stop - places.start
     width, word_at = places.delta_at - places.time_at, _word_at(places, places.head_end)

@@ -62,7 +62,7 @@ def decode_snapshot(data: bytes, path: str, offset: int, now_ms: int) -> Snapsho
     Args:
         path: the path of the file, for errors.
         offset: the offset in the file's name.
-        now_ms: the time that becomes each producer's time of last use, because the file has no such
+        now_ms: becomes each producer's time of last use, because the file does not contain this
             time.
 
     Raises:

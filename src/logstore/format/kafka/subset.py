@@ -1,8 +1,8 @@
 """Copy a Kafka batch with only some of its records, as compaction does.
 
 The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the
-selected records are copied as they are stored. But if the copy gets a delete horizon (KIP-534), the
-horizon replaces the base timestamp, so the time deltas are encoded again.
+selected records are copied without a change. But if the copy gets a delete horizon (KIP-534), the
+horizon replaces the base timestamp. Then the time deltas are encoded again.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ def group_of(
 
 
 def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> list[int | None]:
-    """Return the times from which compaction may remove each batch's tombstones.
+    """Return the times after which compaction may remove each batch's tombstones.
 
-    A time is None if it is not set yet.
+    If the time for a batch is not set yet, its item is None.
     """
     return [
         header.base_timestamp if header.attributes & DELETE_HORIZON else None for _, header in run

@@ -32,10 +32,11 @@ Numbers = NDArray[np.int64]
 
 
 class LastBatch(NamedTuple):
-    """The batch of a producer that stays, so that the producer's epoch and sequence stay known.
+    """A producer's last batch, which stays so that the producer's epoch and sequence stay known.
 
-    This is the last batch with records of the producer, because a marker has no sequence. But if a
-    marker began a new epoch, or if the producer has only markers, its last marker stays.
+    Usually, this batch is the producer's last batch with records, because a marker has no sequence.
+    If a marker began a new epoch, or if the producer has only markers, the batch is the producer's
+    last marker.
     """
 
     epoch: int
@@ -66,7 +67,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # noted first, because the table may become full
+        if producers is not None:  # record this batch first, because the table may become full
             _note_producers(producers, chunk)
         wanted = [
             (at, header)
@@ -114,7 +115,7 @@ def _note_group(latest: LatestOffsets, group: Group) -> Steps[bool]:
 
 
 class _Replacement:
-    """Collect the bytes that replace a window."""
+    """Collect the bytes that replace one window of batches."""
 
     def __init__(self, window: Window) -> None:
         self._look = memoryview(window.data)
@@ -146,11 +147,11 @@ class _Replacement:
 
 
 class Cleaner:
-    """Give the bytes that replace the batches of a log, window by window.
+    """Produce the bytes that replace the batches of a log, window by window.
 
-    In the columnar layout, the offsets of a log have no gaps. So empty batches, as few as possible,
-    take the offsets of batches that are left out. In Kafka's layout, the offsets of left-out
-    batches are missing.
+    In the columnar layout, the offsets of a log have no gaps. So if cleaning leaves out batches,
+    empty batches take their offsets; there are as few empty batches as possible. In Kafka's layout,
+    the offsets of left-out batches are missing from the log.
 
     Attributes:
         records_read, records_kept, bytes_read, bytes_written: totals so far.
@@ -209,9 +210,9 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """For each batch whose records must be looked at, map its position to its new bytes.
+        """Map the position of each batch whose records must be examined to the batch's new bytes.
 
-        The bytes are None for an unchanged batch, and empty for a batch of which no record stays.
+        The bytes are None for an unchanged batch, and empty for a batch that keeps no record.
         """
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)
@@ -243,9 +244,9 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Find the records before the key range that can be removed.
+        """Select the records before the range of collected keys that can be removed.
 
-        That is, records without a key, and records whose key is also in the key range.
+        These are the records without a key, and the records whose key is also in the range.
         """
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest
@@ -271,7 +272,7 @@ class Cleaner:
             self.is_changed = True
 
     def _drop(self, found: _Replacement, at: int, header: BatchHeader) -> None:
-        """Leave out a batch, but keep its offsets and its producer if they must stay in the log."""
+        """Leave out a batch; if its offsets and its producer must stay in the log, record them."""
         if header.last_offset in self._rules.kept_empty:
             self._put(found, at, header, subsets.empty(header) if header.record_count else None)
             return

@@ -2,8 +2,8 @@
 
 The segments are divided into groups, beginning at the start of the log. For each group, a new
 segment is written, and replaces the group. The next group is handled only after this replacement.
-So a tombstone is removed only after all older records of the tombstone's key are durably removed.
-If a group's new segment cannot be written, or cannot replace the group, the compaction ends.
+So a tombstone is removed only after all older records of its key were removed durably. If a group's
+new segment cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
 compaction. A truncation of records whose keys were read ends a compaction, too. If a truncation
@@ -90,7 +90,7 @@ class CompactionReport(NamedTuple):
 
 
 class _ChangedError(Exception):
-    """Raised if a truncation, repair, move or new policy ends a compaction.
+    """Signal that a truncation, a repair, a move or a new policy ended a compaction.
 
     This exception never reaches a user.
     """
@@ -212,8 +212,7 @@ class Compaction:
         has_expired = horizon_ms is not None and horizon_ms <= state.now_ms()
         if not planned.segments or not (planned.dirty_bytes or has_expired):
             return
-        # The marker of a transaction can be in any later segment. The list is a copy, because
-        # readers change the dict.
+        # Make a copy, because readers change the dict.
         has_events = any(events for _, events in list(state.transaction_events.values()))
         self._noted_end = state.log_end_offset if has_events else planned.end_offset
         if any(one.base_offset not in self._segments for one in planned.segments):
@@ -270,7 +269,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Give the last offset of a group in Kafka's layout: a batch has to stay at this offset."""
+        """Return a group's last offset in Kafka's layout: a batch has to stay at this offset."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()
@@ -362,7 +361,7 @@ class Compaction:
             if metadata != state.metadata:
                 set_metadata(state, extra=metadata.extra)
 
-    # --- the log meanwhile ------------------------------------------------------------------------
+    # --- changes of the log during a compaction ---------------------------------------------------
 
     def _windows(self, segment: Segment) -> Iterator[Window]:
         bound = self._state.environment.record_expansion_bytes_max
@@ -376,8 +375,8 @@ class Compaction:
     def _is_changed(self) -> bool:
         """Check whether the running compaction must end.
 
-        A compaction must end if the log moved, must not be compacted any more, or lost records
-        whose keys were read.
+        A compaction must end if the log moved, must no longer be compacted, or lost records whose
+        keys were read.
         """
         state = self._state
         is_elsewhere = state.directory != self._directory

@@ -24,7 +24,7 @@ from logstore.log.compaction.fingerprints import Fingerprints
 LOAD_FACTOR = 0.7
 PLACE_BYTES = 24 + 8 * LOAD_FACTOR
 # Most keys are at the first place of their sequence. If a key is not at its first place, this many
-# further places are compared at once.
+# of the next places are compared in one step.
 WIDTHS = (4, 16)
 PLACES_MIN = 64
 HALF = np.uint64(32)

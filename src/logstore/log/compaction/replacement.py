@@ -55,8 +55,8 @@ class Replacement(NamedTuple):
         new: the new segment; its file is durable, and still has the suffix `.cleaned`.
         handle: the file of the new segment.
         magic: the layout of the new segment's batches.
-        noted_end: the keys of all records before this offset were read, to decide which records
-            were removed.
+        noted_end: before records were removed, the keys of all records before this offset were
+            read.
     """
 
     old: Sequence[Segment]
@@ -86,7 +86,7 @@ def put_in_place(state: LogState, replacement: Replacement) -> bool:
 
 
 def is_current(state: LogState, replacement: Replacement) -> bool:
-    """Check whether the log has the segments to be replaced; the caller holds `flush_lock`."""
+    """Check whether the log still has the segments to replace; the caller holds `flush_lock`."""
     old, now = replacement.old, state.segments
     return (
         state.config.is_compacted  # `set_config` may have changed it

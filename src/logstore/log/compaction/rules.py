@@ -5,12 +5,11 @@ hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
 - A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
-  batch, which is a time. This time is set by the first cleaning in which the tombstone is the
-  latest record of its key.
-- The records of an aborted transaction are removed. The marker of a transaction stays while
+  batch. The delete horizon is a time. The delete horizon is set by the first cleaning in which the
+  tombstone is the latest record of its key.
+- The records of an aborted transaction are removed. The marker of a transaction stays as long as
   cleanings find batches of the transaction. The first cleaning that finds no batch of the
-  transaction sets the marker's delete horizon, which is a time. The marker stays until its delete
-  horizon.
+  transaction sets the delete horizon of the marker. The marker stays until its delete horizon.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ IsAborted = Callable[[BatchHeader], bool]
 
 
 class Verdict(Enum):
-    """Whether a batch stays, as far as its header shows."""
+    """The decision about a batch that is based on the batch's header alone."""
 
     KEEP = auto()
     DROP = auto()
@@ -61,8 +60,8 @@ class Rules:
             latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if none of their records stays.
-                These are each producer's last batch, which has the producer's sequence, and each
-                segment's last batch.
+                These batches are the last batch of each producer, which has the producer's
+                sequence, and the last batch of each segment.
         """
         self.latest = latest
         self.kept_empty = kept_empty
@@ -100,7 +99,8 @@ class Rules:
     def _is_needed(self, header: BatchHeader) -> bool:
         """Record a batch of a transaction, and return whether the batch is needed.
 
-        An aborted batch is not needed, and neither is the marker of a transaction without batches.
+        A batch of an aborted transaction is not needed. A marker whose transaction has no batches
+        left is not needed either.
         """
         producer_id = header.producer_id
         if subsets.is_control(header):
@@ -145,8 +145,8 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        # `winners` may also have offsets of records in other batches. These offsets are not in
-        # `offsets`.
+        # `winners` may also have offsets of records that are in other batches, so these offsets are
+        # not in `offsets`.
         keep[places[offsets[places] == winners]] = True
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):

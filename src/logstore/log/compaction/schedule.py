@@ -45,10 +45,10 @@ class Plan(NamedTuple):
 
     Attributes:
         segments: the segments to clean; the first segment of the log comes first.
-        first_dirty_offset: the cleaning collects the keys of the records at and after this offset.
-        end_offset: where the last of the segments ends.
+        first_dirty_offset: the cleaning collects the keys of all records from this offset on.
+        end_offset: the end offset of the last segment to clean.
         clean_bytes: the size of the segments before the first dirty offset.
-        dirty_bytes: the size of the other segments to clean.
+        dirty_bytes: the size of the segments to clean that are not counted in `clean_bytes`.
         is_due: whether the log should be cleaned now.
         is_overdue: whether `max_compaction_lag_ms` demands that the log is cleaned now.
     """
@@ -124,10 +124,9 @@ def groups(
 ) -> list[list[SegmentFacts]]:
     """Divide segments into groups, each of which becomes one segment.
 
-    In this way, small segments are merged. The segments of a group together have at most the given
-    sizes; their sizes before the cleaning count. All segments of a group have the same layout, and
-    together span less than 2^31 offsets. A segment that is larger than the given sizes is a group
-    of its own.
+    So small segments are merged. The sizes of a group's segments before the cleaning together do
+    not exceed the given sizes. All segments of a group have the same layout, and together span less
+    than 2^31 offsets. A segment that is larger than the given sizes is a group of its own.
     """
     found: list[list[SegmentFacts]] = []
     for segment in segments:

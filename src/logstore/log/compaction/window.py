@@ -1,7 +1,7 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of each batch is checked on exactly the bytes that are used afterwards. Otherwise,
-damage to these bytes could be hidden by the new checksum of the rewritten batch.
+The checksum of a batch is computed on exactly the bytes from which the new batch is made. Otherwise
+damage to these bytes could get a new, valid checksum in the new batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Window(NamedTuple):
         while at < end:
             header = sound_header(look, at, end, offset)
             if header is None:
-                raise self._corrupt(at, layouts.fault(look, at, offset) or "the batch is not whole")
+                raise self._corrupt(
+                    at, layouts.fault(look, at, offset) or "the batch is incomplete"
+                )
             chunk.append((at, header))
             records += header.record_count
             at, offset = at + header.size_bytes, header.last_offset + 1
@@ -73,7 +75,7 @@ class Window(NamedTuple):
         """Decode batches that have at least one record each; decode them in one group if possible.
 
         Raises:
-            CorruptRecordBatchError: a batch contradicts itself.
+            CorruptRecordBatchError: the fields of a batch contradict each other.
             RecordExpansionError: a batch needs more memory than allowed.
             UnsupportedFormatError: a codec's library is not installed.
         """

@@ -1,1 +1,1 @@
-"""Append encoded batches that a leader gets from clients, or a follower gets from its leader."""
+"""Append encoded batches: a leader's batches come from clients, a follower's from its leader."""

@@ -1,8 +1,9 @@
 """Append a leader's batches unchanged, with the offsets and leader epochs that they carry.
 
-A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. A
-compacted follower keeps these gaps, and the gap before the leader's first batch. A gap is never
-between two segments: a new segment begins where the segment before it ends.
+A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. If a
+compacted follower appends batches of this leader, it keeps these gaps, and also the gap before the
+first batch. There is never a gap between two segments: a new segment begins at the end offset of
+the previous segment.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # no effect if the error was marked before
+        mark(error, bool(begun))  # no effect if the error was already marked
         raise
 
 
@@ -59,9 +60,9 @@ def _append(
     """Check batches against the log, and write them.
 
     Args:
-        begun: a list that gets an item when the write begins.
-        may_begin: whether an empty log may begin at the offset of the first batch, and a compacted
-            log may have gaps. The caller holds the flush lock if `may_begin` is true.
+        begun: the function adds an item to this list when the write begins.
+        may_begin: if True, an empty log may begin at the offset of the first batch, and a compacted
+            log may have gaps. In that case, the caller holds the flush lock.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -116,16 +117,17 @@ def _has_gap(batches: Found, expected: int) -> bool:
 
 
 def _may_lack(state: LogState, batches: Found) -> bool:
-    """Check whether compaction by the leader may have removed offsets before these batches."""
+    """Check whether the leader's compaction may have removed the offsets before these batches."""
     is_kafka = all(header.magic == layouts.KAFKA_MAGIC for _, header in batches)
     return is_kafka and (state.config.is_compacted or SPARSE_OFFSETS in state.metadata.extra)
 
 
 def _keeps_start(state: LogState, header: BatchHeader) -> bool:
-    """Check whether an empty log keeps its start if the first batch has a later offset.
+    """Check whether an empty log keeps its start although the first batch has a later offset.
 
-    If nothing but compaction removes records, the leader's log most likely begins at this start. If
-    the log knows producers, the markers of their transactions may be among the skipped records.
+    If only compaction removes records, the leader's log most likely begins at the start of this
+    log. If the log knows producers, the skipped records may include the markers of their
+    transactions.
     """
     has_producers = state.producers.are_known and len(appends.current(state)) > 0
     is_near = header.last_offset - state.log_end_offset <= RELATIVE_OFFSET_MAX
@@ -136,7 +138,7 @@ def _check_order(state: LogState, batches: Found, expected: int, *, may_lack: bo
     """Refuse batches that are not contiguous, or that do not begin at the offset `expected`.
 
     Args:
-        may_lack: whether offsets before a batch may be missing.
+        may_lack: whether offsets may be missing before a batch.
     """
     for _, header in batches:
         span = header.last_offset - expected
@@ -144,7 +146,7 @@ def _check_order(state: LogState, batches: Found, expected: int, *, may_lack: bo
             expected = header.base_offset
         if header.base_offset != expected:
             raise OffsetOutOfRangeError(
-                f"a batch begins at offset {header.base_offset}, but offset {expected} is next",
+                f"a batch begins at offset {header.base_offset}, but the next offset is {expected}",
                 offset=header.base_offset,
                 log_start_offset=state.log_start_offset,
                 log_end_offset=expected,
@@ -157,17 +159,19 @@ def _check_order(state: LogState, batches: Found, expected: int, *, may_lack: bo
 
 
 def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
-    """Refuse a batch whose epoch is lower than the epoch before it, or higher than its leader's.
+    """Refuse a batch whose epoch is lower than the previous batch's, or higher than its leader's.
 
-    A leader sends batches of its predecessors, too. If the leader's own epoch is not given, a batch
-    whose epoch is lower than the log's epoch may come from a leader that was replaced.
+    A leader sends batches of its predecessors, too. If the caller does not give the leader's own
+    epoch, a batch whose epoch is lower than the log's epoch may come from a leader that was
+    replaced.
     """
     replication = state.replication
     epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
     for _, header in batches:
         if header.leader_epoch < epoch:
             raise ValueError(
-                f"leader epoch {header.leader_epoch} follows the higher leader epoch {epoch}"
+                f"a batch of leader epoch {header.leader_epoch} follows a batch of the higher "
+                f"leader epoch {epoch}"
             )
         epoch = header.leader_epoch
     if leader_epoch is not None and epoch > leader_epoch:
@@ -179,10 +183,10 @@ def start_empty_at(state: LogState, offset: int) -> None:
 
     The caller holds both locks.
 
-    If the new segment cannot be created, the old log start is written again. If the new log start
-    stayed, the next start would treat records that are appended at earlier offsets as deleted. If
-    Ctrl-C comes after the segment was created, the remaining steps still run. Without the remaining
-    steps, the records before the new segment would look lost.
+    If the new segment cannot be created, this function writes the old log start again. Otherwise
+    records could be appended before the new log start, and the next start of the store would treat
+    them as deleted. If Ctrl-C comes after the segment was created, the remaining steps still run.
+    Otherwise the records before the new segment would appear to be lost.
     """
     old, start = state.active, state.log_start_offset
     try:
@@ -199,7 +203,7 @@ def start_empty_at(state: LogState, offset: int) -> None:
 
 
 def _leave(state: LogState, old: Segment, offset: int) -> None:
-    """Keep only the new segment, and remove the empty segment; this can safely be repeated."""
+    """Keep only the new segment, and remove the empty segment; a second call does no harm."""
     from logstore.log.removal.retention import _remove_files
 
     state.activate([state.active])
@@ -211,9 +215,10 @@ def _leave(state: LogState, old: Segment, offset: int) -> None:
 
 
 def _start_again_at(state: LogState, offset: int) -> None:
-    """Write an earlier log start; if that fails now, the next append or truncation does it first.
+    """Write an earlier log start; if this fails, the next append or truncation writes it first.
 
-    If the process dies before that, the empty log begins at the later start, which does no harm.
+    If the process dies before the write succeeds, the empty log begins at the later start, which
+    does no harm.
     """
     try:
         set_metadata(state, log_start_offset=offset)

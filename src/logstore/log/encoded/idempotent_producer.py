@@ -1,9 +1,9 @@
 """Append each record of a named source once, even if the caller crashes and appends it again.
 
-Each record has a sequence number: 0, 1, 2, ... The log stores the last number of each name together
-with the records. After a crash, a caller asks for `next_sequence` and continues there. The caller
-may also number its records itself and append them again: if the log already has a record, the
-record is not written, and its offset is returned.
+Each record has a sequence number: 0, 1, 2, ... For each name, the log stores the last number
+together with the records. After a crash, a caller reads `next_sequence` and continues with this
+number. Or the caller numbers its records and appends them again. If the log already has a record,
+the record is not written again, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
@@ -61,7 +61,7 @@ class IdempotentProducer:
 
     @property
     def next_sequence(self) -> int:
-        """The sequence number of the next record: how many records have been appended so far."""
+        """The sequence number of the next record: the number of records appended so far."""
         return _next_sequence(self._known())
 
     def append(
@@ -74,12 +74,12 @@ class IdempotentProducer:
         headers: encode.HeadersLike = (),
         durable: bool = False,
     ) -> int:
-        """Append one record, if the log does not have it, and give its offset.
+        """Append one record unless the log already has it; return its offset in the log.
 
         Args:
             sequence: the sequence number of the record. If the log already has a record with this
-                number, nothing is written. If `sequence` is None, the record is new and gets the
-                next number.
+                number, nothing is written. If `sequence` is None, the record gets the next number,
+                and is always written.
 
         Raises:
             The errors that `extend` raises.
@@ -100,7 +100,7 @@ class IdempotentProducer:
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append all records or none (none if the log already has them); give their offsets.
+        """Append all records or none, and return their offsets; write none if the log has them all.
 
         Args:
             values, keys, timestamps, headers, durable: as for `Log.extend`.
@@ -108,8 +108,8 @@ class IdempotentProducer:
 
         Raises:
             OutOfOrderSequenceError: records with smaller numbers are missing. This error is also
-                raised if the log has these records, but not within one of the last five appends:
-                then the log does not know their offsets.
+                raised if the log has the records, but did not get them in the last five appends:
+                the log does not know the offsets of earlier appends.
             ValueError: the log has the first of these records, but not all of them.
             LogStoreError, TypeError: as for `Log.extend`.
         """
@@ -175,7 +175,7 @@ def _next_sequence(known: ProducerState | None) -> int:
 
 
 def _find(known: ProducerState | None, producer_id: int, first: int, count: int) -> range:
-    """Use the numbers of records to find their offsets; the log must have these records already."""
+    """Find the offsets of records that the log must have already, by their sequence numbers."""
     epoch, expected = 0 if known is None else known.epoch, _next_sequence(known)
     for batch in () if known is None else known.batches:
         last = epoch * SEQUENCES + batch.last_sequence
@@ -188,9 +188,9 @@ def _find(known: ProducerState | None, producer_id: int, first: int, count: int)
             f"those from sequence {expected} on"
         )
     raise OutOfOrderSequenceError(
-        f"record {first} is already in the log, in none of the last five appends: continue with "
-        f"sequence {expected}" if first < expected else
-        f"sequence {first} would leave a gap, and {expected} is next: append the missing records "
-        "first",
+        f"record {first} is already in the log, but not in the last five appends, so its offset "
+        f"is unknown: continue with sequence {expected}" if first < expected else
+        f"sequence {first} would leave a gap, because {expected} is the next sequence: append the "
+        "missing records first",
         producer_id=producer_id, epoch=epoch, sequence=first, expected_sequence=expected,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Append batches that a client encoded, with this log's next offsets and its leader epoch.
+"""Append batches that a client encoded; give them this log's next offsets and leader epoch.
 
 check    the bytes, without the log's lock: frames, checksums, records, timestamps
 fence    under the lock: a leader that was replaced appends nothing
@@ -48,7 +48,7 @@ def append_encoded(
     """Append batches with new offsets; see `Log.append_encoded`.
 
     Args:
-        takes_known: whether to accept batches that the log already has, or to refuse them.
+        takes_known: True to accept batches that the log already has, False to refuse them.
         is_checked: whether to refuse timestamps that the configuration does not allow, and, in a
             compacted log, records without a key.
     """
@@ -82,7 +82,7 @@ def append_encoded(
                     is_begun = True
                     write_and_take(state, batches, end, known, now_ms)
             except BaseException as error:
-                # If the lock were free, another thread's batches would count as these batches.
+                # Without the lock, another thread's batches could be taken for these batches.
                 mark(error, is_begun and state.active.end_offset >= end)
                 raise
         if duplicates and rules.is_log_append_time:
@@ -110,13 +110,13 @@ def _look_at(batches: Found) -> tuple[int, bool]:
 def _range_of(
     duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
 ) -> tuple[int, int]:
-    """Return the offsets of batches that the log has; raise an error if it lacks some of them."""
+    """Return the offsets of batches that the log has; raise an error if it has only some."""
     if not takes_known:
         out_of_order(batches[duplicates[0].number][1], -1)
     if len(duplicates) < len(batches):
         raise ValueError(
-            f"{len(duplicates)} of {len(batches)} batches are in the log already, the first at "
-            f"offset {duplicates[0].first_offset}: append only the others"
+            f"the log already has {len(duplicates)} of {len(batches)} batches; the first of these "
+            f"has offset {duplicates[0].first_offset}: append only the others"
         )
     return duplicates[0].first_offset, duplicates[-1].last_offset + 1
 
@@ -145,7 +145,7 @@ def write_and_take(
 
 
 def _end_of(batches: Found, base_offset: int) -> int:
-    """Give the log end after these batches, if the first batch gets the offset `base_offset`."""
+    """Return the log end offset after an append of these batches at `base_offset`."""
     for _, header in batches:
         base_offset += header.last_offset + 1 - header.base_offset
     if base_offset > OFFSETS_MAX:
@@ -156,7 +156,8 @@ def _end_of(batches: Found, base_offset: int) -> int:
 def _write(state: LogState, batches: Found, now_ms: int) -> None:
     """Write batches at the end of the log; the caller holds the lock.
 
-    A single batch is written in a faster way, unless its layout or offsets do not fit the segment.
+    If there is only one batch, and its layout and offsets fit the active segment, the write takes a
+    faster path.
     """
     data, header = batches[0]
     active, epoch, size = state.active, state.replication.leader_epoch, header.size_bytes
@@ -186,9 +187,9 @@ def _placed(batches: Found, offset: int, epoch: int) -> list[PlacedBatch]:
 
 
 def _parsed(raw: Buffer, rules: AppendRules, now_ms: int) -> Found:
-    """Split and check encoded batches, and give them what the configuration says.
+    """Split and check encoded batches, and apply the log's settings to them.
 
-    With LogAppendTime they get the time of the append, with `encoded_compression_type` a codec.
+    LogAppendTime sets the time of the append, and `encoded_compression_type` sets a codec.
     """
     batches = parse(raw, rules.expansion_bytes_max, rules.max_message_bytes)
     if rules.is_log_append_time:

@@ -46,7 +46,8 @@ def append_marker(
                 is_begun = True
                 write_and_take(state, batches, offset + 1, known, now_ms)
             except BaseException as error:
-                # If the lock were free, another thread's batch would count as this marker.
+                # Hold the lock: without it, a batch that another thread appends would be taken for
+                # this marker.
                 mark(error, state.active.end_offset > offset)
                 raise
         appending.after_append(state, offset)

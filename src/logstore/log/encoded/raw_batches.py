@@ -1,7 +1,7 @@
 """Split and check encoded batches that a client or a leader sent.
 
-A checksum proves that a peer's bytes arrived whole, not that the peer encoded them well. So every
-batch's structure is checked before any byte of it is written.
+A checksum proves only that a peer's bytes arrived unchanged, not that the peer encoded them
+correctly. So the structure of every batch is checked before any byte is written.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def parse(
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
     max_message_bytes: int = BATCH_BYTES_MAX,
 ) -> Found:
-    """Split encoded batches and check them, and the records in them.
+    """Split encoded batches, and check the batches and their records.
 
     Raises:
         RecordTooLargeError: a batch is larger than `max_message_bytes`; no batch was decoded.
-        RecordExpansionError: a batch needs more memory than allowed.
-        TypeError, ValueError: the bytes are not whole, undamaged batches.
+        RecordExpansionError: a batch needs more memory than allowed. TypeError, ValueError: the
+        bytes are not whole, undamaged batches.
     """
     look = _view_of(raw)
     run: Run = []
@@ -52,7 +52,7 @@ def parse(
             and header.size_bytes == end <= max_message_bytes
             and incoming.is_plainly_sound(look, 0, header, expansion_bytes_max)
         ):
-            return [(look, header)]  # a client's usual request
+            return [(look, header)]  # the usual request of a client
         if header is None:
             reason = layouts.fault(look, position, None)
             raise ValueError(f"there is no whole batch at position {position}: {reason}")

@@ -2,19 +2,19 @@
 
 Every read first checks two things: whether the directory changed (by a roll, a truncation or
 retention), and whether the last segment grew. An incomplete batch at the very end counts as not yet
-written. If a file is gone, the directory is listed again. If the new listing shows that the log no
-longer has the offset, OffsetOutOfRangeError is raised. If a file is gone, the log dir does not
-count as failed.
+written. If a file no longer exists, the directory is listed again, and the log dir does not count
+as failed. If the new listing shows that the log no longer has the offset, OffsetOutOfRangeError is
+raised.
 
-Appended records are visible before they are flushed. So a reader may see a record, and the owner
-may later give the same offset to another record. After a power cut, the offset is given again. The
-offset is also given again if Ctrl-C interrupts an append after the write of its batch: then the
-owner removes the batch.
+Appended records are visible before they are flushed. So a reader may see a record whose offset the
+owner later gives to another record. The offset is given again after a power cut. It is also given
+again if Ctrl-C interrupts an append after the write of its batch, because the owner then removes
+the batch.
 
-A listing is no snapshot: the names in the directory are read one after the other, while the owner
-may change the directory. So the end of a segment is taken from the next segment's base offset only
-if the files of both segments existed at the same moment. If either file was replaced, the segment
-is read again.
+A listing is not a snapshot: the names in the directory are read one after the other, and the owner
+may change the directory meanwhile. So the end of a segment is taken from the next segment's base
+offset only if the files of both segments existed at the same moment. If either file was replaced,
+the segment is read again.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ class FollowedReplica(Replica):
 
     Attributes:
         files: the object that reads the files of the directory, in their layout; never changes.
-        missing: why this copy may lack records; such a copy can only be read. This field is "" if
-            the copy has all records.
-        find_anew: finds the partition's new state if its directory is gone; set once.
+        missing: why this copy may lack records. If it may lack records, it can only be read. The
+            field is "" if the copy has all records.
+        find_anew: if the directory is gone, this function finds the partition's new state. The
+            field is set once.
     """
 
     __slots__ = (
@@ -112,7 +113,7 @@ class FollowedReplica(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark that the owner last wrote to the disk, or else the log end."""
+        """The high watermark that the owner last wrote to the disk; without one, the log end."""
         key, topic_id = TopicPartition(self.topic, self.partition), self.metadata.topic_id
         flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)
         known = self.log_dir.checkpoints.high_watermark(key, topic_id)
@@ -155,7 +156,7 @@ class FollowedReplica(Replica):
         raise self._gone()
 
     def wait_until(self, is_true: Callable[[], bool], timeout: float | None) -> bool:
-        """Look at the directory again and again until a condition is true or the time ends."""
+        """Check the directory repeatedly until a condition is true or the time ends."""
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS_MIN
         while True:
@@ -177,7 +178,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Use the directory to which a move took the replica; return False if there was no move."""
+        """Continue in the directory to which a move took the replica; False if there was none."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -189,7 +190,7 @@ class FollowedReplica(Replica):
         return True
 
     def look_twice(self, offset: int, seen: View, error: CorruptRecordBatchError) -> None:
-        """Read the directory again, because a change by the owner may look like damage."""
+        """Read the directory again: a change by the owner may have looked like damage."""
         before = self._facts_of(offset)
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
@@ -241,7 +242,7 @@ class FollowedReplica(Replica):
                 self.cut = last_cut.later = cut
 
     def _cut_by(self, segments: list[Segment]) -> Cut | None:
-        """Make a cut at the first replaced file, or return None if no file was replaced.
+        """Cut the view at the first replaced file; return None if no file was replaced.
 
         A truncation, a compaction, a move or a seal may have replaced files.
         """
@@ -321,7 +322,7 @@ class FollowedReplica(Replica):
         handle = segment.handle(self.environment)
         fd = handle.fd
         if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
-            self._last = None  # a new file has the same inode number
+            self._last = None  # a new file has got the same inode number
             raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
         end = files.fstat(fd).st_size
         if end > scan.position:
@@ -347,7 +348,7 @@ class FollowedReplica(Replica):
         self.look_anew()
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if the log still has the offset in another file; if not, raise an error."""
+        """Return if the log still has the offset in another file; otherwise raise an error."""
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self.out_of_range(offset) from error

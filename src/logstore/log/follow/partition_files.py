@@ -33,11 +33,11 @@ class PartitionFiles:
     is_repairable = True
 
     def __init__(self, checkpointed: Checkpointed | None = None) -> None:
-        """Create the object with the log dir's checkpoints as they were when the log was opened."""
+        """Create the object with the log dir's checkpoints, as read when the log was opened."""
         self._checkpointed = checkpointed or Checkpointed()
 
     def small_files(self, state: Replica) -> SmallFiles | None:
-        """Read the small files; return None if the layout has none. Also raises LogStoreError."""
+        """Read the small files; return None if there are none. Raises OSError or LogStoreError."""
         return small_files.read_small_files(
             state.directory,
             state.topic,
@@ -66,7 +66,7 @@ class PartitionFiles:
         return segment
 
     def take_trailer(self, state: Replica, segment: Segment, row: SegmentFiles) -> None:
-        """Set a segment's fields from its trailer, if it has one that describes the file."""
+        """If a segment has a trailer that describes its file, set the segment's fields from it."""
         trailer = trailers.read_trailer(segment.index_path, row.index_bytes)
         ours = (state.metadata.topic_id, state.partition, row.base_offset, row.log_bytes)
         if trailer is None or ours != (
@@ -85,7 +85,7 @@ class PartitionFiles:
         """Set the end of a segment to the base offset of the next segment.
 
         The next base offset is the right end only if the files of both segments existed at the same
-        moment. A truncation removes the next segment first, so the segment's file must still exist
+        moment. A truncation removes the next segment first. So this segment's file must still exist
         after the next segment's file was seen.
         """
         files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
@@ -98,7 +98,7 @@ class PartitionFiles:
         segment.index = segment.time_index = None
 
     def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
-        """Continue a walk after damage at the last segment's end; return whether anything changed.
+        """If possible, continue a walk after damage at the end; return whether the segment changed.
 
         In this layout, an incomplete batch counts as not yet written, and the log ends before the
         batch. So this method does nothing.

@@ -1,7 +1,7 @@
 """Describe one segment that a Kafka broker wrote, and list the segments of a directory.
 
-Kafka's indexes are only hints for where to read. If a compaction is unfinished, this module chooses
-the segments that Kafka would choose when it finishes the compaction.
+Kafka's indexes are only hints for where to read. If a compaction was interrupted, this module
+chooses the same segments that Kafka would choose at its next start.
 
     X.log                 a segment; X is its base offset
     X.log.swap            a compacted segment, about to replace the segments that have its offsets
@@ -77,7 +77,7 @@ class KafkaSegment(Segment):
         return self._keep_indexes(environment, index, TimeIndex())
 
     def _hinted(self, environment: LogEnvironment) -> OffsetIndex | None:
-        """Make an index from some of Kafka's entries; return None if one is wrong."""
+        """Make an index from some of Kafka's entries; return None if an entry is wrong."""
         index = OffsetIndex()
         if self.size_bytes < HINTED_BYTES_MIN:
             return index

@@ -74,8 +74,8 @@ def open_kafka_view(
     """Follow the log of a partition, even while its broker runs; raises OSError, LogStoreError.
 
     Args:
-        was_stopped: whether the broker stopped cleanly. If so, no broker writes here now, and no
-            broker was killed during a write.
+        was_stopped: whether the broker stopped cleanly. If so, no broker writes here now, and the
+            last broker was not killed during a write.
         known_start: the log start in the broker's checkpoint.
         known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """
@@ -148,7 +148,7 @@ class KafkaFiles(PartitionFiles):
         segment.index = segment.time_index = None
 
     def pass_damage(self, state: Replica, segment: Segment, scan: Scan) -> bool:
-        """Continue the walk after damage if a whole batch follows the damage."""
+        """If a whole batch follows damage, continue the walk there."""
         handle = segment.handle(state.environment)
         fd = handle.fd
         facts = files.fstat(fd)
@@ -191,7 +191,7 @@ class KafkaFiles(PartitionFiles):
         except OSError as error:
             raise state.failed(error) from error
         if data is not None and parse_topic_id(data) is None:
-            problems.append(Problem(path, 0, len(data), "it has no topic id", 0, 0))
+            problems.append(Problem(path, 0, len(data), "the file has no topic id", 0, 0))
         return problems
 
     def _verify_end(self, state: Replica) -> list[Problem]:

@@ -54,7 +54,7 @@ def check_aborted(scans: list[SideScan]) -> list[Problem]:
             if reason:
                 problems.append(_beside(path, number * ABORTED_ENTRY_BYTES, reason, scan))
         if is_whole and fault is None and len(entries) < len(expected):
-            reason = f"{len(expected)} transactions were aborted, {len(entries)} are listed"
+            reason = f"{len(expected)} transactions were aborted, but {len(entries)} are listed"
             problems.append(_beside(path, len(data), reason, scan))
     return problems
 
@@ -68,7 +68,10 @@ def _disagrees(
 ) -> str:
     expected = ended.get(entry.last_offset)
     if not scan.base_offset <= entry.last_offset < scan.offset and not scan.is_damaged:
-        return f"offset {entry.last_offset}, where the transaction ended, is not in the segment"
+        return (
+            f"the segment does not contain offset {entry.last_offset}, at which the "
+            "transaction ended"
+        )
     if is_whole and expected is None:
         return f"no transaction was aborted at offset {entry.last_offset}"
     if expected is None or entry == expected:
@@ -106,8 +109,8 @@ def check_epochs(
                 continue  # epoch -1: a broker without leader epochs wrote the batch
             if known[-1] != epoch:
                 reason = (
-                    f"offset {offset} has leader epoch {epoch} in the log, but {known[-1]} in this "
-                    "file"
+                    f"offset {offset} has leader epoch {epoch} in the log, but leader epoch "
+                    f"{known[-1]} in this file"
                 )
                 problems.append(Problem(path, 0, size, reason, offset, offset))
     return problems

@@ -144,7 +144,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Note these batches if all their index entries are right; if not, return False."""
+        """Record these batches if all their index entries are right; otherwise return False."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]
@@ -170,9 +170,9 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Check the offset index's entries for these batches, and return the next entry's number.
+        """Check the offset index's entries for these batches; return the number of the next entry.
 
-        Returns -1 if an entry may be wrong.
+        Returns -1 if any entry may be wrong.
         """
         if self._offset_wanted != NEVER:
             return -1
@@ -188,9 +188,9 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Check the time index's entries for these batches, and return the next entry's number.
+        """Check the time index's entries for these batches; return the number of the next entry.
 
-        Returns -1 if an entry may be wrong.
+        Returns -1 if any entry may be wrong.
         """
         last_relative = int(found.last_offsets[-1]) - self.base_offset
         end = int(np.searchsorted(self._time_offsets, last_relative, "right"))
@@ -213,7 +213,9 @@ class SideScan(Scan):
     def _meet(self, header: BatchHeader, position: int) -> None:
         """Check the index entries that lead to the start of a batch, or to an earlier position."""
         while self._position_wanted < position:
-            reason = f"no batch begins at position {self._position_wanted}, where the entry leads"
+            reason = (
+                f"the entry points to position {self._position_wanted}, but no batch begins there"
+            )
             self._tell_entry(self._entry, reason)
             self._entry += 1
             self._want()
@@ -221,7 +223,10 @@ class SideScan(Scan):
             return
         number = self._entry
         if self._offset_wanted != NEVER:
-            reason = f"offset {self._offset_wanted} is not in the batch to which the entry leads"
+            reason = (
+                f"the entry has offset {self._offset_wanted}, but the batch at its position "
+                "does not contain this offset"
+            )
             self._tell_entry(number - 1, reason)
         self._offset_wanted = self.base_offset + int(self._offsets[number])
         if self._offset_wanted == header.base_offset:  # brokers before 2.0 wrote the first offset
@@ -251,7 +256,10 @@ class SideScan(Scan):
             said = int(self._times[self._time_entry])
             is_here = header.max_timestamp == said or wanted < header.base_offset
             if not (said in allowed and is_here) and not self.is_damaged:
-                reason = f"timestamp {said} is not the latest, or is wrong for offset {wanted}"
+                reason = (
+                    f"timestamp {said} is not the latest timestamp, or does not belong to "
+                    f"offset {wanted}"
+                )
                 self._tell_time(self._time_entry, reason)
             self._time_entry += 1
             self._want_time()
@@ -262,7 +270,7 @@ class SideScan(Scan):
     # --- damage, and the end ----------------------------------------------------------------------
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Continue after damage, and do not report index entries that lead into the damage."""
+        """Continue after damage, and do not report index entries that point into the damage."""
         damage = super().skip_damage(fd, end, reason)
         self.is_damaged = True
         while self._position_wanted < self.position:
@@ -272,7 +280,7 @@ class SideScan(Scan):
         return damage
 
     def finish(self) -> None:
-        """Report index entries that lead to positions after the walked part."""
+        """Report index entries that point to positions after the walked part."""
         if self.is_damaged or self._is_growing:
             return
         if self._position_wanted != NEVER:
@@ -293,5 +301,5 @@ class SideScan(Scan):
         allowed = (self.max_timestamp, self._latest_full)
         is_there = files.exists(self.segment.time_index_path)
         if is_there and said not in allowed and not self.found:
-            reason = f"the entry of the segment's latest timestamp, {allowed[0]}, is missing"
+            reason = f"the entry for the segment's latest timestamp, {allowed[0]}, is missing"
             self._tell_time(len(self._times), reason)

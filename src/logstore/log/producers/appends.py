@@ -3,9 +3,10 @@
     current   under `lock`, before the write: the state, rebuilt if an append was interrupted
     take      under `lock`, after the write
 
-From `current` to `take`, `is_torn` is set. So after an interrupt, the next batch is still compared
-with every batch in the log. Modules that only a log with producers needs are imported in functions,
-so that `import logstore` stays cheap. The code that opens a log imports all of these modules.
+`is_torn` is set from before the write until `take` has recorded the batches. If an interrupt leaves
+`is_torn` set, the next call of `current` rebuilds the state from the log. Modules that only a log
+with producers needs are imported in functions, so that `import logstore` stays cheap. The code that
+opens a log imports all of these modules.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def expire(state: LogState, now_ms: int) -> None:
     from logstore.log.producers.producer_state import FORGOTTEN_AT_ONCE
 
     is_over = not state.producers.are_known
-    while not is_over:  # in parts, so that appends can run in between
+    while not is_over:  # work in parts, so that appends can run in between
         with state.lock:
             producers = state.producers
             is_over = producers.known is None or producers.is_torn

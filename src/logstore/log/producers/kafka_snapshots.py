@@ -2,9 +2,9 @@
 
 A replay of the log finds each producer that still has a batch in the log. If retention has deleted
 all batches of a producer, the producer may still continue its sequence. In this case, only a
-snapshot has the producer. Kafka's snapshot has only one batch of each producer, and does not say to
-which log it belongs. So if both a replay and Kafka's snapshot have a producer, the state from the
-replay is used.
+snapshot has the producer. A snapshot of Kafka has only one batch of each producer, and does not say
+to which log it belongs. So if both a replay and Kafka's snapshot have a producer, the state from
+the replay is used.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SUFFIX = ".snapshot"
 
 
 def of_broker(state: Replica) -> Snapshot | None:
-    """Return the producers at the end of a broker's log if its snapshot has producers; see `found`.
+    """Return the producers at the end of a broker's log, if the broker's snapshot has any.
 
-    If the broker's snapshot has no producer, the log is not read. When the copy of the log is
-    opened, the producers of its batches are found.
+    If the broker's snapshot has no producer, the log is not read. In that case, the store finds the
+    producers when it opens the copy of the log.
     """
     theirs = _newest_of_kafka(state, files.names(state.directory), state.log_end_offset)
     return found(state) if theirs is not None and len(theirs) else None
@@ -42,7 +42,7 @@ def of_broker(state: Replica) -> Snapshot | None:
 def found(state: Replica) -> Snapshot | None:
     """Find the producers at the end of a log that a broker or another process writes.
 
-    Batches that are appended meanwhile are ignored.
+    Batches that are appended during the search are ignored.
 
     Returns:
         None if there are no producers.
@@ -89,7 +89,7 @@ def _newest_of_kafka(state: Replica, names: list[str], end: int) -> Rows | None:
 
 
 def _with_missing(rows: Rows, theirs: Rows, producers_max: int) -> Rows:
-    """Add producers that a replay did not find; if too many, add the most recently used ones."""
+    """Add the producers that only the snapshot has, the most recently used first, up to a limit."""
     missing = theirs[~np.isin(theirs["producer_id"], rows["producer_id"])]
     newest_first = np.argsort(-missing["batches"]["last_offset"][:, 0], kind="stable")
     kept = missing[newest_first[: max(producers_max - len(rows), 0)]]

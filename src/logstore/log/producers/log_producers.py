@@ -1,8 +1,8 @@
 """Hold the producers of a log that this process writes, and list the snapshots on the disk.
 
-Invariant: if the log has a batch of a producer below its recovery point, the log has a snapshot. So
-if the opening of a log finds no snapshot, it looks for producers only in the part of the log that
-recovery scans anyway.
+Invariant: if a batch below the log's recovery point has a producer, the log has a snapshot. So if
+the log has no snapshot when it is opened, recovery looks for producers only in the part of the log
+that it scans anyway.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class LogProducers:
     Attributes:
         known: the state of the producers; None until the log has a batch of a producer. Written
             under `lock`.
-        is_torn: the log may have a batch that `known` lacks, because an append was interrupted
-            after the write and before `known` was changed. The next use of `known` first rebuilds
-            `known`. Written under `lock`.
+        is_torn: True if an append was interrupted after the write and before `known` was changed,
+            so `known` may lack a batch of the log. The next use of `known` first rebuilds `known`.
+            Written under `lock`.
         snapshots: the offsets of the snapshots on the disk, in order. Written under `flush_lock`.
     """
 

@@ -1,8 +1,8 @@
 """Track which transactions of a log are open, and compute the last stable offset.
 
 Invariant: in each list, transactions are in the order of their offsets, so the first is the oldest.
-A transaction is undecided until its marker is below the high watermark (KIP-98): before that, it is
-possible that a new leader lacks the marker.
+A transaction that was ended by a marker is undecided until the marker is below the high watermark
+(KIP-98). Before that, a new leader may lack the marker.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Ended(NamedTuple):
 
     Attributes:
         last_offset: the offset of the marker.
-        last_stable_offset: the first offset of the oldest transaction that was still open after
-            the marker; if there was none, the offset after the marker.
+        last_stable_offset: the first offset of the oldest transaction that was still open after the
+            marker; if no transaction was open, the offset after the marker.
     """
 
     producer_id: int
@@ -33,12 +33,12 @@ class Ended(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """A permission for the first batch of one transaction, valid once (KIP-890).
+    """A permission to append the first batch of one transaction; it can be used once (KIP-890).
 
     Attributes:
         token: the number that must be passed to the append of the batch.
-        lowest_sequence: the lowest sequence of the batches that asked for the permission. A batch
-            with a higher sequence must not be appended first.
+        lowest_sequence: the lowest sequence among the batches for which the permission was
+            requested. A batch with a higher sequence must not be appended first.
         asked_ms: when the permission was first requested.
     """
 
@@ -63,11 +63,10 @@ class OpenTransactions:
         self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
-        # Pairs of first offset and marker offset; both rise from each pair to the next. If a
-        # transaction lies between the first offset and the marker of an outer transaction, the
-        # inner transaction is left out. The outer transaction keeps the last stable offset lower,
-        # and keeps it low for longer. The number of pairs is bounded, because a log that nobody
-        # replicates keeps them, too: it may be replicated later.
+        # Pairs of first offset and marker offset, in ascending order of both. If a transaction lies
+        # inside another (outer) transaction, it is left out: the outer transaction begins earlier
+        # and ends later, so it alone decides the last stable offset. A log that is not replicated
+        # keeps pairs, too, because it may be replicated later. So the number of pairs is limited.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -94,10 +93,10 @@ class OpenTransactions:
         self.open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
-        """Record a marker; return the transaction that it ended, or None if none was open (KIP-98).
+        """Record a marker; return the transaction that it ended, or None if none was open.
 
-        The marker also ends the verification of a transaction without batches: a batch that was
-        sent before the marker cannot be appended after it (KIP-890).
+        The marker also cancels the verification of a transaction without batches. So a batch that
+        was sent before the marker cannot be appended after the marker (KIP-890).
         """
         self._verifications.pop(producer_id, None)
         first = self.open.pop(producer_id, None)
@@ -123,7 +122,7 @@ class OpenTransactions:
         return max(min(first, high_watermark), log_start_offset)
 
     def first_open_offset(self, end_offset: int, log_start_offset: int) -> int:
-        """Return where the oldest open transaction begins, or else the end of the log."""
+        """Return where the oldest open transaction begins; if none is open, the end of the log."""
         return max(min(next(iter(self.open.values()), end_offset), end_offset), log_start_offset)
 
     def expire(self, limit_ms: int) -> None:
@@ -134,5 +133,5 @@ class OpenTransactions:
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
-        """The first offset and the marker of each ended transaction that is perhaps undecided."""
+        """The first offset and the marker of each ended transaction that may be undecided."""
         return list(self._undecided)

@@ -86,7 +86,7 @@ class Producers:
     """The producers of one log; every call is made under the log's lock.
 
     Attributes:
-        end_offset: every batch below this offset was given to `take`.
+        end_offset: the log end offset up to which every batch was recorded by `take`.
 
     Args:
         expiration_ms: a producer that was not used for this time is forgotten (KIP-98).
@@ -133,12 +133,12 @@ class Producers:
         Args:
             headers: the batches in the order of the append. A header is used for the number of its
                 offsets, but the offsets themselves are ignored.
-            token: the result of `verification`. None if there is no coordinator; then transactions
-                are not verified.
+            token: the result of `verification`; None if there is no coordinator, so that
+                transactions are not verified.
 
         Raises:
             OutOfOrderSequenceError, ProducerFencedError, InvalidTransactionStateError: see
-                `rules.after`. Then the caller must not write any of the batches.
+                `rules.after`. The caller must not write any of the batches.
         """
         if len(headers) == 1:  # this usual case takes few steps
             _, _, _, magic, attributes, _, _, _, _, _, producer_id, epoch, sequence, _ = headers[0]
@@ -194,8 +194,8 @@ class Producers:
     def _is_verified(self, header: BatchHeader, token: int | None) -> bool:
         """Check whether a batch may begin a transaction; raises OutOfOrderSequenceError (KIP-890).
 
-        If the log does not know the producer, any sequence is accepted. So of all batches that
-        asked for the token, the batch with the lowest sequence must be appended first.
+        If the log does not know the producer, the log accepts any sequence. So of all batches for
+        which the token was requested, the batch with the lowest sequence must be appended first.
         """
         if token is None:
             return True
@@ -209,12 +209,12 @@ class Producers:
     def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Give the token for a batch of a transaction (KIP-890).
 
-        The caller gets the token before it asks the coordinator. The caller asks the coordinator
-        whether the transaction is ongoing and has this partition. If so, the caller appends the
-        batch with the token. If a marker or another batch of the producer is appended in between,
-        the token is not valid any more. So an old answer of the coordinator does no harm. The
-        result is 0 if the transaction is already open in this log. Then the caller does not have to
-        ask the coordinator.
+        A caller first gets the token. Then it asks the coordinator whether the transaction is
+        ongoing and has this partition. If so, the caller appends the batch with the token. If a
+        marker or another batch of the producer is appended in between, the token is no longer
+        valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
+        transaction is already open in this log, and the caller does not have to ask the
+        coordinator.
         """
         known = self._known(producer_id)
         if known is not None and known.is_open and known.epoch == epoch:
@@ -239,10 +239,10 @@ class Producers:
     # --- after an append --------------------------------------------------------------------------
 
     def take(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Record an appended batch without a check: a follower takes each batch of its leader.
+        """Record an appended batch without a check: a follower accepts every batch of its leader.
 
         Args:
-            header: the number of its offsets is used, but the offsets themselves are ignored. For a
+            header: used for the number of its offsets; the offsets themselves are ignored. For a
                 marker, call `take_marker`; for any other control batch, nothing is recorded.
             base_offset: the offset of the batch in the log.
         """
@@ -298,30 +298,31 @@ class Producers:
     # --- for readers and the log's upkeep ----------------------------------------------------
 
     def last_stable_offset(self, high_watermark: int, log_start_offset: int = 0) -> int:
-        """Return the last stable offset, where readers of committed records stop (KIP-98).
+        """Return the last stable offset, at which readers of committed records stop (KIP-98).
 
-        This is the first offset of the oldest transaction that is open, or that has its marker at
-        or after the high watermark. If there is no such transaction, the last stable offset is the
-        high watermark. The result is never below the log start. Deleting records does not end a
-        transaction, because its later records and its marker are not appended yet. The high
-        watermark must not be lower than in an earlier call.
+        This is the first offset of the oldest transaction that is open or undecided. A transaction
+        is undecided if its marker is at or after the high watermark. If there is no such
+        transaction, the last stable offset is the high watermark. The result is never below the log
+        start. Deleting the first records of an open transaction does not end the transaction: its
+        later records and its marker are still to come. The high watermark must not be lower than in
+        an earlier call.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
 
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
-        """Return the last stable offset of a log that nobody replicates.
+        """Return the last stable offset of a log that is not replicated.
 
-        In a log that nobody replicates, a marker decides its transaction at once. But the log still
-        remembers decided transactions, because the first high watermark may be before their
+        In such a log, a marker decides its transaction at once. The log still remembers decided
+        transactions: if it is replicated later, the first high watermark may be before their
         markers.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 
     def expire(self, now_ms: int) -> int:
-        """Forget producers that were not used for the expiration time; return how many.
+        """Forget the producers that were not used for the expiration time; return their number.
 
-        If the result is FORGOTTEN_AT_ONCE, there may be more: let appends run, then call this
-        again.
+        If the result is FORGOTTEN_AT_ONCE, more producers may have expired: let appends run, then
+        call this method again.
         """
         limit_ms = now_ms - self._expiration_ms
         self._transactions.expire(limit_ms)
@@ -330,7 +331,7 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List, in order, one offset of each batch that compaction must keep, even without records.
+        """List one offset of each batch that compaction must keep, even without records, in order.
 
         For each producer, the list has the last offset of its last batch. If a producer has no
         batch, the list has the offset of its marker. From these batches, a log without snapshots
@@ -362,8 +363,8 @@ class Producers:
         """Copy the state; the copy can be encoded and written without the lock.
 
         Args:
-            end_offset: the log end. The log end is given only if the batches after the last
-                recorded batch have no producer.
+            end_offset: the log end offset; given only if no batch after the last recorded batch has
+                a producer.
         """
         if end_offset is not None:
             self.end_offset = max(self.end_offset, end_offset)

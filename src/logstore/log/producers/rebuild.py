@@ -1,8 +1,8 @@
-"""Rebuild the producers of a log from a snapshot and the batches after it.
+"""Rebuild the producers of a log, in their state at any offset, from a snapshot and batches.
 
-The newest undamaged snapshot is read, and the headers from its offset on are replayed. If all
-snapshots are damaged, all headers from the log start on are replayed. A log without snapshots has
-no batch of a producer below its recovery point (see `log_producers`).
+The newest undamaged snapshot is read, and the batch headers after the snapshot's offset are
+replayed. If all snapshots are damaged, all batch headers of the log are replayed. A log without
+snapshots has no batch of a producer below its recovery point (see `log_producers`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class Rebuilt(NamedTuple):
-    """The producers of a log as they were before an offset.
+    """The producers of a log, in their state before an offset.
 
     Attributes:
-        producers: the producers after the last batch that ends before the offset.
+        producers: the producers after the last batch that ends at or before the offset.
         cut: the header of the batch that contains the offset, shortened to the part before the
-            offset; None if no producer sent such a batch.
+            offset; None if this batch has no producer, or no batch contains the offset.
     """
 
     producers: Producers
@@ -55,13 +55,13 @@ def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
 
 
 def until(state: LogState, end: int, since: int) -> Rebuilt:
-    """Rebuild the producers as they were before an offset.
+    """Rebuild the producers in their state before an offset.
 
-    The caller makes sure that the log does not get shorter meanwhile: it holds one of the log's
-    locks, or it is opening the log.
+    The log must not get shorter during the call. So the caller holds one of the log's locks, or is
+    opening the log.
 
     Args:
-        since: if the log has no snapshot, no batch of a producer is before this offset.
+        since: if the log has no snapshot, all batches before this offset have no producer.
 
     Raises:
         CorruptRecordBatchError: a batch is damaged.
@@ -89,11 +89,11 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
 
 
 def before(state: LogState, offset: int) -> Rebuilt:
-    """Find the producers as they were before an offset, where the log will be cut or will begin.
+    """Find the producers in their state before an offset at which the log is cut or begins.
 
-    If a producer has no batch or marker at or after the offset, its state in memory is used. A
-    replay finds less about a producer if its batches are deleted and no early snapshot is left. One
-    of the log's locks is held. Raises any error that `until` raises.
+    If a producer has no batch or marker at or after the offset, its state in memory is used. If
+    batches of a producer were deleted, and no early snapshot is left, a replay would find less
+    about this producer. One of the log's locks is held. Raises any error that `until` raises.
     """
     rebuilt, known = until(state, offset, state.recovery_point), state.producers.known
     if known is None or state.producers.is_torn:

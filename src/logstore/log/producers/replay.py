@@ -1,8 +1,8 @@
 """Rebuild the producers of a log from a snapshot and the batches after it.
 
-After a crash or a truncation, the newest snapshot whose offset is not after the log end is read,
-and the headers from that offset on are replayed. If a snapshot is damaged, an older one is used. If
-there is no usable snapshot, all headers are replayed from the log start.
+After a crash or a truncation, the newest snapshot at or before the log end is read, and the batch
+headers after the snapshot's offset are replayed. If a snapshot is damaged, an older one is used. If
+there is no usable snapshot, all batch headers are replayed from the log start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def snapshot_offsets(names: Iterable[str], end_offset: int, suffix: str = SUFFIX) -> list[int]:
-    """List the offsets of the snapshots that are not after a log end, the newest first."""
+    """List the offsets of the snapshots at or before a log end offset, the newest first."""
     found = (offset_of(name, suffix) for name in names)
     return sorted((each for each in found if each is not None and each <= end_offset), reverse=True)
 
@@ -33,8 +33,8 @@ def replay(
     Args:
         batches: the headers in order of offset, each with its marker, or with None if the batch is
             not a marker. Batches that the snapshot already includes are skipped.
-        now_ms: the producers of the batches count as used at this time, so no producer expires too
-            early.
+        now_ms: the time at which the producers of the batches count as last used, so that no
+            producer expires too early.
     """
     ended: list[Ended] = []
     for header, marker in batches:

@@ -46,9 +46,9 @@ class Known(NamedTuple):
 def is_watched(header: BatchHeader) -> bool:
     """Check whether a log has to track the producer of a batch.
 
-    If a batch has a producer id but no epoch, the id only serves the program that appended the
-    batch: the program finds the batch by this id. Each commit of Spark is such a batch, with a
-    producer id of its own.
+    If a batch has a producer id but no epoch, the log does not check the id. The program that
+    appended the batch uses the id to find the batch again. Spark's commits are such batches: each
+    commit has its own producer id.
     """
     if header.producer_epoch < 0 and not bits_of(header):
         return False
@@ -94,7 +94,11 @@ def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Kno
         _check_sequence(header, known)
         is_open = known.is_open
     if is_open and not bits:
-        _refuse(header, "a batch without a transaction cannot come before its transaction ends")
+        _refuse(
+            header,
+            "a batch without a transaction is not allowed while a transaction of its "
+            "producer is open",
+        )
     is_ongoing = is_open and known is not None and known.epoch == epoch
     if bits == TRANSACTIONAL and not is_ongoing and not is_verified:
         _refuse(header, "the batch's transaction has ended, or the coordinator does not know it")
@@ -108,7 +112,7 @@ def check_epoch(producer_id: int, epoch: int, current_epoch: int) -> None:
 
 
 def _check_sequence(header: BatchHeader, known: Known) -> None:
-    """Refuse a wrong sequence. Batches of coordinators have no sequences and are accepted."""
+    """Refuse a wrong sequence. Batches of coordinators have no sequence, and are accepted."""
     sequence, epoch = header.base_sequence, header.producer_epoch
     expected = known.next_sequence if epoch == known.epoch else 0
     if sequence not in (expected, NO_SEQUENCE):
@@ -132,7 +136,7 @@ def _refuse(header: BatchHeader, reason: str) -> None:
 
 
 def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised: bool) -> None:
-    """Check that a marker is for the open transaction, and not for an earlier one.
+    """Check that a marker belongs to the open transaction, and not to an earlier one.
 
     Args:
         is_epoch_raised: True if the coordinator raises the epoch with each transaction (KIP-890,

@@ -1,9 +1,9 @@
 """Read, write and remove the `.producers` files of a log (docs/FORMAT.md, section 9).
 
-A snapshot after the end of the log is dangerous: other records may be appended before its offset,
-and then the snapshot is wrong. So a truncation durably removes each snapshot after the new log end
-before it removes a record. The opening of a log removes each snapshot after the log end before the
-log can be used.
+A snapshot after the end of the log is dangerous: if other records are appended before the
+snapshot's offset, the snapshot is wrong. So a truncation durably removes each snapshot after the
+new log end before it removes a record. The opening of a log removes each snapshot after the log end
+before the log can be used.
 """
 
 from __future__ import annotations

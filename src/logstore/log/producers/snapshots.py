@@ -1,11 +1,11 @@
 """Write a snapshot of a log's producers: at a flush, at a close, and before records are removed.
 
-    due    under `lock`: copy the state, together with the end of the log
-    put    under `flush_lock`, when all records before that end are durable: write the file, and
+    due    under `lock`: copy the state, together with the log end offset put    under `flush_lock`,
+    when all records before this offset are durable: write the file, and
            remove old snapshots
 
-A flush writes a snapshot if the log has none yet, or was rolled since the last snapshot. So after a
-crash at most about one segment is replayed.
+A flush writes a snapshot if the log has none yet, or if the log was rolled since the last snapshot.
+So after a crash, at most about one segment is replayed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEPT = 2  # if the newest snapshot is damaged, the previous one is read
 
 
 def copy(state: LogState) -> Snapshot | None:
-    """Copy the producers as they are at the end of the log; `lock` is held."""
+    """Copy the producers in their state at the end of the log; `lock` is held."""
     producers = state.producers
     if producers.is_torn:
         rebuild.mend(state)
@@ -37,7 +37,7 @@ def copy(state: LogState) -> Snapshot | None:
 
 
 def due(state: LogState) -> Snapshot | None:
-    """Copy the producers if a flush up to the end of the log has to write them; `lock` is held."""
+    """If the next flush has to write a snapshot, copy the producers; `lock` is held."""
     snapshots = state.producers.snapshots
     if snapshots and snapshots[-1] >= state.active.base_offset:
         return None
@@ -47,8 +47,8 @@ def due(state: LogState) -> Snapshot | None:
 def put(state: LogState, snapshot: Snapshot) -> None:
     """Write a snapshot durably, then remove the oldest ones; `flush_lock` is held.
 
-    If the disk is full, a snapshot is only delayed. But if the log has no snapshot yet, the error
-    is raised, and nothing counts as flushed (see `log_producers`).
+    If the disk is full, the snapshot is written later. But if the log has no snapshot yet, an error
+    is raised, and no record counts as flushed (see `log_producers`).
 
     Raises:
         LogStoreError: the disk failed.
@@ -72,10 +72,10 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
 
 
 def put_before_start(state: LogState, offset: int) -> None:
-    """Write a snapshot before the log start moves to an offset, if no snapshot is after it.
+    """Before the log start moves to an offset, write a snapshot unless a later one exists.
 
-    Otherwise, a crash would bring back an older state of the producers, and batches that are
-    deleted now could be appended again. `flush_lock` is held.
+    Without this snapshot, a crash would bring back an older state of the producers. Then batches
+    that are deleted now could be appended again. `flush_lock` is held.
 
     Raises:
         LogStoreError: the disk failed.
@@ -96,7 +96,7 @@ def put_before_start(state: LogState, offset: int) -> None:
 
 
 def put_before(state: LogState, offset: int) -> Producers | None:
-    """Return the producers as they were before `offset`, where a truncation will cut the log.
+    """Return the producers in their state before `offset`, where a truncation will cut the log.
 
     First, a snapshot of these producers is written, because the truncation removes all later
     snapshots. The caller holds both locks. Raises OSError.

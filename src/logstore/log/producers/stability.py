@@ -1,4 +1,4 @@
-"""Give the last stable offset of a log from its producers, without a walk over its batches."""
+"""Return the last stable offset of a log from its producers, without reading its batches."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    # The high watermark is read before the producers, so a batch that is appended later is never
-    # below it.
+    # Read the high watermark before the producers: so a batch that is appended later is never below
+    # it.
     end = state.high_watermark
     if not state.producers.are_known:
         return end

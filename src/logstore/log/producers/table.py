@@ -2,7 +2,7 @@
 
 A row is a few numbers at fixed places (`producer_file.ROW`), not an object. So 100,000 producers
 need only 28 MB, and a snapshot of all producers is one copy of the array. A NumPy view of the array
-exists only within a method, because the array cannot grow while a view of it exists.
+exists only inside a method: the array cannot grow while such a view exists.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ProducerTable:
         return [batch for batch in rows if batch.last_offset >= 0]
 
     def idle_since(self, limit_ms: int, spared: Container[int], count_max: int) -> list[int]:
-        """List the producers that were not used after a time, but no producer in `spared`."""
+        """List the producers that were not used since a time, except the producers in `spared`."""
         view = np.frombuffer(self.rows, ROW)
         known = view["producer_id"]
         is_idle = (known >= 0) & (known < EMBEDDED_ID_MIN) & (view["used_ms"] <= limit_ms)
@@ -111,7 +111,7 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def least_used(self, spared: Collection[int], count_max: int) -> list[int]:
-        """List the producers with the oldest last batch or marker, but no producer in `spared`."""
+        """List the producers with the oldest last batch or marker, except those in `spared`."""
         view = np.frombuffer(self.rows, ROW)
         used = np.maximum(view["batches"]["last_offset"][:, 0], view["marker_offset"])
         known = view["producer_id"]

@@ -35,7 +35,7 @@ def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found
     """Yield, in order, the headers of the batches that producers sent, each with its marker.
 
     The first batch may begin before `start`, and the last batch may end after `end`. Records that
-    are deleted meanwhile are skipped.
+    are deleted during the walk are skipped.
 
     Raises:
         CorruptRecordBatchError: a batch is damaged.

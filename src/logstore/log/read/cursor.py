@@ -59,9 +59,9 @@ def unreadable(segment: Segment, position: int, error: Exception) -> LogStoreErr
 class Cursor:
     """The position of a reader in a segment.
 
-    At first, batches before the wanted offset are skipped without a check. If the walk then meets
-    an error, the cause may be a wrong header of a skipped batch. So the reader walks again from the
-    start, and now checks every batch.
+    At first, the reader skips batches before the wanted offset without a check. If the reader then
+    meets an error, the cause may be a wrong header of a skipped batch. So the reader starts again,
+    and now checks every batch.
 
     Attributes:
         offset: the wanted offset, which rises while records are read.
@@ -101,7 +101,8 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where the walk without checks began. None as soon as the walk checks every batch.
+        # Where the walk without checks began. The value is None after the walk has begun to check
+        # every batch.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
@@ -132,7 +133,7 @@ class Cursor:
             look, at, need = memoryview(data), 0, 0
             if len(data) < size:  # the file was cut: use the bytes that are left
                 end = start + len(data)
-            # `sound_run` takes wanted, undamaged batches; usually, nothing is left for the loop.
+            # `sound_run` takes wanted, undamaged batches; usually none is left for the loop below.
             bits = segment.verified_up_to(start + len(data))
             sound_run, scan_bytes = layouts.sound_run_of(data), layouts.scan_window_bytes(data)
             run, at, expected = sound_run(look, 0, self._expected, self.offset, start, bits)
@@ -210,12 +211,12 @@ class Cursor:
         return False
 
     def _resume(self, position: int, reason: str, liar: BatchHeader | None = None) -> None:
-        """Move the cursor past the damage if `offset` is after it; otherwise raise an error.
+        """If `offset` is after the damage, move the cursor past the damage; otherwise raise.
 
         If batches were skipped without a check, begin the walk again, and now check every batch.
 
         Args:
-            liar: the header of the damaged batch, if only its base offset is wrong.
+            liar: if only the base offset of the damaged batch is wrong, the header of this batch.
         """
         if self._start is not None:
             (self.position, self._expected), self._start = self._start, None
@@ -231,7 +232,7 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
+        """Check that the base offset of `liar` is wrong, and that the next batch's is right.
 
         The base offset of `liar` is wrong if both of the next two batches contradict it. The base
         offset of `liar` is also wrong if no offsets are missing between the three batches.
@@ -324,8 +325,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # The block is damaged, or has compressed batches that expand a lot. So give only the batch
-        # that contains the offset, if that batch is whole.
+        # The block is damaged, or has compressed batches that expand a lot. So return only the
+        # batch that contains the offset, if this batch is undamaged.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:

@@ -1,15 +1,16 @@
-"""Give a range of whole batches as a place in an open file, from which a caller can `sendfile`.
+"""Return a range of whole batches as a place in an open file, for the caller's `sendfile`.
 
-Bytes are *sound* if this process has appended, moved or verified these bytes. A segment remembers
-which of its bytes are sound (`Segment.sound_until`). If the first batch of a range is sound, the
-range has only sound bytes, and this process does not read them. If the first batch is not sound,
-the batches of the range are read and verified. This also brings the batches into the page cache.
+Bytes are *sound* if this process has appended, moved or verified them. A segment remembers which of
+its bytes are sound (`Segment.sound_until`). If the first batch of a range is sound, the range has
+only sound bytes, and this process does not read the range. If the first batch is not sound, the
+batches of the range are read and verified. Reading the batches also brings them into the page
+cache.
 
 A range refers to the open file, and no file is shortened while a reader uses it (ADR 3, ADR 5). So
 the bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops
 its segment. A range never extends over two segments.
 
-An index file may be wrong. So before a position in an index file is used, the code checks that the
+An index file may be wrong. So before code uses a position from an index file, it checks that the
 batch begins there.
 """
 
@@ -177,8 +178,9 @@ def _verified(
         at, following = position, first
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
-    # If the next index entry is after the goal, at most one index interval of batches still fits. A
-    # large range ends at the last index entry before the goal, without these batches.
+    # If the next index entry is after the goal, only batches of less than one index interval could
+    # be added. So a large range ends at the last index entry before the goal, without these
+    # batches.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
     if at == position or not is_next_after or max_bytes < least_bytes:
@@ -219,11 +221,11 @@ def _batch_with(
 def _walk_on(
     segment: Segment, fd: int, position: int, offset: int, goal: int, end: int, most: int = 2**31
 ) -> tuple[int, int]:
-    """Step over whole batches up to a position and an offset; return where the next batch begins.
+    """Step over whole batches up to a position and an offset; return the next batch's place.
 
-    The result is the position and the base offset of that next batch.
+    The place consists of the position and the base offset of that batch.
     """
-    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the very next batch does not fit any more
+    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the very next batch no longer fits
     while most and goal - position >= PREFIX_BYTES:
         with call(segment.directory):
             data = files.read_up_to(fd, min(window_bytes, goal - position), position)
@@ -248,7 +250,7 @@ def _header_at(data: bytes, at: int) -> BatchHeader | None:
 def _verify(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Read, verify and remember batches; return None if they contain no wanted batch yet.
+    """Read, verify and remember batches; return None if none of them is wanted yet.
 
     Raises:
         CorruptRecordBatchError: the first batch is damaged. If a later batch is damaged, the range
@@ -296,7 +298,7 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
         if not run or not taken.take(run, position) or size < WINDOW_BYTES:
             return
         position += used
-        del data, run  # so that only one window is in memory, and fits into a core's cache
+        del data, run  # so only one window is in memory, and fits into a core's cache
 
 
 class _Taken:
@@ -311,7 +313,7 @@ class _Taken:
         self.first_offset = self.next_offset = -1
 
     def take(self, run: list[tuple[int, BatchHeader]], start: int) -> bool:
-        """Take the wanted, contiguous batches of a run; return False if no later batch is wanted.
+        """Take the wanted, contiguous batches of a run; return False after the last wanted batch.
 
         Args:
             start: the position of a window in the file; the run is in this window.

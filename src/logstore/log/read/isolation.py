@@ -26,11 +26,11 @@ def check_level(level: str) -> None:
     """Raise TypeError or ValueError if the argument is not an isolation level."""
     if type(level) is not str or level not in ISOLATION_LEVELS:
         text(level, "isolation_level")
-        raise ValueError(f"isolation_level {level!r} is none of {ISOLATION_LEVELS}")
+        raise ValueError(f"isolation_level {level!r} is not one of {ISOLATION_LEVELS}")
 
 
 def end_of(state: Replica, level: str) -> int:
-    """Give the offset at which a reader with an isolation level stops at present.
+    """Return the offset at which a reader with an isolation level stops now.
 
     Raises:
         TypeError, ValueError: `level` is no isolation level.
@@ -51,7 +51,7 @@ def end_of(state: Replica, level: str) -> int:
 def isolated(
     state: Replica, level: str, offset: int | None, end_offset: int | None, **options: Any
 ) -> Iterator[RecordBatch]:
-    """Yield the batches of `offset..end_offset` that a reader with an isolation level sees.
+    """Yield the batches of `offset..end_offset` that a reader with this isolation level sees.
 
     Args:
         options: further arguments of `records.batches_of`.

@@ -2,8 +2,8 @@
 
 Readers take no lock. A read uses the tuple of segments that exists when the read begins. The read
 takes a newer tuple only if a segment is dropped during the read (by a truncation, by retention or
-by a move). Then the read continues at the same offset. If the batch of a record is already decoded,
-`ReadableLog.record_at` reads the record without this module.
+by a move). The read then continues at the same offset. If the batch of a record is already decoded,
+`ReadableLog.record_at` returns the record without calling this module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Return the segment with an offset; if none has it, check again before raising an error."""
+    """Return the segment with an offset; before raising an error, look at the log a second time."""
     while True:
         seen = state.view
         try:

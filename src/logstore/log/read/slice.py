@@ -1,4 +1,4 @@
-"""Give a range of a log as a sequence that reads records only when they are needed."""
+"""Present a range of a log as a sequence that reads records only when they are needed."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class SlicedLog(Protocol):
 class LogSlice:
     """The offsets `start..stop` of a log; `log[start:stop]` makes this object.
 
-    A slice is lazy. The length of a slice counts offsets, as the length of a log does. An iteration
-    gives records, and `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow read a slice
-    directly, through the Arrow stream capsule.
+    A slice is lazy. The length of a slice counts offsets, as the length of a log does. Iterating
+    over a slice gives records; `read_batches` gives columns. pandas, Polars, DuckDB and pyarrow
+    read a slice directly, through the Arrow stream capsule.
     """
 
     # A slice is not a collections.abc.Sequence, because Polars reads the items of such a sequence
@@ -94,12 +94,12 @@ class LogSlice:
 
 
 def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
-    """Give the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
+    """Return the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
 
-    If retention has deleted the record at `start`, or the log ends before `start`, the slice would
-    silently lack records that its caller expects. If `start` is negative or missing, the slice has
-    as many of the wanted records as the log still has. `stop` is only an upper bound: if it is
-    after the log end, the slice ends at the log end.
+    If `start` is 0 or more, but before the log start or after the log end, the slice would silently
+    lack records that its caller expects, so an error is raised. If `start` is negative or missing,
+    the slice has those of the wanted records that are still in the log. `stop` is only an upper
+    bound: if it is after the log end, the slice ends at the log end.
 
     Raises:
         OffsetOutOfRangeError: `start` is 0 or more, and before the log start or after the log end.

@@ -1,7 +1,8 @@
 """Cut a range of a log into pieces of similar size, so that several readers can share the work.
 
 A piece ends where a segment ends, or at an entry of a segment's index. Pieces are ranges of
-offsets. So if an index entry is wrong, the only effect is that the sizes of the pieces differ more.
+offsets. So if an index entry is wrong, the sizes of the pieces differ more, but no record is lost
+or read twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offset
     """Cut the offsets `start..end` into pieces of about `piece_bytes` stored bytes."""
     try:
         return _split(state, start, end, piece_bytes)
-    except FileNotFoundError:  # a segment was dropped meanwhile; a reader handles that
+    except (
+        FileNotFoundError
+    ):  # a segment was dropped meanwhile; the reader of the piece handles this
         return [(start, end)] if start < end else []
     except OSError as error:
         raise state.failed(error) from error
@@ -50,7 +53,8 @@ def _split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offse
             position = _position(segment, index, first)
             end_position = _position(segment, index, last)
             while (rest := filled + end_position - position) > piece_bytes:
-                # Make equal pieces, so that no small piece is left at the end of the segment.
+                # Make equal pieces. Otherwise a small piece could be left at the end of the
+                # segment.
                 equal_bytes = rest // -(-rest // piece_bytes)
                 cut = _entry_at(index, position + equal_bytes - filled)
                 offset = segment.base_offset + index.offsets[cut] if cut < len(index) else last

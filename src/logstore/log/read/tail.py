@@ -1,7 +1,8 @@
 """Yield the records of a log, and then new records when they are appended.
 
-A truncation may drop records that a tail has yielded, and other records may get their offsets.
-Then the tail raises OffsetOutOfRangeError, because otherwise it would skip the new records.
+A truncation may drop records that a tail has already yielded. Then new records get the offsets of
+the dropped records, and the tail would skip the new records. So the tail raises
+OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _follow(
 ) -> Iterator[Record]:
     """Yield records in passes over the log; if the log end moves back (a cut), the pass ends.
 
-    After a cut, the rest of the pass may have records that were dropped. So the next pass begins
+    After a cut, the rest of a pass may yield records that were dropped. So the next pass begins
     after the last batch that was yielded.
     """
     batch = None
@@ -63,8 +64,7 @@ def _follow(
                 batch = found
                 yield from batch.records(state.topic, state.partition)
             else:
-                # The cut is checked last, because a log may grow to its old length again after a
-                # cut.
+                # Check for a cut last, because a log may grow to its old length again after a cut.
                 is_whole = end_of(state, level) >= end and cut.later is None
         except OffsetOutOfRangeError:
             if cut.later is None:
@@ -78,12 +78,12 @@ def _follow(
 
 
 def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: Cut) -> bool:
-    """Wait for the record at an offset, or for a cut; return False if the time ends first."""
+    """Wait for the record at an offset, or for a cut; return False if the time ends before both."""
     return state.wait_until(lambda: end_of(state, level) > offset or cut.later is not None, timeout)
 
 
 def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None) -> Cut:
-    """Return the last cut. Raise if a cut after `cut` dropped records that the tail has yielded.
+    """Return the last cut; raise if a cut after `cut` dropped records that were yielded.
 
     Args:
         offset: the next offset that the tail will yield.
@@ -99,17 +99,17 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
         return cut
     where = f"to {lowest.offset}" if lowest.is_sure else "by its owner"
     message = (
-        f"the log {state.name} was truncated {where}, and a tail had come to {offset}: records "
-        f"that it yielded are gone, and other records get their offsets; begin a new tail"
+        f"the log {state.name} was truncated {where}, but a tail had already read up to offset "
+        f"{offset}: records that it yielded are gone, and other records get their offsets; begin "
+        "a new tail"
     )
     raise OffsetOutOfRangeError(message, **state.out_of_range(offset).facts)
 
 
 def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
-    """Check whether a log that another process writes still has the record that was yielded last.
+    """In a log that another process writes, check that the last yielded record still exists.
 
-    A record that compaction has removed counts as still present, and so does a record that cannot
-    be read any more.
+    A record counts as still present if compaction has removed it, or if it has become unreadable.
     """
     if offset > state.log_end_offset:
         return False

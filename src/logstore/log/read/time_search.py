@@ -17,7 +17,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
     The timestamps of a log can be in any order. A segment is skipped if its largest timestamp is
     before `timestamp`. The time index also shows which records at the beginning of a segment are
-    too early, and these are skipped. The rest of the segment is read batch by batch.
+    too early. These records are skipped. The rest of the segment is read batch by batch.
     """
     while True:
         state.check()
@@ -40,7 +40,7 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
 
 
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
-    """Return the offset at which a search in a segment begins; None if the segment was dropped."""
+    """Return the offset at which a search in a segment begins; None if the segment is dropped."""
     try:
         relative = segment.offset_time_index(state.environment).start_for(timestamp)
     except FileNotFoundError as error:

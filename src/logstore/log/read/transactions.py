@@ -1,9 +1,9 @@
 """Find which records of Kafka's transactions were aborted, and where the last stable offset is.
 
-A transaction is the batches of one producer up to its marker, a control batch with a commit or an
-abort (KIP-98). One walk over the headers of each segment finds the markers. The result is kept
-until the segment grows. The last stable offset is the offset of the first batch whose transaction
-has no marker yet. Readers of committed records stop at this offset.
+A transaction consists of the batches of one producer up to its marker. A marker is a control batch
+with a commit or an abort (KIP-98). One walk over the headers of each segment finds the markers. The
+result is kept until the segment grows. The last stable offset is the offset of the first batch
+whose transaction has no marker yet. Readers of committed records stop at this offset.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Decided(NamedTuple):
     Attributes:
         aborted: the aborted transactions of each producer.
         last_stable_offset: before this offset, all transactions have ended.
-        damage: if a segment is damaged, its base offset and the error. Transactions from this
-            offset on are not known.
+        damage: if a segment is damaged, the segment's base offset, and the error. The state of
+            transactions from this offset on is unknown.
     """
 
     aborted: dict[int, list[Aborted]]
@@ -68,7 +68,7 @@ class Decided(NamedTuple):
 
 
 def marker_of(data: bytes | memoryview, at: int, header: BatchHeader) -> str:
-    """Read the kind of a marker; return "" if the control batch ends no transaction."""
+    """Read the kind of a marker; return "" if the control batch does not end a transaction."""
     try:
         (key,) = layouts.kafka_layout().decode_all(data, at, header).keys.to_list()
         return MARKER_TYPES.get(MARKER_KEY.unpack_from(key or b"")[1], "")
@@ -105,7 +105,9 @@ def _note(
     header: BatchHeader,
 ) -> None:
     producer_id, attributes = header.producer_id, header.attributes
-    if producer_id < 0:  # nobody can end such a transaction, and the log's producers ignore it, too
+    if (
+        producer_id < 0
+    ):  # such a transaction cannot be ended, and the log's producers ignore it, too
         return
     if attributes & CONTROL:
         kind = marker_of(data, at, header)
@@ -208,7 +210,7 @@ def fates_after(state: Replica, offset: int) -> list[tuple[RecordBatch, str]]:
 
 
 def _fate(header: BatchHeader, ends: Sequence[tuple[int, str]]) -> str:
-    """Find the first marker of a batch's producer after the batch."""
+    """Find the first marker that the producer of a batch wrote after that batch."""
     if header.magic != layouts.KAFKA_MAGIC or not header.attributes & TRANSACTIONAL:
         return FATES[COMMIT]
     kinds = (kind for at, kind in ends if at > header.base_offset)

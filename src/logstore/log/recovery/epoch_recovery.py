@@ -1,9 +1,9 @@
-"""Recover the leader epochs of a log, from their file if the file agrees with the batches.
+"""Recover the leader epochs of a log: from their file if possible, otherwise from the batches.
 
 If the file and the batches differ, the batches are right. Recovery compares the file with the last
 epoch of each segment, and with the first batch of each epoch in the file. A file that is old, or
-belongs to another log, is rewritten. Otherwise, a new batch could get a lower epoch than an earlier
-batch, or the log could refuse the appends of the current leader.
+belongs to another log, is rewritten. If this file were used, a new batch could get a lower epoch
+than an earlier batch, or the log could refuse the appends of the current leader.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     if epochs is not None:
         end, known = state.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
-            doubt = f"it has an epoch that begins at a later offset than the log end offset {end}"
+            doubt = f"the file has an epoch that begins after the log end offset {end}"
         given = max((epoch for epoch, start in epochs.entries if start <= end), default=-1)
         epochs.truncate_to(end)
         for epoch, start_offset in recovered.epochs:
             if start_offset >= 0 and epoch >= 0:
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
-        # The file may have a new log start, but still have epochs that ended before this log start.
+        # The file may contain a new log start together with epochs that ended before this log
+        # start.
         epochs.start_at(state.log_start_offset)
         if state.log_start_offset == end and stored >= 0:
-            # All records are deleted. If the next record has the same epoch as the last deleted
-            # record, this record begins no new epoch in the segment.
+            # All records are deleted. If the next record has the same leader epoch as the last
+            # deleted record, the segment has no new entry for this epoch.
             epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
         # If the log is damaged, the batches that would confirm the file may be unreadable.
@@ -88,7 +89,9 @@ def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderE
         told = epochs.at(last)
         # In a compacted log, the first batches of an epoch may be gone.
         if told < latest or (told > latest and not segment.is_sparse):
-            return f"it has epoch {told} at offset {last}, but the batches have epoch {latest}"
+            return (
+                f"the file has epoch {told} at offset {last}, but the batches have epoch {latest}"
+            )
     looked_up = [entry for entry in epochs.entries if entry[1] > start][-LOOKED_UP_MAX:]
     if epochs.entries and epochs.entries[0][1] > start:
         looked_up.append((-1, start))

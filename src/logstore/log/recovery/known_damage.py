@@ -62,7 +62,7 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
-    """Return the damage that may be the reason why `leader-epoch-checkpoint` is not usable."""
+    """Return damage that may explain why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
     # The opening of a log corrects a log start that is after the log end. After this correction,
     # the log can be empty although its partition was never removed.
@@ -92,9 +92,9 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 
 
 def falling_entries(directory: str) -> Problem | None:
-    """Report the first epoch in `leader-epoch-checkpoint` that does not rise; raises OSError.
+    """Report the first epoch in `leader-epoch-checkpoint` that is not in order; raises OSError.
 
-    From one entry of the file to the next, both the epoch and its first offset must rise.
+    Both the epochs and their first offsets must rise from each entry of the file to the next.
     """
     path = os.path.join(directory, EPOCHS_NAME)
     try:
@@ -104,7 +104,10 @@ def falling_entries(directory: str) -> Problem | None:
         return None  # a damaged file is rewritten in any case
     for one, two in pairwise(entries):
         if two[0] <= one[0] or two[1] <= one[1]:
-            reason = f"epoch {two[0]}, from {two[1]} on, follows epoch {one[0]}, from {one[1]} on"
+            reason = (
+                f"epoch {two[0]}, which begins at offset {two[1]}, follows epoch {one[0]}, "
+                f"which begins at offset {one[1]}"
+            )
             return Problem(path, 0, 0, reason, two[1], two[1], DamageName.FALLING_EPOCHS)
     return None
 
@@ -152,7 +155,7 @@ def falling_batch(
 def resurrected(
     directory: str, segments: Sequence[Segment], metadata: PartitionMetadata
 ) -> Problem | None:
-    """Report a partition that was probably deleted, and has come back without its records.
+    """Report a partition that was probably deleted, and came back without its records.
 
     Raises:
         OSError: the disk failed.
@@ -169,9 +172,9 @@ def resurrected(
     if end < start:
         return None  # the log lost records, but not its files
     if not is_of_0_1_0(directory):
-        return None  # later versions may also leave such a log after a crash
+        return None  # later versions may also leave a log in this state after a crash
     path = os.path.join(directory, METADATA_NAME)
-    reason = f"the log starts at {start}, and there is no record and no {EPOCHS_NAME}"
+    reason = f"the log starts at {start}, but it has no record and no {EPOCHS_NAME}"
     return Problem(path, 0, 0, reason, start, start, DamageName.RESURRECTED_PARTITION)
 
 

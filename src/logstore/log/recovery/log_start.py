@@ -1,4 +1,4 @@
-"""Decide where a log starts, and to which topic id its small files belong.
+"""Decide where a log starts, and which topic id its small files have.
 
 Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
 dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the epochs'
@@ -46,8 +46,8 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files have this start or a later start. Records before this start
-            may be deleted only if this is True.
+        is_confirmed: whether two files have this start or a later start. Only then may records
+            before this start be deleted.
         doubt: a sentence for the report, which says what contradicts this start; "" if nothing
             contradicts it.
     """
@@ -77,8 +77,8 @@ def choose(words: Words, first_base: Callable[[], int]) -> LogStart:
     gone = [word for word in words if word is not None and word >= base > start.offset]
     if gone:
         doubt = (
-            f"another file says that the log starts at {min(gone)}, and no segment before {base} "
-            "is left"
+            f"another file says that the log starts at {min(gone)}, and the log has no segment "
+            f"before offset {base}"
         )
         return LogStart(min(gone), False, doubt)
     return start
@@ -88,15 +88,24 @@ def _of_two(told: int, epochs: int, checkpoint: int | None) -> LogStart:
     """Choose the start if the two files in the log's directory have different starts."""
     known = -1 if checkpoint is None else checkpoint
     if epochs > told and known > told:
-        doubt = f"partition.metadata says {told}, and is older than files with a later start"
+        doubt = (
+            f"partition.metadata has the log start {told}, but is older than files with a "
+            "later start"
+        )
         return LogStart(min(epochs, known), True, doubt)
     if epochs > told:
         doubt = f"a deletion of the records before {epochs} was not completed"
         return LogStart(told, True, doubt)
     if known >= told:
-        doubt = f"leader-epoch-checkpoint says {epochs}, and is older than files with a later start"
+        doubt = (
+            f"leader-epoch-checkpoint has the log start {epochs}, but is older than files "
+            "with a later start"
+        )
         return LogStart(told, True, doubt)
-    doubt = f"partition.metadata says {told}, which leader-epoch-checkpoint does not confirm"
+    doubt = (
+        f"partition.metadata has the log start {told}, which leader-epoch-checkpoint does not "
+        "confirm"
+    )
     return LogStart(epochs, True, doubt)
 
 

@@ -1,4 +1,4 @@
-"""Create many empty logs in one log dir; the logs share the cost of syncs.
+"""Create many empty logs in one log dir at once, so that the logs share the cost of syncs.
 
     1  make a directory for each log, with its `partition.metadata` under a temporary name
     2  sync these files, then the log dir, which has the names of the directories
@@ -7,8 +7,8 @@
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
 the power fails after step 3, the log exists, and the next start makes a missing first segment. A
-log is durable after its directory was synced in step 3. Several threads make the syncs of a step.
-So a file system with a journal, and the disk, can complete many syncs with one write.
+log is durable after its directory was synced in step 3. Several threads do the syncs of a step, so
+that a file system with a journal, and the disk, can complete many syncs with one write.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def create_many(
 ) -> list[Made]:
     """Create empty logs; on return, the logs are durable.
 
-    Each log needs a file descriptor during the call. If this function fails, the caller has to
+    The call needs one file descriptor for each log. If this function fails, the caller has to
     remove the directories that were created.
 
     Args:
@@ -98,7 +98,7 @@ def create_many(
         for_all(new, _NewLog.sync)
         with call(at, SYNCING) as under_way:
             files.sync_dir(at)
-            log_dir.check()  # a sync may have hung so long that the store has given up the dir
+            log_dir.check()  # a sync may have hung until the store gave up the dir
             for one in new:
                 files.rename(one.temporary, one.path)
                 under_way.beat()

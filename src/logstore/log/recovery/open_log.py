@@ -119,9 +119,9 @@ def open_log(
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
             # A truncation has set a limit on the recovery point. Remove the limit if the checkpoint
-            # was written after the truncation, or is not above the limit. The log end does not show
-            # whether the checkpoint or the truncation is older, because a killed process may have
-            # appended without a flush.
+            # was written after the truncation, or is not above the limit. The log end offset does
+            # not show which of the two is older, because a killed process may have appended records
+            # without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -168,9 +168,9 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # A crash lost records that were deleted before they were flushed. The log begins again at
-        # its recorded start, so that no offset is used twice. If a crash interrupts this step, the
-        # next recovery completes it.
+        # A crash lost records that a user had deleted before they were flushed. The log begins
+        # again at its recorded log start, so that no offset is used twice. If a crash interrupts
+        # this step, the next recovery completes it.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)
@@ -208,19 +208,19 @@ def _activate(state: LogState, recovered: Recovered) -> None:
 
 
 def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
-    """Say why a corrupt log refuses appends, and what to do; return "" if there is no problem."""
+    """Explain why a corrupt log refuses appends, and what to do; return "" if it is not corrupt."""
     if not entry.problems:
         return ""
     return (
-        f"it is corrupt, so nothing can be appended: {entry.problems[0]}. Whole batches stay "
-        f"readable; `logstore repair {state.topic} {state.partition}` makes it writable"
+        f"the log is corrupt, so nothing can be appended: {entry.problems[0]}. Undamaged batches "
+        f"stay readable; `logstore repair {state.topic} {state.partition}` makes the log writable"
     )
 
 
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Give the leader epochs in their file; if the file is unusable, add the damage to `entry`."""
+    """Return the leader epochs in their file; if it is unusable, add the damage to `entry`."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -238,7 +238,7 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
     """Set the high watermark from the small files; return whether `partition.metadata` is wrong.
 
     A crash may have lost replicated records. If records were lost, the high watermark on the disk
-    is lowered before new records get the lost offsets.
+    is lowered before new records get the offsets of the lost records.
 
     Args:
         is_known: True if the log is already open, so that its high watermark is in memory.
@@ -264,7 +264,7 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
 
 
 def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:
-    """Move the log start back to existing records, if it is after the end and not confirmed.
+    """If the log start is after the log end and not confirmed, move it back to existing records.
 
     A log start is confirmed if two small files have it. Returns whether the log start was moved.
     """
@@ -283,17 +283,18 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 
 
 def _write_small_files(state: LogState) -> None:
-    """Rewrite the log's small files, because one is wrong; raises OSError, LogStoreError."""
+    """Rewrite the log's small files, because a file is wrong; raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    # Write this file first: its log start must never be before the start in `partition.metadata`.
+    # Write this file first: its log start must never be before the log start in
+    # `partition.metadata`.
     flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)
 
 
 def _check_awaited(log_dir: LogDir) -> None:
-    """Raise if the store gave up the log dir while this thread hung.
+    """If the store gave up the log dir while this thread hung, raise an error.
 
-    The log dir may have a new owner now.
+    In that case, another process may own the log dir now.
     """
     if log_dir.is_offline:
         raise log_dir.offline_error()

@@ -16,7 +16,7 @@ FIRST_BATCH_BYTES_MAX = 1 << 20
 
 
 class Owner(enum.Enum):
-    """The log to which a segment belongs, judged by the segment's trailer."""
+    """The log to which a segment belongs, according to the segment's trailer."""
 
     OURS = "the trailer belongs to this log"
     ANOTHER = "the segment belongs to another log, so it is not read"
@@ -32,14 +32,14 @@ def is_ours(metadata: PartitionMetadata, segment: Segment, trailer: trailers.Tra
 def owner_of(
     metadata: PartitionMetadata, segment: Segment, row: SegmentFiles, trailer: trailers.Trailer
 ) -> tuple[Owner, int]:
-    """Decide to which log a segment belongs; also give the layout of the segment's last batch.
+    """Decide to which log a segment belongs; also return the layout of the segment's last batch.
 
-    A trailer has the ids of a log, and describes the last batch of a file. If the trailer has the
-    ids of this log, but the file has a different last batch, the segment file belongs to another
-    log. If the trailer has the ids of another log and describes this file, the segment file belongs
-    to that other log. If the trailer has the ids of another log and does not describe this file,
-    only the index file is misplaced. The layout is 0 if the last batch was not read, or is not the
-    batch that the trailer describes.
+    A trailer has the ids of a log, and describes the last batch of a segment file. If the trailer
+    has the ids of this log, but the file has a different last batch, the segment file belongs to
+    another log. If the trailer has the ids of another log and describes this file, the segment file
+    belongs to that other log. If the trailer has the ids of another log and does not describe this
+    file, only the index file is misplaced. The layout is 0 if the last batch was not read, or is
+    not the batch that the trailer describes.
     """
     told = Owner.OURS if is_ours(metadata, segment, trailer) else Owner.UNKNOWN
     if not 0 < trailer.log_bytes <= row.log_bytes:
@@ -58,7 +58,8 @@ def owner_of(
                 first = layouts.read_header(head, 0).size_bytes
                 is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
             if is_match:
-                # the segment belongs to this log, and a reader of its damaged end gets an error
+                # If the end of the segment is damaged, the segment counts as this log's; a reader
+                # of the end gets an error.
                 return told, 0
     finally:
         files.close(fd)
@@ -66,7 +67,7 @@ def owner_of(
 
 
 def _claimed_batch(fd: int, position: int, end: int) -> bytes:
-    """Read the batch at a position, or only its prefix if the batch does not end at `end`."""
+    """Read the batch at a position; if the batch does not end at `end`, read only its prefix."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES or unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES != end - position:
         return head

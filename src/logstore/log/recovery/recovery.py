@@ -2,7 +2,7 @@
 
 The part of a segment that a trailer describes was flushed before the trailer was written. So
 recovery reads only the bytes after that part. After a clean stop, trailers describe all bytes.
-In the bytes that it reads, recovery distinguishes two kinds of damage:
+Recovery distinguishes two kinds of damage in the bytes that it reads:
 
 - a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
   crash leaves such a tail. The tail is cut, and reported.
@@ -36,8 +36,8 @@ from logstore.log.segments.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-# If a recovery point is this far after the log end, the recovery point is wrong: no disk loses this
-# many flushed records.
+# If a recovery point is this far after the log end, the recovery point is wrong: a disk does not
+# lose this many flushed records.
 MISSING_MAX = 2**40
 
 
@@ -61,7 +61,8 @@ class Recovery:
         # dir meanwhile.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
-        # If only one file has this log start, the records before it are hidden, but not deleted.
+        # If only one file has this log start, the records before the log start are hidden, but not
+        # deleted.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
@@ -113,14 +114,14 @@ class Recovery:
     def _drop_below_start(self, rows: list[SegmentFiles]) -> list[SegmentFiles]:
         """Finish an interrupted retention: remove segments before the log start.
 
-        Segments of another topic stay. If only one small file has this log start, all segments
-        stay.
+        Segments of another topic are kept. If only one small file has this log start, all segments
+        are kept.
         """
         start = self.metadata.log_start_offset
         if not self._is_start_confirmed:
             return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
-            # Sync first, because a killed process may have written the log start without a sync.
+            # Sync the log start first: a killed process may have written it without a sync.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)
@@ -161,7 +162,7 @@ class Recovery:
                     trailer.last_checksum,
                 )
                 return
-            # More batches may follow the described part, so entries must be added to the indexes.
+            # More batches may follow the described part. The indexes must be able to grow.
             if not self._load_growing_indexes(segment, row, trailer):
                 trailer = None
             elif trailer.log_bytes == row.log_bytes:
@@ -276,7 +277,7 @@ class Recovery:
     # --- all segments -------------------------------------------------------------------------
 
     def _cut_torn_tail(self) -> None:
-        """Cut the bytes after the last whole batch, if they are only a torn tail."""
+        """If the bytes after the last whole batch are only a torn tail, cut them off."""
         last = len(self.segments) - 1
         while last > 0 and self._holds_nothing(last):
             last -= 1
@@ -343,11 +344,13 @@ class Recovery:
         for segment, next_base in zip(self.segments, [*bases, -1], strict=False):
             base, path = segment.base_offset, segment.log_path
             if base > expected:
-                reason = f"the segments before it, offsets {expected} to {base}, are missing"
+                reason = f"the segments before this one, offsets {expected} to {base}, are missing"
                 self._report(path, 0, 0, reason, expected, base, DamageName.HOLE)
                 expected = base
             elif base < expected and segment is not self.segments[0]:
-                reason = f"it overlaps the segment before it, which ends at {expected}"
+                reason = (
+                    f"the segment overlaps the previous segment, which ends at offset {expected}"
+                )
                 self._report(path, 0, 0, reason, base, base)
             for damage in self.damages.get(base, []):
                 end_offset = damage.end_offset
@@ -372,13 +375,13 @@ class Recovery:
                 end = max(end, trailer.end_offset)
         if end > expected + MISSING_MAX:
             self.entry.warnings.append(
-                f"the recovery point {end} is ignored, because the log ends at {expected}"
+                f"the recovery point {end} is ignored, because the log ends at offset {expected}"
             )
         elif end > expected:
             last = self.segments[-1] if self.segments else None
             path = self.directory if last is None else last.log_path
             position = 0 if last is None else last.size_bytes
-            reason = f"flushed records of offsets {expected} to {end} are missing"
+            reason = f"flushed records are missing: offsets {expected} to {end}"
             self._report(path, position, position, reason, expected, end, DamageName.HOLE)
 
     def _report(self, *fields: Any) -> None:

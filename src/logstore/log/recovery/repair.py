@@ -2,9 +2,9 @@
 
 A segment with damage is rewritten without the damage. Batches without records take the place of
 lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
-again. The old file stays beside the new one as `*.quarantine`. The header of a batch may have a
-wrong largest timestamp, or a leader epoch that is lower than an earlier epoch. If the batch has no
-other damage, the batch keeps its records, and the header is corrected.
+again. The old file stays beside the new one as `*.quarantine`. If the only damage of a batch is a
+wrong header, the batch keeps its records, and its header is corrected. The wrong value is the
+largest timestamp, or a leader epoch that is lower than an earlier one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class RepairReport(NamedTuple):
     Attributes:
         quarantined: paths of the files that have the removed bytes.
         lost: the ranges of offsets whose records are lost.
-        mended: the names of the kinds of damage that this repair, or the opening before it, mended.
+        mended: the kinds of damage that this repair mended, or that the opening of the log mended
+            before.
     """
 
     topic: str
@@ -50,8 +51,8 @@ class RepairReport(NamedTuple):
     def __str__(self) -> str:
         count = sum(len(offsets) for offsets in self.lost)
         text = (
-            f"{self.topic}-{self.partition}: {count} offsets lost, "
-            f"{len(self.quarantined)} files kept as *.quarantine"
+            f"{self.topic}-{self.partition}: {count} offsets are lost; {len(self.quarantined)} "
+            "damaged files were kept as *.quarantine"
         )
         return f"{text}; mended: {', '.join(self.mended)}" if self.mended else text
 
@@ -66,7 +67,8 @@ def repair(state: LogState) -> RepairReport:
         state.cut_offset = 0
         try:
             # Sync all segments first. The rewritten segments will be durable. If earlier segments
-            # were not durable, a power cut could leave a gap before the rewritten segments.
+            # were not durable, a power cut could remove records before the rewritten segments, and
+            # leave a gap.
             flush.sync_segments(state, state.segments)
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
@@ -92,7 +94,7 @@ def repair(state: LogState) -> RepairReport:
 
 
 def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
-    """Accept a resurrected partition: record that no other copy replaces this one."""
+    """Accept a resurrected partition: record that no other copy replaces this copy."""
     if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
         set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 
@@ -248,7 +250,7 @@ def _write_holes(
     magic: int,
 ) -> int:
     start = position
-    # The epoch of this batch must not be lower than the epoch of the records before it.
+    # This batch must not have a lower epoch than the records before it.
     entries = state.replication.epochs.entries
     epoch = max((epoch for epoch, first in entries if first <= offset), default=0)
     if end_offset > offset:
@@ -275,7 +277,7 @@ def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -
 
 
 def _quarantine(state: LogState, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Rename a segment's file to a `.quarantine` name; if `keep`, keep the old name, too."""
+    """Rename a segment's file to a `.quarantine` name; with `keep`, keep the old name, too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

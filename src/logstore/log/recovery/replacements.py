@@ -45,12 +45,15 @@ def list_settled(directory: str, warnings: list[str], check: Callable[[], None])
         files.remove_if_there(swap_path)
         files.sync_dir(directory)
         what = "finished" if is_replaced else "undone"
-        warnings.append(f"{first.log_path}: a compaction that a crash interrupted was {what}")
+        warnings.append(
+            f"{first.log_path}: a crash interrupted a compaction of this segment; the "
+            f"compaction was {what}"
+        )
     return list_partition(directory) if listing.swaps else listing
 
 
 def _has_bytes_of(path: str, other: str) -> bool:
-    """Check whether two files have the same bytes; both paths may lead to the same file."""
+    """Check whether two files have the same bytes; the two paths may lead to one file."""
     try:
         one = files.open_regular(path, files.READ)
     except FileNotFoundError:

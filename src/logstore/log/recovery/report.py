@@ -22,20 +22,21 @@ REMEDIES = {
     DamageName.CORRUPTION: "logstore repair {0} {1} moves the damaged bytes to another file",
     DamageName.HOLE: "logstore repair {0} {1} marks the offsets as lost; all records are kept",
     DamageName.START_BEYOND_END: (
-        "the opening mends this, and only deleted records are lost; if you deleted this "
-        "partition, logstore delete {0} {1}"
+        "opening the log mends this, and only deleted records are lost; if you deleted this "
+        "partition, run logstore delete {0} {1}"
     ),
     DamageName.FALLING_EPOCHS: (
-        "logstore repair {0} {1} raises the leader epochs that are lower than an earlier one; the "
-        "records stay as they are"
+        "logstore repair {0} {1} raises the leader epochs that are lower than an earlier epoch; "
+        "the records do not change"
     ),
     DamageName.RESURRECTED_PARTITION: (
-        "if you deleted this partition, logstore delete {0} {1} removes it again. If you "
-        "did not, logstore repair {0} {1} (or promote, if it is incomplete) accepts it as it is"
+        "if you deleted this partition, logstore delete {0} {1} removes it again. If you did not "
+        "delete it, logstore repair {0} {1} (or promote, if the replica is incomplete) accepts "
+        "it in its present state"
     ),
     DamageName.LOST_CONFIGURATION: (
-        "every record is kept; logstore alter {0} {1} KEY=VALUE... sets the configuration again, "
-        "or logstore repair {0} {1} accepts the default configuration"
+        "no record is lost; logstore alter {0} {1} KEY=VALUE... sets the configuration again, or "
+        "logstore repair {0} {1} accepts the default configuration"
     ),
 }
 
@@ -46,8 +47,8 @@ class Problem(NamedTuple):
     Attributes:
         path, position, end_position: where the damaged bytes are; if bytes are missing, both
             positions are equal.
-        offset, end_offset: the offsets that cannot be read; both numbers are equal if no record is
-            lost.
+        offset, end_offset: the range of offsets that cannot be read; if no record is lost, both
+            numbers are equal.
         name: the kind of damage.
     """
 
@@ -60,7 +61,7 @@ class Problem(NamedTuple):
     name: DamageName = DamageName.CORRUPTION
 
     def remedy(self, topic: str, partition: int) -> str:
-        """Say what the user can do about the damage."""
+        """Describe what the user can do about the damage."""
         return REMEDIES[self.name].format(topic, partition)
 
     def __str__(self) -> str:

@@ -2,8 +2,7 @@
 
 The compaction of this library keeps the last batch of a segment. So the file shows where the
 segment ends. A segment that Kafka compacted may end before the next segment begins. A crash can
-leave similar files: the records at the end of a segment are lost, but the next segment already
-exists.
+leave similar files: the records at the end of a segment are lost, but the next segment exists.
 """
 
 from __future__ import annotations
@@ -25,6 +24,6 @@ def lacks_end(
         return True
     if metadata.config.is_compacted or CLEANED in metadata.extra:
         return False
-    # Kafka's segments were complete when this store adopted them. A crash can only have lost the
-    # end of the last segment that has records.
+    # Kafka's segments were complete when this store adopted them. So a crash can have lost records
+    # only at the end of the last segment that has records.
     return next_base <= last_filled

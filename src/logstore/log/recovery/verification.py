@@ -1,4 +1,4 @@
-"""Check a whole log: whether batches and trailers are undamaged, and segments are contiguous."""
+"""Verify a whole log: all batches and trailers are undamaged, and the segments are contiguous."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def verify(
 ) -> list[Problem]:
     """Read a whole log from the disk and return the damage, in the order of the offsets.
 
-    The records of each batch are decoded, too. So a batch that a reader would refuse is reported as
-    a problem.
+    The records of each batch are decoded, too. If a reader would refuse a batch, the batch is
+    reported as a problem.
 
     Args:
         progress: called with the number of bytes that were checked since the last call.
@@ -114,7 +114,10 @@ def _verify_segment(
         )
     is_short = scan.offset != next_base and not segment.is_sparse
     if next_base is not None and not problems and is_short:
-        reason = f"the segment ends at offset {scan.offset}, the next begins at {next_base}"
+        reason = (
+            f"the segment ends at offset {scan.offset}, but the next segment begins at "
+            f"offset {next_base}"
+        )
         place = path, size_bytes, size_bytes, reason, scan.offset, max(next_base, scan.offset)
         problems.append(Problem(*place, DamageName.HOLE))
     return problems
@@ -124,7 +127,7 @@ def _verify_segment(
 
 
 class SegmentDamage(NamedTuple):
-    """One damaged batch, or other wrong bytes between whole batches."""
+    """One damaged batch, or wrong bytes between whole batches."""
 
     position: int
     offset: int
@@ -134,9 +137,9 @@ class SegmentDamage(NamedTuple):
 def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
     """Check one segment, to the end of its file; report each damaged batch separately.
 
-    At its very end, a log may have bytes that do not form a whole batch. Bytes that are no whole
-    batch count as damage only if their offset is below `flushed_to`. At or after that offset, an
-    append may be writing a batch now, or a crash may have left an incomplete batch.
+    The last bytes of a log may not form a whole batch. They count as damage only if their offset is
+    below `flushed_to`. At or after that offset, a running append may be writing a batch, or a crash
+    may have left an incomplete batch.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
     check.run()
@@ -144,10 +147,10 @@ def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[Se
 
 
 class SegmentCheck:
-    """Checks one segment as `verify_segment` does, in any number of steps.
+    """Checks one segment like `verify_segment`, but in any number of steps.
 
-    Between two steps, no file is kept open. If retention, a truncation or a move drops the segment
-    meanwhile, the check ends.
+    No file is kept open between two steps. If retention, a truncation or a move drops the segment
+    in between, the check ends.
 
     Attributes:
         found: the damage that was found so far, in order of position.
@@ -158,7 +161,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; if `from_disk`, drop the file from the kernel's cache before and after."""
+        """Begin a check; with `from_disk`, drop the kernel's cache of the file before and after."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -200,7 +203,7 @@ class SegmentCheck:
                 raise state.failed(error) from error
         except OSError as error:
             raise state.failed(error) from error
-        if state.unavailable is not None:  # the log was detached; nothing else closes the file
+        if state.unavailable is not None:  # the log was detached; no other code closes the file
             segment.forget(state.environment)
             state.check()
         return self._scan.position - started
@@ -224,7 +227,11 @@ class SegmentCheck:
         is_short = scan.offset < self._expected and not self._segment.is_sparse
         is_short |= self._next_base is not None and scan.offset > self._next_base
         if is_short and not self.found:
-            what = "it is flushed up to" if self._next_base is None else "the next one begins at"
+            what = (
+                "its records are flushed up to"
+                if self._next_base is None
+                else ("the next one begins at")
+            )
             reason = f"the segment ends at offset {scan.offset}, {what} {self._expected}"
             self.found.append(SegmentDamage(self._end, scan.offset, reason))
 
@@ -247,7 +254,7 @@ class SegmentCheck:
 def _batches_within(
     fd: int, position: int, end: int, offset: int, reason: str
 ) -> list[SegmentDamage]:
-    """List damaged batches in a row, as long as each batch's size leads to the next batch."""
+    """List consecutive damaged batches, as long as each batch's size leads to the next batch."""
     found = [SegmentDamage(position, offset, reason)]
     while True:
         head = files.read_up_to(fd, PREFIX_BYTES, position)

@@ -1,8 +1,8 @@
 """Keep the records that a truncation drops in a `.lost` file of the log dir.
 
 A follower drops records that its leader does not have. If a client may have got an acknowledgement
-for the dropped records, a user may want them back. The file has the dropped batches as they were in
-the segments, so `logstore dump` can print the file. The file is beside the directories of the
+for the dropped records, a user may want them back. The file contains the dropped batches exactly as
+in the segments, so `logstore dump` can print the file. The file is beside the directories of the
 partitions, not inside one of them. So a move or a deletion of the replica does not remove the file,
 and Kafka ignores it. The store never reads or removes the file.
 
@@ -10,10 +10,10 @@ The name of the file says which records it has:
 
     <topic>-<partition>.<topic id>.<first dropped offset>-<end offset>.<leader epoch>.lost
 
-A topic and its partition are left out if the topic has more than `TOPIC_CHARACTERS_MAX` characters.
-The file is complete and durable before the truncation begins. If a crash comes before the
-truncation, and the truncation is repeated, the file may exist already. In that case, the file is
-not written again: an offset and a leader epoch always identify the same record.
+If a topic has more than `TOPIC_CHARACTERS_MAX` characters, the file's name does not contain the
+topic and the partition. The file is complete and durable before the truncation begins. A truncation
+may be repeated after a crash. In that case, the file may exist already, and is not written again:
+an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logstore.log.segments.segment import Segment
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-TOPIC_CHARACTERS_MAX = 140  # with the rest of the name, at most 255 bytes
+TOPIC_CHARACTERS_MAX = 140  # so the file name has at most 255 bytes
 LOST_SUFFIX = ".lost"
 WALK_BYTES = 64 * 1024
 SEND_BYTES = 8 << 20
@@ -47,10 +47,10 @@ def keep(state: LogState, offset: int) -> str:
     """Durably write the batches at and after an offset to a file, and return its path.
 
     The caller holds both locks of the log, and the offset is before the log end. The first batch
-    may begin before the offset. Damaged bytes are kept as they are.
+    may begin before the offset. Damaged bytes are copied without a change.
 
     Raises:
-        OSError: the disk failed or is full; there is no file then.
+        OSError: the disk failed or is full; no file is left in that case.
     """
     path = os.path.join(state.log_dir.path, _name_of(state, offset))
     gone = [segment for segment in state.segments if segment.end_offset > offset]
@@ -79,7 +79,7 @@ def _name_of(state: LogState, offset: int) -> str:
 
 
 def _position_of(state: LogState, segment: Segment, offset: int) -> int:
-    """Give the position of the batch with an offset; 0 if damage prevents the search."""
+    """Return the position of the batch with an offset; 0 if damage prevents the search."""
     if segment.base_offset >= offset:
         return 0
     try:
@@ -107,7 +107,7 @@ def _write(state: LogState, temporary: str, places: list[tuple[Segment, int]]) -
                 size_bytes = min(SEND_BYTES, segment.size_bytes - position)
                 sent = files.sendfile(target, source.fd, position, size_bytes)
                 if sent == 0:
-                    break  # the file is shorter than its segment: keep what there is
+                    break  # the file is shorter than its segment: keep the bytes that exist
                 position += sent
         files.sync_file(target)
     finally:

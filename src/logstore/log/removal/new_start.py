@@ -1,10 +1,10 @@
-"""Remove all records of a log, and begin at a later offset: `start_at`.
+"""Remove all records of a log, and begin the log again at a later offset (`start_at`).
 
-A follower needs this if its leader has deleted the records that follow the follower's last record.
-The records are removed first, as by a truncation. Only then does the empty log get its new start,
-as if the first batch of a leader had come (`follower_appends`). So a crash leaves the log as it
-was, or without records at its old start, or without records at the new one. In all three cases, a
-follower can begin anew again.
+A follower does this if its leader has already deleted the records that follow the follower's last
+record. First the records are removed, as by a truncation. Then the empty log gets its new start, as
+if the first batch of a leader had arrived (`follower_appends`). So a crash leaves one of three
+states: the log is unchanged, or is empty at its old start, or is empty at its new start. From each
+of these states, the follower can call `start_at` again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def start_at(state: LogState, offset: int, *, keep_lost: bool = False) -> str | 
 def _start_at(
     state: LogState, offset: int, keep_lost: bool, go_on: Callable[[], None]
 ) -> str | None:
-    """Begin anew; Ctrl-C may interrupt the thread."""
+    """Begin the log again; Ctrl-C may interrupt the thread."""
     with state.lock:
         _check(state, offset)
         go_on()
@@ -44,12 +44,13 @@ def _start_at(
             raise ReplicaOfflineError(
                 topic=state.topic,
                 partition=state.partition,
-                reason="records were appended while the log was to begin anew: call again",
+                reason="records were appended while the log was being restarted at a later "
+                "offset: call again",
             )
         if offset > state.log_end_offset:
             if state.half_made:
                 roll.undo(state)
-            # A record of the leader may have an earlier epoch than the records that were removed.
+            # The next record of the leader may have an earlier epoch than the removed records.
             state.replication.epochs.truncate_to(0)
             state.replication.epochs_changed += 1
             start_empty_at(state, offset)
@@ -66,8 +67,8 @@ def _check(state: LogState, offset: int) -> None:
         raise ValueError(f"offset {offset} is larger than any offset that a log can have")
     if offset < state.log_end_offset:
         raise OffsetOutOfRangeError(
-            f"the log cannot begin at offset {offset}, because its records end at offset "
-            f"{state.log_end_offset}: truncate it first",
+            f"the log cannot begin at offset {offset}, because its log end offset is "
+            f"{state.log_end_offset}: truncate the log first",
             offset=offset,
             log_start_offset=state.log_start_offset,
             log_end_offset=state.log_end_offset,

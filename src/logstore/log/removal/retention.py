@@ -1,8 +1,8 @@
 """Drop the beginning of a log: by age, by size, up to an offset, or because the disk is full.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
-deleted records never come back, even if a crash leaves their files. A reader of a dropped segment
-has the file open, and continues to its end. Then the reader raises OffsetOutOfRangeError.
+deleted records never come back, even if a crash leaves their files. A reader that has a dropped
+segment open reads the segment to its end. Then the reader raises OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _delete_records_before(state: LogState, offset: int, go_on: Callable[[], Non
 
 
 def apply_retention(state: LogState) -> int:
-    """Drop whole segments that the configuration no longer keeps; return the number of segments."""
+    """Drop whole segments that the configuration no longer keeps; return their number."""
     if not state.config.is_retained:
         return 0
     return uninterrupted(partial(_apply_retention, state))
@@ -84,7 +84,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Give the time, in ms, of the oldest segment; None if it must stay even on a full disk."""
+    """Return the time (ms) of the oldest segment; None if it must stay even on a full disk."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None
@@ -109,7 +109,7 @@ def _drop_oldest(state: LogState, go_on: Callable[[], None]) -> bool:
 
 
 def _newest_ms(state: LogState, segment: Segment) -> int:
-    """Give the time (ms) of a segment's newest record, which decides how long the segment stays.
+    """Return the time (ms) of a segment's newest record; retention by age uses this time.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
     must be wrong. If it is below 0, no record has a timestamp. In both cases, the time of the last
@@ -127,11 +127,11 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
 def _start_at(state: LogState, offset: int) -> None:
     """Move the log start durably, then drop the segments before it; `flush_lock` is held.
 
-    If an interrupt comes after the metadata was written, the segments are still dropped. The
-    metadata says that the records of these segments are deleted, so the records must not be served
-    any more. The metadata is then written again before any file is removed, because the interrupt
-    may have come before the metadata was synced. But if a sync has failed, no file is removed, and
-    the log dir goes OFFLINE.
+    If an interrupt comes after the metadata was written, the segments are still dropped: the
+    metadata says that their records are deleted, so the records must no longer be served. The
+    metadata is written again before any file is removed, because the interrupt may have come before
+    the sync of the metadata. But if a sync has failed, no file is removed, and the log dir goes
+    OFFLINE.
     """
     outer = sys.exc_info()[1]
     segments = state.segments
@@ -159,7 +159,7 @@ def _start_at(state: LogState, offset: int) -> None:
 
 
 def _is_written(state: LogState, offset: int) -> bool:
-    """Return True if the file has a log start at or after `offset`, or is unreadable."""
+    """Return True if the metadata has a log start at or after `offset`, or is unreadable."""
     try:
         metadata = PartitionMetadata.read(state.directory)
     except (OSError, LogStoreError):

@@ -1,10 +1,11 @@
-"""Drop the end of a log: `truncate_to`.
+"""Drop the records at the end of a log (`truncate_to`).
 
-No file is ever shortened while a reader may use it: the kept part of a segment is written to a new
-file, which is renamed over the old file. The segments before the new file are synced first.
-Otherwise, a crash could leave a hole before the new file, which is durable. Next, the files that
-describe the dropped bytes are removed. So after a crash at any point, the log ends between the new
-end and the old end, and no file describes records after the log's end.
+While a reader may use a file, the file is never shortened: the kept part of a segment is written to
+a new file, which is then renamed over the old file. The segments before the new file are synced
+first. Otherwise, a crash could lose earlier records and leave a hole before the new file, which is
+durable. Next, the files that describe the dropped bytes are removed. So after a crash at any point,
+the log ends between the new end and the old end, and no file describes records after the end of the
+log.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class _Replacement(NamedTuple):
-    """A prepared truncation: all file descriptors and all disk space for it are acquired.
+    """A prepared truncation, which has all the file descriptors and disk space that it needs.
 
     Attributes:
         kept: the segments that stay.
@@ -68,7 +69,7 @@ def truncate_to(state: LogState, offset: int, *, keep_lost: bool = False) -> str
 def _truncate_and_tell(
     state: LogState, offset: int, keep_lost: bool, go_on: Callable[[], None]
 ) -> str | None:
-    """Truncate, then report to subscribers, even if the truncation failed after a change."""
+    """Truncate, and then notify subscribers, even if the truncation failed after a change."""
     view = state.view
     with state.telling():
         try:
@@ -120,7 +121,7 @@ def _truncate(
 
 
 def _is_half_done(state: LogState) -> bool:
-    """Check whether the log still lists dropped segments, whose files may be gone already."""
+    """Check whether the log still lists dropped segments, whose files may not exist any more."""
     return any(segment.is_dropped for segment in state.segments)
 
 
@@ -137,8 +138,10 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # interrupted again: without a detach, readers would wait
-        reason = "its truncation was interrupted twice: open the store again to use it"
+    except BaseException:  # interrupted again: if the log were not detached, readers would wait
+        reason = (
+            "the truncation of the log was interrupted twice: open the store again to use the log"
+        )
         state.detach(
             ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
         )
@@ -146,11 +149,11 @@ def _take_what_stands(state: LogState, offset: int) -> None:
 
 
 def _with_room(state: LogState, offset: int) -> _Replacement:
-    """Prepare a truncation; if the disk has no room for the copy, drop whole segments first.
+    """Prepare a truncation; if the disk has no room for the copy, first drop whole segments.
 
     Dropping whole segments makes room for the copy of the segment that is cut. If this function
-    raises OSError, the log is undamaged. Then the log ends at its old end, or at the end of the
-    segment to be cut.
+    raises OSError, the log is undamaged, and ends at its old end, or at the end of the segment that
+    was to be cut.
     """
     use = state.log_dir.ballast.use
     try:
@@ -166,8 +169,8 @@ def _with_room(state: LogState, offset: int) -> _Replacement:
 def _prepare(state: LogState, offset: int) -> _Replacement:
     """Acquire all file descriptors and all disk space for a truncation; raises OSError.
 
-    The caller holds both locks. The segments are not changed: if this function fails, nothing was
-    truncated.
+    The caller holds both locks. This function does not change the segments: if it fails, no record
+    was removed.
     """
     segments = state.segments
     kept = [segment for segment in segments if segment.base_offset < offset]
@@ -178,8 +181,8 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
         gone = (cut, *gone)
     flush.sync_segments(state, kept)
     limit = min(offset, state.recovery_point)
-    # The `.move` copy of a running move may have the dropped records. So `moving` is removed, and
-    # no later process continues the copy.
+    # A `.move` copy of a running move may have the dropped records. So the field `moving` is
+    # removed, and no later process continues the copy.
     generation = state.log_dir.generation
     lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
     lowered = lowered.with_cleaned(lowered.cleaned.until(offset))
@@ -207,7 +210,8 @@ def _forget_epochs(state: LogState, offset: int) -> None:
     """Remove the epochs that begin in the dropped part from their file, durably; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
-    step, the file lacks epochs of existing batches. Then the next flush or open rewrites the file.
+    step, the file lacks the epochs of batches that still exist. The next flush or open then
+    rewrites the file.
     """
     kept = [entry for entry in state.replication.epochs.entries if entry[1] < offset]
     if kept != state.replication.epochs.entries:
@@ -219,19 +223,19 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file, without opening a file; raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
-    # Lower these offsets first. Otherwise, a log dir that fails during the truncation would count
-    # as an old copy when it comes back.
+    # Lower these offsets first. Otherwise, if the log dir fails during the truncation and comes
+    # back, it would count as an old copy.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # Lower the checkpoint, too, although `partition.metadata` has a limit for the recovery point.
-    # So the limit holds even if one of the two files is damaged.
+    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point: if one of
+    # these two files is damaged, the limit in the other file still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
     if state.producers.are_known:
-        snapshots.remove_after(state, offset)  # durable before `_replace` removes records
+        snapshots.remove_after(state, offset)  # this is durable before `_replace` removes records
     _replace(gone, new, temporary, directory.fd)
     state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)
     state.producers.replace(producers)
@@ -241,7 +245,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
     if new.last_epoch > state.replication.epochs.latest:  # `new` ends at or before the log start
-        new.last_epoch = -1  # the next append then records where its leader epoch begins
+        new.last_epoch = -1  # the next append then records the start of its leader epoch
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
         segment.forget(state.environment)
@@ -316,5 +320,5 @@ def _write_kept_part(
 
 
 def _epoch_at(state: LogState, scan: Scan) -> int:
-    """Give the leader epoch of an empty batch that follows the batches of a walk."""
+    """Return the leader epoch for an empty batch that follows the walked batches."""
     return max(scan.last_epoch, state.replication.epochs.at(scan.base_offset), 0)

@@ -1,11 +1,11 @@
 """Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
-A cache evicts by the rule "second chance": if the total weight exceeds the capacity, the oldest
-item is evicted. But if the oldest item was used since it was added or last kept, it stays, and
-becomes the newest item again. An evicted item exists as long as a reader refers to it. A `Handle`
-closes its descriptor when the last reference to the `Handle` ends. So no descriptor is closed while
-a reader uses it, and reading takes no lock. The cache closes no file while it holds its lock. All
-log dirs share that lock, so a close on a disk that hangs would block all log dirs.
+If the total weight exceeds the capacity, the cache evicts the oldest item by the rule "second
+chance": an item that was used since it was added or last kept is not evicted, but becomes the
+newest item again. An evicted item exists as long as a reader refers to it. A `Handle` closes its
+descriptor when the last reference to the `Handle` ends. So no descriptor is closed while a reader
+uses it, and reading takes no lock. All log dirs share the cache's lock. The cache closes no file
+while it holds this lock, because a close on a disk that hangs would then block all log dirs.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Cache:
         return f"Cache({self.weight} of {self.capacity}, {len(self._ring)} items)"
 
     def put(self, home: dict[Any, Cached], key: Any, value: Any, weight: int) -> Any:
-        """Add a value to `home` under `key`, evict older values, and return the cached value.
+        """Add a value to `home` under `key`, return the cached value, and evict older values.
 
-        If two threads add a value under the same key, the value of the first thread stays, and both
-        threads get this value.
+        If two threads add a value under the same key, the cache keeps the first value, and both
+        threads get it.
         """
         evicted: list[Cached] = []  # freed at the end of the call, after the lock is released
         with self._lock:

@@ -1,4 +1,4 @@
-"""Write a segment's two index files: `.timeindex`, then `.index` with the trailer.
+"""Write the two index files of a segment: first `.timeindex`, then `.index` with the trailer.
 
 The files are written only after the part of the `.log` that they describe was flushed. So the
 trailer proves that this part is durable.
@@ -24,8 +24,8 @@ def index_files(
 ) -> tuple[bytes, bytes]:
     """Encode a segment's two index files, and return the bytes: `.timeindex`, then `.index`.
 
-    The bytes describe the segment as it is now. This function reads the checksums of the first and
-    the last batch, and sets the segment's `seal` from these checksums.
+    The bytes describe the segment's state at the time of the call. This function reads the
+    checksums of the first and the last batch, and sets the segment's `seal` from these checksums.
 
     Raises:
         CorruptRecordBatchError: the `.log` file is shorter than the segment.

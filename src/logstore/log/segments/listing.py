@@ -23,7 +23,7 @@ class SegmentFiles(NamedTuple):
 
     Attributes:
         inode, mtime_ns: the inode and the modification time of the `.log`. If another file replaces
-            the `.log`, the size, the inode or the modification time changes.
+            the `.log`, the inode, the modification time or the size changes.
     """
 
     base_offset: int
@@ -61,12 +61,15 @@ def check_is_file(directory: str, entry: files.Entry) -> None:
     records would count as lost, or other records would get their offsets.
     """
     if not entry.is_file:
-        what = f"a {entry.kind} has the name of a segment: move it away, and put the segment back"
+        what = (
+            f"a {entry.kind} has the name of a segment: move it to another place, and put the "
+            "segment's file back"
+        )
         raise files.UnfitError(errno.EINVAL, what, os.path.join(directory, entry.name))
 
 
 def list_partition(directory: str) -> Listing:
-    """List a partition directory.
+    """List the files in a partition directory.
 
     Raises:
         UnfitError: a directory, a symlink or a special file has the name of a segment.
@@ -95,7 +98,9 @@ def list_partition(directory: str) -> Listing:
         elif entry.is_file and (offset := producer_file.offset_of(entry.name)) is not None:
             snapshots.append(offset)
         elif entry.is_file and entry.name.endswith(".quarantine"):
-            warnings.append(f"{entry.name}: a repair kept this file; it is not read")
+            warnings.append(
+                f"{entry.name}: a repair kept this file of damaged bytes; the file is not read"
+            )
         else:
             warnings.append(
                 f"{entry.name}: this {entry.kind} does not belong here; it was not changed"
@@ -118,7 +123,7 @@ def list_partition(directory: str) -> Listing:
 
 
 def _swap_of(name: str) -> int | None:
-    """Give the base offset in the name of a `.swap` file; return None for any other name."""
+    """Return the base offset in the name of a `.swap` file; return None for any other name."""
     parsed = parse_segment_file_name(name.removesuffix(SWAP_SUFFIX))
     is_swap = name.endswith(SWAP_SUFFIX) and parsed is not None and parsed[1] == SUFFIXES[0]
     return parsed[0] if is_swap and parsed is not None else None

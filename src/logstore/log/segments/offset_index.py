@@ -2,8 +2,8 @@
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
-Invariants: both columns strictly increase; the first entry is (0, 0). An index is only a hint. So
-code that uses an entry checks that a batch with the entry's offset begins at the entry's position.
+Invariants: both columns strictly increase; the first entry is (0, 0). An index is only a hint: code
+that uses an entry checks that a batch with the entry's offset begins at the entry's position.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OffsetIndex:
         offsets.append(relative_offset)
 
     def lookup(self, relative_offset: int) -> int:
-        """Give the number of the last entry at or before an offset, or -1 if all are later."""
+        """Return the number of the last entry at or before an offset; -1 if there is none."""
         return bisect_right(self.offsets, relative_offset) - 1
 
     def to_bytes(self) -> bytes:

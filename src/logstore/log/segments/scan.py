@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from logstore.format.kafka.sound import SoundHeaders
 
 # Other threads run while a window is read, and after each YIELD_BATCHES batches of a window. A
-# batch longer than a window is hashed in one call, without the interpreter's lock. With a smaller
-# YIELD_BATCHES, the walk would be too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
+# batch longer than a window is hashed in one call, without the interpreter's lock. A smaller
+# YIELD_BATCHES would make the walk too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
 # After a batch of at least this size, a walk without checksums reads only the next batch's header.
@@ -150,7 +150,7 @@ class Scan:
         return None if self.position > started else reason
 
     def _window(self, data: memoryview, fd: int) -> str | None:
-        """Walk over the whole batches of a window; return the reason if the walk stops early."""
+        """Walk over the whole batches of a window; if the walk stops early, return the reason."""
         start, end, quiet = self.position, len(data), 0
         self._refused = None
         if self.is_checked:
@@ -193,7 +193,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Note many batches at once; a subclass returns False if they must be checked one by one.
+        """Record many batches at once; False (in a subclass) means: check them one by one.
 
         Args:
             start: where the window of the batches begins in the file.
@@ -238,10 +238,10 @@ class Scan:
     def _take(
         self, header: BatchHeader, fd: int, data: memoryview = NOTHING, at: int = 0
     ) -> str | None:
-        """Step over a whole batch; return the reason if the batch cannot be valid at this place.
+        """Step over a whole batch; if the batch cannot be valid at this place, return the reason.
 
         Args:
-            data: bytes in which the batch begins at index `at`; empty if no record is checked.
+            data: bytes with the start of the batch at index `at`; empty: do not check records.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):
@@ -292,7 +292,7 @@ class Scan:
         self.has_producers |= header.producer_id >= 0
 
     def skip_damage(self, fd: int, end: int, reason: str) -> Damage:
-        """Move from the damage that stopped the walk to the next whole batch, or to the end."""
+        """Move past the damage that stopped the walk: to the next whole batch, or to the end."""
         refused, self._refused = self._refused, None
         if refused is not None:  # the damage is one whole batch with unreadable or wrong contents
             (header, fault), position = refused, self.position
@@ -333,7 +333,7 @@ def magic_of(fd: int) -> int:
 def find_batch(
     fd: int, position: int, end: int, magic: int = columnar.MAGIC
 ) -> tuple[int, int] | None:
-    """Find the next whole batch at or after `position`; give its position and base offset.
+    """Find the next whole batch at or after `position`; return its position and base offset.
 
     Only batches of the segment's own layout are searched for, because a record's value may contain
     a batch of the other layout.
@@ -341,8 +341,8 @@ def find_batch(
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first look for a batch at the position where, by
-        # its own size, the damaged batch ends.
+        # A Kafka batch may begin at any byte. So first try the position at which the damaged batch
+        # should end, according to the size in its header.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
@@ -368,11 +368,11 @@ def find_batch(
 
 
 def _behind_claimed(fd: int, position: int, end: int) -> int:
-    """Give the position to search from: after the damaged batch, if the batch's size is known.
+    """Return where to begin the search: after the damaged batch, if the batch's size is known.
 
     The search must not begin inside a batch, because a record's value may contain a whole batch of
-    another log. A header has its batch's size twice. If both sizes are equal, they count as right.
-    If the sizes differ, the right size leads to the next batch, or to the end of the file.
+    another log. A header contains the size of its batch twice. If both sizes are equal, they count
+    as right. If they differ, the right size leads to the next batch, or to the end of the file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
@@ -388,7 +388,7 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
 
 def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """If a whole batch of this layout begins at a position, give the position and base offset."""
+    """If a whole batch of this layout begins at a position, return its position and base offset."""
     head = files.read_up_to(fd, PREFIX_BYTES, position)
     if len(head) < PREFIX_BYTES:
         return None

@@ -2,10 +2,10 @@
 
 Invariants: `base_offset <= end_offset`; batches are contiguous; bytes below `size_bytes` never
 change while the object is in use. Only the active segment grows: the appending thread writes the
-batch, then the index entry, then `size_bytes`, then `end_offset`. So if a reader reads `end_offset`
-first, it then finds all batches before that offset. If a truncation replaces a segment or retention
-removes it, the segment is marked `is_dropped` before its file is removed. A reader that fails on
-such a segment lists the log's segments again.
+batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
+`end_offset` first finds all batches before that offset. If a truncation replaces a segment or
+retention removes it, the segment is marked `is_dropped` before its file is removed. If a reader
+fails on a dropped segment, the reader lists the log's segments again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Block:
         self.plain = batches[0].plain_cells() if len(batches) == 1 else None
 
     def batch_for(self, offset: int) -> RecordBatch:
-        """Give the batch that contains an offset of this block."""
+        """Return the batch of this block that contains an offset."""
         return self.batches[bisect_right(self.bases, offset) - 1]
 
 
@@ -158,7 +158,7 @@ class Segment:
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
     def verified_up_to(self, end_position: int) -> bytearray:
-        """Give the bits of verified batches, with a bit for every place before `end_position`."""
+        """Return the bits of verified batches, with a bit for every place before `end_position`."""
         missing = (end_position >> 8) + 1 - len(self._verified)
         if missing > 0:
             self._verified.extend(bytes(missing + (end_position >> 11)))
@@ -176,7 +176,7 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Give the end of the verified bytes at `position`, or 0 if the byte there is not verified.
+        """Return the end of the verified bytes at `position`, or 0 if that byte is not verified.
 
         Bytes that this process wrote count as verified. The result may be after the end of the
         file.
@@ -201,11 +201,11 @@ class Segment:
     # --- files --------------------------------------------------------------------------------
 
     def handle(self, environment: LogEnvironment) -> Handle:
-        """Open the `.log` for reading, or give the open handle.
+        """Return the handle of the `.log` for reading; open the file if it is not open.
 
-        The descriptor stays open while the caller has a reference to the handle. So do not keep
-        only the number of the descriptor: the descriptor may be closed, and another file may get
-        the number.
+        The descriptor stays open while the caller has a reference to the handle. So keep a
+        reference to the handle, not the number of the descriptor: the descriptor may be closed, and
+        another file may then get the same number.
 
         Raises:
             OSError: FileNotFoundError if the segment was dropped meanwhile.
@@ -220,7 +220,7 @@ class Segment:
         if self.is_dropped:  # another file may have this name now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
         if self.inode and files.fstat(handle.fd).st_ino != self.inode:
-            raise FileNotFoundError(errno.ENOENT, "another file is there now", self.log_path)
+            raise FileNotFoundError(errno.ENOENT, "another file has this name now", self.log_path)
         if self.seal is not None and not self.is_checked:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
@@ -230,7 +230,7 @@ class Segment:
         return given
 
     def writer(self, environment: LogEnvironment) -> Handle:
-        """Open the `.log` for writing, or give the open handle; raises OSError."""
+        """Return the handle of the `.log` for writing; open the file if needed. Raises OSError."""
         item = self.cached.get(WRITER)
         handle: Handle | None = None if item is None else item.value
         if item is not None and handle is not None:
@@ -245,8 +245,8 @@ class Segment:
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
         """Refuse a file whose first or last batch is whole, but is not the batch that was sealed.
 
-        A batch that is not whole does not show whether the file is the right one. So a damaged
-        batch is accepted here, and the reader of the batch reports the damage.
+        A damaged batch does not show whether the file is the right one. So it is accepted here, and
+        the reader of the batch reports the damage.
         """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
@@ -264,7 +264,8 @@ class Segment:
                 raise CorruptRecordBatchError(
                     path=self.log_path,
                     position=position,
-                    reason="this is not the batch that was here when the segment was sealed",
+                    reason="the file's first or last batch is not the batch that was here when "
+                    "the segment was sealed",
                 )
 
     def leave(self, environment: LogEnvironment) -> None:
@@ -283,7 +284,7 @@ class Segment:
     # --- indexes ------------------------------------------------------------------------------
 
     def offset_index(self, environment: LogEnvironment) -> OffsetIndex:
-        """Give the offset index: from memory, from its file, or rebuilt from the batches."""
+        """Return the offset index: from memory, from its file, or rebuilt from the batches."""
         growing = self.index
         if growing is not None:
             return growing
@@ -295,7 +296,7 @@ class Segment:
         return self._load_indexes(environment)[0]
 
     def offset_time_index(self, environment: LogEnvironment) -> TimeIndex:
-        """Give the time index: from memory, from its file, or rebuilt from the batches."""
+        """Return the time index: from memory, from its file, or rebuilt from the batches."""
         growing = self.time_index
         if growing is not None:
             return growing
@@ -311,7 +312,9 @@ class Segment:
             index, trailer = trailers.read_index(self.index_path)
             if trailer.log_bytes != self.size_bytes or trailer.base_offset != self.base_offset:
                 raise CorruptIndexError(
-                    path=self.index_path, position=0, reason="it does not describe this segment"
+                    path=self.index_path,
+                    position=0,
+                    reason="the index file does not describe this segment",
                 )
             time_index = trailers.read_time_index(self.time_index_path, trailer)
         except (CorruptIndexError, FileNotFoundError):

@@ -1,9 +1,9 @@
 """Read a segment's two index files, and the trailer that identifies the segment.
 
-The trailer is written only after the part of the `.log` that it describes was flushed. So a valid
-trailer also proves that this part is durable, and recovery does not read it again. The index files
-themselves are not synced. If a crash leaves an index file incomplete, the file's checksum is wrong,
-and the index is rebuilt.
+The part of the `.log` that the trailer describes is flushed before the trailer is written. So a
+valid trailer also proves that this part is durable, and recovery does not read it again. The index
+files themselves are not synced. If a crash leaves an index file incomplete, the file's checksum is
+wrong, and the index is rebuilt.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _whole_file(path: str) -> bytes | memoryview:
     try:
         size_bytes = files.fstat(fd).st_size
         if size_bytes > INDEX_BYTES_MAX:
-            reason = f"it has {size_bytes} bytes, more than the {INDEX_BYTES_MAX} allowed"
+            reason = f"the file has {size_bytes} bytes, but at most {INDEX_BYTES_MAX} are allowed"
             raise CorruptIndexError(path=path, position=0, reason=reason)
         return mapped.view(fd, size_bytes, 0)
     finally:
@@ -154,7 +154,7 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
 def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Trailer | None]:
     """Read a whole `.index` file, and return its bytes and its trailer; raises OSError.
 
-    The caller passes the bytes and the trailer to `index_in`. If the file is not usable, the
+    The caller can pass the bytes and the trailer to `index_in`. If the file is not usable, the
     trailer is None.
 
     Args:

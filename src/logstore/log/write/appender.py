@@ -1,17 +1,18 @@
-"""Gather small appends into batches: `log.appender()`.
+"""Gather small appends into batches (`log.appender()`).
 
-A batch is sent (that is, appended to the log) when its records reach `max_bytes`, when `linger` is
-over, at `flush` and at `close`. A future has three small fields, and no lock of its own. A caller
-that asks a future for its offset waits until the batch was sent.
+A batch is sent (that is, appended to the log) in four cases: its records reach `max_bytes`,
+`linger` is over, or `flush` or `close` is called. A future has three small fields, and no lock of
+its own. A caller that asks a future for its offset waits until the batch is sent.
 
-The appender's thread keeps the appender and its store alive while records wait to be sent, and only
-then. If nothing else refers to the appender any more, its thread ends.
+While records wait to be sent, the appender's thread refers to the appender, so the appender and its
+store stay alive. At other times, the thread does not refer to the appender. If no other object
+refers to the appender then, the thread ends.
 
 Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
 last batch is the newest batch, which takes records. A batch is closed when the next batch is linked
-to it. A batch leaves the chain when its offset or its error is known. So wherever a thread is
-interrupted, every record that it added stays in the chain. The record is sent by the next append,
-by the appender's thread, by `flush` or `close`, or by a caller that asks for an offset.
+to it. A batch leaves the chain when its offset or its error is known. So if a thread is interrupted
+at any point, every record that it added stays in the chain. The record is then sent by the next
+append, by the appender's thread, by `flush` or `close`, or by a caller that asks for an offset.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class _Batch:
-    """Records that will become one batch; a column is made only when a record needs it."""
+    """Records that will become one batch. A column is created when the first record needs it."""
 
     __slots__ = (
         "error",
@@ -68,11 +69,11 @@ class _Batch:
         # Functions that wake waiting coroutines, called when the batch is done. Any thread may add
         # a function at any time.
         self.wakers: list[Callable[[], object]] = []
-        # The next batch; set once. After that, nothing is added to this batch.
+        # The next batch; set once. After it is set, nothing is added to this batch.
         self.next: _Batch | None = None
 
     def trim(self) -> None:
-        """Remove, from the columns, the items of a record that an interrupted append left."""
+        """Remove from the columns what an interrupted append of one record left there."""
         count = len(self.values)
         for column in (self.keys, self.timestamps, self.headers):
             if column is not None:
@@ -118,7 +119,7 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # else the sender may have missed the new function
+            if not self.done():  # otherwise, the sender may have missed the new function
                 yield from sent.wait().__await__()
         return self.result()
 
@@ -148,8 +149,8 @@ class Appender:
         self._linger = linger
         self._is_durable = flag(durable, "durable")
         self._max_bytes = max_bytes
-        # A thread holds this lock while it sends, and never takes it under the mutex: the mutex is
-        # held only for moments.
+        # A thread holds this lock while it sends. A thread that holds the mutex never takes this
+        # lock, because the mutex may be held only for moments.
         self._send_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._batch = self._oldest = _Batch()
@@ -157,7 +158,8 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # A list that has this appender only while records wait. The thread refers only to the list.
+        # While records wait, this list contains the appender; otherwise it is empty. The thread
+        # refers only to this list.
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:
@@ -230,10 +232,10 @@ class Appender:
             raise LogClosedError(reason="the appender was closed")
 
     def _begin_next(self, batch: _Batch) -> _Batch:
-        """Close a full batch, and give the next batch; the mutex is held."""
+        """Close a full batch, and return the next batch; the mutex is held."""
         self._check_open()
         fresh = _Batch()
-        # so that the appender's thread sends the batch if this thread is interrupted
+        # If this thread is interrupted, the appender's thread sends the batch.
         self._has_records.ring()
         batch.next = self._batch = fresh
         return fresh
@@ -246,7 +248,7 @@ class Appender:
         return not self._is_closed
 
     def _cut(self, batch: _Batch) -> None:
-        """Close a batch if it is still the current batch, and send all closed batches."""
+        """If a batch is still the current batch, close it; then send all closed batches."""
         with self._mutex:
             if batch.values and batch.next is None:
                 batch.next = self._batch = _Batch()
@@ -311,8 +313,8 @@ class Appender:
     def flush(self) -> None:
         """Append all waiting records; return when all of them are in the log.
 
-        If the appender was made with `durable=True`, these records are then on the disk. Otherwise,
-        `Log.flush` makes the records durable.
+        If the appender was made with `durable=True`, these records are on the disk when the call
+        returns. Otherwise, `Log.flush` makes the records durable.
         """
         self._cut(self._batch)
 
@@ -341,7 +343,7 @@ class Appender:
 
 
 def _send_due(entry: ref[Appender], kept: list[Appender], has_records: Bell) -> None:
-    """Send batches until the appender is closed; refer to the appender only while records wait.
+    """Send batches until the appender is closed.
 
     Args:
         kept: a list that refers to the appender while records wait for this thread.

@@ -1,8 +1,8 @@
 """Write batches to a log's active segment, one thread at a time, under the log's lock.
 
-Readers take no lock: they see a batch once `write_batch` has moved the segment's end. If a batch
-was written only in part, its bytes are cut off again. An interrupt leaves no bytes that a reader
-could see.
+Readers take no lock: they see a batch only after `write_batch` has moved the segment's end. If a
+batch was written only in part, its bytes are cut off again. So an interrupt leaves no bytes that a
+reader could see.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def append_record(
     timestamp: encode.Timestamp | None,
     headers: encode.HeadersLike,
 ) -> int:
-    """Append one record and give its offset; see `Log.append`.
+    """Append one record and return its offset; see `Log.append`.
 
     Most records have only a value. The batch of such a record is encoded here, in half the time
     that `build` needs.
@@ -56,7 +56,7 @@ def append_record(
             if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
                 state.check_appendable()
             rules = state.rules
-            bytes_max = rules.plain_bytes_max  # 0 if the configuration was changed meanwhile
+            bytes_max = rules.plain_bytes_max  # 0 if the configuration changed meanwhile
             if size <= bytes_max:
                 active = state.active
                 if active.size_bytes + size > state.room_bytes or timestamp >= roll_at:
@@ -101,11 +101,13 @@ def columns_of(
     timestamps: encode.Timestamps,
     headers: Iterable[Any] | None,
 ) -> Columns:
-    """Make columns of a caller's arguments or Records; raises TypeError, ValueError."""
+    """Make columns from a caller's arguments or Records; raises TypeError, ValueError."""
     cells = encode.as_list(values, "values")
     if cells and isinstance(cells[0], Record):
         if keys is not None or timestamps is not None or headers is not None:
-            raise ValueError("Records have their own keys, timestamps and headers")
+            raise ValueError(
+                "Records have their own keys, timestamps and headers: do not pass these arguments"
+            )
         cells, keys, timestamps, headers = encode.unpack_records(cells)
     return Columns(
         cells,
@@ -128,7 +130,7 @@ def build(
 
     Args:
         is_gathered: whether each record was checked when it joined the batch. If so, the batch is
-            accepted even if `max_message_bytes` has been reduced since then.
+            accepted even if `max_message_bytes` was reduced after that check.
     """
     rules = state.rules
     if rules.requires_keys and not is_gathered:
@@ -150,7 +152,7 @@ def build(
 
 
 def append_range(state: LogState, payload: AnyPayload, *, is_durable: bool) -> range:
-    """Write one batch, and give its offsets; if there are no records, write nothing."""
+    """Write one batch, and return its offsets; if there are no records, write nothing."""
     if payload.record_count == 0:
         state.check()
         end = state.log_end_offset
@@ -163,11 +165,11 @@ def append_range(state: LogState, payload: AnyPayload, *, is_durable: bool) -> r
 
 
 def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | None = None) -> int:
-    """Write one batch; give its base offset.
+    """Write one batch, and return its base offset.
 
     Args:
         receipt: a list whose first item is set to the base offset as soon as the records are in the
-            log. So a caller that is interrupted later still has the offset.
+            log. So a caller that is interrupted after that still knows the offset.
     """
     size = payload.size_bytes
     with state.lock:
@@ -193,7 +195,7 @@ def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | No
 
 
 def _append_foreign(state: LogState, payload: AnyPayload) -> int:
-    """Write a batch that was encoded with an earlier `record_format`; the lock is held."""
+    """Write a batch that was encoded for an earlier `record_format`; the lock is held."""
     offset, epoch = state.active.end_offset, state.replication.leader_epoch
     batch = batch_group.PlacedBatch(
         layouts.frame(payload, offset, epoch),
@@ -267,7 +269,7 @@ def write_batch(
 
 
 def after_append(state: LogState, offset: int) -> None:
-    """Wake threads that wait for records; flush if `flush_messages` or open files demand it."""
+    """Wake threads that wait for records; flush if `flush_messages` or open files require it."""
     if state.waiters:
         state.arrivals.wake()
     if state.subscriptions:

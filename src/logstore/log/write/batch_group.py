@@ -6,7 +6,8 @@
 
 If a write fails or is interrupted, the written bytes are cut off again, and new files are removed.
 So if the error is retriable, no batch is in the log. When all bytes are in their files, no disk
-error can stop the append any more. An interrupt then waits until all batches are published.
+error can stop the append any more. If an interrupt comes then, it takes effect only after all
+batches are published.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def plan(state: LogState, batches: Group) -> list[Group]:
 
     The caller holds the log's lock.
 
-    Suppose that the batches do not all fit into the active segment, but all fit into a new segment.
-    Then all batches go into the new segment, so that one system call writes them.
+    If the batches do not all fit into the active segment, but all fit into a new segment, all
+    batches go into the new segment. So one system call can write them.
     """
     end = state.active.end_offset
     groups = _groups(batches, _Room.of_active(state), end)
@@ -101,7 +102,7 @@ def plan(state: LogState, batches: Group) -> list[Group]:
 
 
 def _groups(batches: Group, room: _Room, end: int) -> list[Group]:
-    """Divide batches among segments; each new segment begins at the end of the one before.
+    """Divide batches among segments; each new segment begins where the previous segment ends.
 
     Args:
         end: the end of the log before the first of these batches is appended.
@@ -157,10 +158,10 @@ def _write(state: LogState, batches: Group) -> None:
         _publish_surely(state, active, position, first, fresh)
     except OSError as error:
         _fail(state, error, position, paths)
-    except BaseException as error:  # an interrupt: either no batch is published, or all are
+    except BaseException as error:  # after an interrupt, either all batches are published, or none
         if state.active.end_offset <= batches[-1].last_offset:
             is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
-            if is_half_shown:  # too little memory to show the rest
+            if is_half_shown:  # there is too little memory to show the other batches
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
             _take_back(state, error, position, paths, is_half_shown=is_half_shown)
@@ -178,9 +179,9 @@ def _write_group(handle: Handle, group: Group, position: int) -> None:
 
 
 def _fail(state: LogState, error: OSError, position: int, paths: list[str]) -> Never:
-    """Raise the LogStoreError for an error of the disk.
+    """Raise the LogStoreError for an OSError of the disk.
 
-    The written bytes are cut off first, because nothing can change a log dir once it is OFFLINE.
+    Cut off the written bytes first, because a log dir that is OFFLINE cannot be changed.
     """
     was_offline = state.log_dir.is_offline
     left = _undo(state, position, paths)
@@ -202,7 +203,9 @@ def _take_back(
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)
     if is_half_shown:
-        reason = "no memory for the log's index: open the store again to use the log"
+        reason = (
+            "there was too little memory for the log's index: open the store again to use the log"
+        )
         state.detach(
             ReplicaOfflineError(topic=state.topic, partition=state.partition, reason=reason)
         )
@@ -229,7 +232,8 @@ def _publish_surely(
 ) -> None:
     """Show the written batches to readers; if interrupted, complete this work and then raise.
 
-    A second interrupt may come where the loop of `_publish_all` catches none: between two rounds.
+    The interrupt may come between two rounds of `_publish_all`'s loop, where the loop does not
+    catch it.
     """
     try:
         _publish_all(state, active, position, first, fresh)
@@ -245,7 +249,7 @@ def _publish_all(
     first: Group,
     fresh: list[tuple[Segment, Handle, Group]],
 ) -> None:
-    """Show the batches; this can safely be repeated.
+    """Show the batches to readers; a repeated call does no harm.
 
     If there is not enough memory, the call tries again for a second. If some batches still cannot
     be shown after that, the log refuses every call until it is opened again.
@@ -275,7 +279,7 @@ def _publish_all(
 
 
 def _publish(state: LogState, segment: Segment, position: int, group: Group) -> None:
-    """Add batches to the indexes, then move the segment's end; this can safely be repeated."""
+    """Add batches to the indexes, then move the segment's end; a repeated call does no harm."""
     index = segment.index
     assert index is not None
     known = len(index.offsets)
@@ -303,7 +307,7 @@ def _publish(state: LogState, segment: Segment, position: int, group: Group) -> 
 
 
 def _begin(state: LogState, segment: Segment, handle: Handle) -> None:
-    """Seal the active segment, and activate the written segment; this can safely be repeated."""
+    """Seal the active segment, and activate the written segment; a repeated call does no harm."""
     active, known = state.active, state.segments
     if active is not segment:
         if any(segment is one for one in known):

@@ -1,10 +1,10 @@
-"""Change the configuration of a log in use: first make the new one durable, then apply it.
+"""Change a log's configuration while the log is in use: first store it durably, then apply it.
 
-Both locks of the log are held during the change. So an append sees either the old configuration or
-the new one. Only the encoding of a batch happens before the append takes a lock. A batch that was
-encoded with the old configuration is stored without a change (`appending.append_payload`). A
-segment has batches of one layout. So after a change of `record_format`, the next append begins a
-new segment.
+Both locks of the log are held during the change. So an append that holds a lock sees either the old
+configuration or the new one. But an append encodes its batch before it takes a lock. If the
+configuration changes after the encoding, the encoded batch is stored without a change
+(`appending.append_payload`). A segment has batches of one layout. So after a change of
+`record_format`, the next append begins a new segment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
         require_layout(new, state.directory)
         try:
             set_metadata(state, config=new, extra=extra)
-        finally:  # an interrupt may come after the file was written
+        finally:  # the interrupt may come after the file was written
             if state.config is new:
                 _put_in_force(state, new)
     return new

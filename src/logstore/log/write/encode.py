@@ -22,8 +22,8 @@ TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
-# The largest overhead in bytes: for each batch (header, checksum, ends of the columns), for each
-# record (timestamp, starts, validity), and for each record header (starts, validity).
+# The largest overhead in bytes. For each batch: header, checksum, ends of the columns. For each
+# record: timestamp, starts, validity. For each record header: starts, validity.
 BATCH_OVERHEAD_BYTES = 256
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
@@ -67,9 +67,9 @@ def check_headers(headers: HeadersLike | None) -> Headers:
 
 
 def size_max(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """Give the largest number of bytes that a record adds to a batch.
+    """Return the largest number of bytes that a record adds to a batch.
 
-    The batch itself needs up to `BATCH_OVERHEAD_BYTES` more.
+    The batch needs up to `BATCH_OVERHEAD_BYTES` in addition.
     """
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     if headers:
@@ -105,7 +105,7 @@ def check_size(
 def too_large(
     size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
 ) -> RecordTooLargeError | RecordExpansionError:
-    """Make the error for a batch of one record that is larger than one of the two bounds."""
+    """Make the error for a batch of one record that is larger than one of the two limits."""
     if size_bytes <= max_message_bytes:
         needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
         return too_much(needed, expansion_bytes_max)
@@ -134,9 +134,11 @@ def _timestamps(timestamps: Timestamps, count: int, now_ms: int) -> NDArray[np.i
     if not isinstance(timestamps, np.ndarray):
         timestamps = as_list(timestamps, "timestamps", "whole numbers of ms")
     elif timestamps.ndim != 1:
-        raise TypeError(f"timestamps must be one row of numbers, not {timestamps.ndim} dimensions")
+        raise TypeError(
+            f"timestamps must be a one-dimensional array, but it has {timestamps.ndim} dimensions"
+        )
     if len(timestamps) != count:
-        raise ValueError(f"{len(timestamps)} timestamps for {count} values")
+        raise ValueError(f"there are {len(timestamps)} timestamps for {count} values")
     if not isinstance(timestamps, np.ndarray):
         if None in timestamps:
             timestamps = [now_ms if at is None else at for at in timestamps]
@@ -168,7 +170,9 @@ def unpack_records(
     for record in records:
         if not isinstance(record, Record):
             kind = type(record).__name__
-            raise TypeError(f"values must be all Records or all bytes, but one is of type {kind}")
+            raise TypeError(
+                f"values must be all Records or all bytes, but a value is of type {kind}"
+            )
     return (
         [record.value for record in records],
         [record.key for record in records],
@@ -178,7 +182,7 @@ def unpack_records(
 
 
 def as_list(cells: Iterable[Any], what: str, of: str = "bytes") -> Sequence[Any]:
-    """Return a sequence unchanged, and an iterable as a list; refuse a single bytes or str."""
+    """Return a sequence unchanged, other iterables as a list; refuse a bytes or str object."""
     if isinstance(cells, list | tuple):
         return cells
     return list(many(cells, what, of))

@@ -1,9 +1,8 @@
-"""Make appended records durable: a flush first syncs, in order of offset, and then seals.
+"""Make appended records durable: a flush syncs segments in order of offset, then seals them.
 
 A sync that failed is never retried (R6), even if an interrupt hid its error. A flush may be
-interrupted. A flush may also stop before any sync has failed, because the disk is full or the
-process has no descriptor left. If a flush is interrupted or stops early, it leaves all of its work
-to the next flush.
+interrupted. A flush may also stop before any sync has failed, because the disk is full or no file
+descriptor is free. In both cases, the next flush does the work.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def flush_to(state: LogState, offset: int) -> None:
-    """Sync, in order of offset, all unflushed bytes below `offset`, or let a running sync do it."""
+    """Sync all unflushed bytes below `offset`, in order of offset, or wait for a running sync."""
     if state.recovery_point < offset or state.names_changed:
         _flush_to(state, offset)
 
@@ -59,7 +58,7 @@ def flush_appended(state: LogState, offset: int) -> None:
             mark(error, None)
             raise
         if isinstance(error, LogDirSuspectError):
-            more = f"; the new records before offset {offset} may be in the log or not: "
+            more = f"; the new records before offset {offset} may be in the log or not:"
             more += "flush again later"
             suspect = state.log_dir.suspect_error(more, retriable=False)
             mark(suspect, None)
@@ -74,7 +73,7 @@ def flush_appended(state: LogState, offset: int) -> None:
 def flush_if_due(state: LogState, now_ms: int) -> bool:
     """Flush if `flush_ms` has passed or a sealed segment is unflushed.
 
-    Return whether the log was flushed.
+    Return True if the log was flushed.
     """
     flush_ms = state.config.flush_ms
     is_due = flush_ms is not None and now_ms - state.flushed_ms >= flush_ms
@@ -85,7 +84,7 @@ def flush_if_due(state: LogState, now_ms: int) -> bool:
 
 
 def _flush_to(state: LogState, offset: int) -> None:
-    """Flush under the flush lock, unless another thread has flushed meanwhile."""
+    """Flush under the flush lock; do nothing if another thread has flushed meanwhile."""
     outer = sys.exc_info()[1]
     # The lock is taken without `held`, because each disk call below registers itself.
     with state.flush_lock:
@@ -105,7 +104,7 @@ def _flush_to(state: LogState, offset: int) -> None:
 
 
 def unflushed_paths(state: LogState) -> list[str]:
-    """List the paths of segments that may have unflushed bytes; a flush may run meanwhile."""
+    """List the paths of segments that may have unflushed bytes, even while a flush runs."""
     segments, bases = state.view
     ends = [*bases[1:], state.log_end_offset]
     point = state.recovery_point
@@ -115,8 +114,8 @@ def unflushed_paths(state: LogState) -> list[str]:
 def _flush(state: LogState, outer: BaseException | None) -> None:
     """Sync all unflushed segments; `flush_lock` is held.
 
-    An unflushed segment is forgotten only after its sync. So one or more interrupts may come at any
-    point, and the next flush still knows what to sync.
+    An unflushed segment is forgotten only after its sync. So if interrupts come at any point, the
+    next flush still knows what to sync.
     """
     pending: list[Unflushed] = []
     try:
@@ -166,7 +165,7 @@ def _put_snapshot(state: LogState, snapshot: Snapshot) -> None:
 def _note_synced(
     state: LogState, sizes: Mapping[int, int], names_changed: int, epochs_changed: int
 ) -> None:
-    """Forget the changes that are durable now; keep the changes that came during the sync.
+    """Forget the changes that are now durable; keep the changes that came during the sync.
 
     The caller holds the log's lock.
 
@@ -188,7 +187,7 @@ def _note_synced(
 
 
 def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
-    """Sync the given segments, in order of offset, if they are sealed and not yet durable.
+    """Sync those of the given segments that are sealed and not yet durable, in order of offset.
 
     A truncation and a repair write durable files, so the segments before these files must be
     durable first. `flush_lock` and `lock` are held. The next flush writes the seals of these
@@ -202,10 +201,10 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
 
 
 def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
-    """Find the disk failure that is hidden by an interrupt: a failed sync, or a missing disk.
+    """Find the disk failure that an interrupt hides: a failed sync, or a missing disk.
 
-    Other errors are no failures of the disk. For example, an interrupt may come while code ignores
-    the error of a missing file. Then the interrupt carries that error, too.
+    Other errors do not count as failures of the disk. For example, an interrupt may come while code
+    handles the error of a missing file. Then the interrupt refers to that error, too.
 
     Args:
         outer: the error that the caller was handling before it called the disk.
@@ -249,7 +248,7 @@ def _sync(
         raise failure from error
     if epochs_changed:
         write_epochs(state)
-    # If the log dir failed in a call of another log meanwhile, do not report success (R6).
+    # If another log's call took the log dir OFFLINE meanwhile, do not report success (R6).
     if state.log_dir.is_offline:
         state.log_dir.check()
     return synced
@@ -275,9 +274,9 @@ def _sync_closed(path: str) -> None:
 
 
 def write_epochs(state: LogState) -> None:
-    """Write the file of leader epochs; if the disk is full, a later flush writes it.
+    """Write the file of leader epochs; if the disk is full, leave the work to a later flush.
 
-    Until then, the epochs are not lost, because the batches have them, too.
+    Until then, the epochs are not lost, because the batches contain them, too.
     """
     try:
         with call(state.directory, SYNCING):
@@ -291,7 +290,7 @@ def write_epochs(state: LogState) -> None:
 
 
 def allow_gaps(state: LogState) -> None:
-    """Durably record that offsets may be missing, as compaction in Kafka's layout leaves them.
+    """Durably record that offsets may be missing, because compaction in Kafka's layout leaves gaps.
 
     `flush_lock` is held. Raises LogStoreError.
     """
@@ -301,10 +300,11 @@ def allow_gaps(state: LogState) -> None:
 
 
 def set_metadata(state: LogState, *, end_offset: int | None = None, **changes: Any) -> None:
-    """Replace `partition.metadata` durably; a new log start is first written to the epochs' file.
+    """Replace `partition.metadata` durably; write a new log start to the epochs' file first.
 
-    After a crash between the two writes, the log has the old log start: no caller has seen the new
-    one. The file of a replicated log also gets a high watermark, below which everything is flushed.
+    A crash between the two writes leaves the old log start, which is correct: no caller has seen
+    the new one. The file of a replicated log also gets a high watermark, below which everything is
+    flushed.
 
     Args:
         end_offset: the log end after a truncation that is about to begin. The high watermark is not

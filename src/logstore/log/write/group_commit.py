@@ -3,9 +3,9 @@
 A thread that arrives while no commit runs appends its record alone. A thread that arrives while a
 commit runs joins the waiting group. The first thread of a group is the group's leader. The leader
 waits for the lock that every commit takes, writes the records of the whole group as one batch, and
-syncs once. Then the leader opens the group's gate for the next thread, and each thread opens the
-gate for the thread after it. So one sync makes all records durable that arrived during the previous
-sync. Threads are woken one after the other, not all at once.
+syncs once. Then the leader opens the group's gate for one thread, and each thread that passes the
+gate opens it for the next thread. So one sync makes all records durable that arrived during the
+previous sync. Threads are woken one after the other, not all at once.
 
 A thread whose record was committed often appends another record. So a leader waits, for a few
 milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
@@ -36,11 +36,11 @@ PATIENCE_SECONDS = 0.005
 
 
 class _Leaving:
-    """Counts threads that have not yet passed a group's gate; the last one releases `is_over`.
+    """Counts the threads that have not passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. If a thread is interrupted, perhaps it does not lower the count. The only effect is that a
-    leader then waits for `PATIENCE_SECONDS`.
+    time. An interrupted thread may not lower the count. Then a leader waits for `PATIENCE_SECONDS`,
+    which does no other harm.
     """
 
     __slots__ = ("count", "is_over")
@@ -86,7 +86,7 @@ class _Group:
 
 
 def of(state: LogState) -> GroupCommit:
-    """Give the object that combines the durable appends of a log; make it at the first append."""
+    """Return the object that combines a log's durable appends; make it at the first append."""
     with state.lock:
         commit = state.commit
         if not isinstance(commit, GroupCommit):
@@ -116,7 +116,7 @@ class GroupCommit:
         timestamp: encode.Timestamp | None,
         headers: encode.HeadersLike,
     ) -> int:
-        """Append one record durably and give its offset; raises the errors of `Log.append`."""
+        """Append one record durably and return its offset; raises the errors of `Log.append`."""
         state = self._state
         if state.log_dir.is_refusing:
             state.check()
@@ -169,11 +169,11 @@ class GroupCommit:
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Give the last waiting group, or a new one if that group is full; the mutex is held."""
+        """Return the last waiting group, or a new group if it is full; the mutex is held."""
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
-            waiting.pop()  # this group's leader was interrupted as its commit began
+            waiting.pop()  # this group's leader was interrupted when its commit began
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]
@@ -226,8 +226,8 @@ class GroupCommit:
             group.error = error
         except BaseException:
             group.error = LogStoreError(
-                "the thread that commits the group was interrupted; the record may be in the log "
-                "or not"
+                "the thread that commits the group was interrupted; the record may be in the "
+                "log or not"
             )
             raise
         finally:
@@ -244,7 +244,7 @@ class GroupCommit:
                 self._let_go(group, "nothing was written", retriable=True)
             committing = self._committing
             if committing is not None and not committing.is_done:
-                outcome = "the record may be in the log or not: the write or the sync hangs"
+                outcome = "the record may be in the log or not, because the write or the sync hangs"
                 self._let_go(committing, outcome, retriable=False)
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:

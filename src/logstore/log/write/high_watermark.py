@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def advance(state: LogState, offset: int) -> int:
-    """Raise the high watermark, and return it; see `Log.advance_high_watermark`."""
+    """Raise the high watermark of a log, and return it; see `Log.advance_high_watermark`."""
     if state.replication.replicated_to is None:
         _begin(state, offset)
     with state.lock:

@@ -1,11 +1,11 @@
-"""Free the threads that wait for a log's locks if the holder of the locks hangs in a disk call.
+"""Release the locks of a log whose holder hangs in a disk call, so that other threads continue.
 
-A thread that is stuck in the kernel cannot be stopped. The threads that wait for its lock continue
-only if the lock is released. So if the log dir has become SUSPECT, the watchdog *takes the lock
-into custody*: it releases the lock in place of the holder. A thread that then acquires the lock
-sees that the dir is SUSPECT, and raises before it changes anything. When the holder's call returns,
-the holder takes the lock again before it continues (`reclaim`). The dir serves again only after all
-holders have taken their locks back.
+A thread that is stuck in the kernel cannot be stopped. The threads that wait for a lock of this
+thread continue only if the lock is released. So if the log dir has become SUSPECT, the watchdog
+*takes the lock into custody*: the watchdog releases the lock in place of its holder. A thread that
+then acquires the lock sees that the dir is SUSPECT, and raises before it changes anything. When the
+holder's call returns, the holder takes the lock again before it continues (`reclaim`). The dir
+returns to service only after all holders have taken their locks back.
 
     holder      takes the lock ... pwrite hangs ................ comes back, reclaims, publishes
     watchdog                          SUSPECT, takes into custody
@@ -13,7 +13,8 @@ holders have taken their locks back.
 
 The watchdog takes a lock only from a holder that is *keeping* the lock. Before the holder calls the
 disk, it declares that it is keeping the lock. After the call, the holder checks whether the
-watchdog has taken the lock. Both the holder and the watchdog write first, and read afterwards:
+watchdog has taken the lock. Both the holder and the watchdog first write their own flag, and then
+read the other's:
 
     holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
@@ -23,11 +24,11 @@ and will take the lock back. If the watchdog finds that the holder is not keepin
 watchdog does not release the lock, because another thread may have the lock now.
 
 Rules for code that calls the disk under `lock` or `flush_lock`: after taking the lock, call `check`
-before changing anything. Do all other work inside `held`. An append does not use `held`, because an
-object for each lock would make a durable append a microsecond slower. An append sets `writing`
-while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit or of a
-flush. While a lock is in custody, a thread must not set `kept` for the lock: the thread may have
-got the lock only because the watchdog released it.
+before changing anything. Put all other work inside a `held` block. An append does not use `held`,
+because an object for each lock would make a durable append a microsecond slower. An append sets
+`writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
+or of a flush. While a lock is in custody, a thread must not set `kept` for the lock: perhaps the
+thread got the lock only because the watchdog released it.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ RECLAIM_SECONDS = 0.05
 
 
 class Owner(Protocol):
-    """A log whose locks the watchdog can release if the thread that holds them hangs."""
+    """The state of a log whose locks the watchdog can release if the holder hangs."""
 
     in_custody: set[str]
-    # Weak references, so that an interrupted thread does not block other threads.
+    # These references are weak, so that an interrupted thread does not block other threads.
     keepers: set[ref[keeping]]
     writing: int
     # The name of the lock that a durable append is keeping; "" if there is none.
@@ -64,7 +65,7 @@ class Commits(Owner, Protocol):
         timestamp: encode.Timestamp | None,
         headers: encode.HeadersLike,
     ) -> int:
-        """Append one record durably and give its offset."""
+        """Append one record durably and return its offset."""
 
     def give_up(self) -> None:
         """Release the threads that wait in a group of durable appends."""
@@ -83,7 +84,7 @@ class LockedLog(Owner, Protocol):
 
 
 class keeping:  # noqa: N801 - it is used as a statement
-    """Declare that a thread keeps locks during disk calls; name this object last in a `with`."""
+    """Declare that a thread keeps locks during disk calls; in a `with`, name this object last."""
 
     __slots__ = ("__weakref__", "_entry", "names", "owner")
 
@@ -91,14 +92,14 @@ class keeping:  # noqa: N801 - it is used as a statement
         self.owner, self.names = owner, names
 
     def __enter__(self) -> None:
-        """Skip locks that are in custody already, because another thread has to take them back."""
+        """Skip locks that are in custody: the threads that lost them have to take them back."""
         if self.owner.in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner.in_custody)
         self._entry = ref(self)
         self.owner.keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
-        """Take locks back from custody before the `with` block releases them."""
+        """Before the `with` block releases the locks, take them back from custody."""
         self.owner.keepers.discard(self._entry)
         if self.owner.in_custody:
             reclaim(self.owner, self.names)
@@ -127,8 +128,8 @@ class held(call):  # noqa: N801 - it is used as a statement
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
-    If another thread gets such a lock meanwhile, that other thread only raises an error. If the
-    watchdog has not released a lock yet, the watchdog may also leave the lock to its holder.
+    If another thread has got such a lock meanwhile, it raises an error and releases the lock. If
+    the watchdog has not yet released a lock, it may leave the lock to its holder.
     """
     for name in names:
         while name in owner.in_custody:
@@ -165,12 +166,12 @@ def is_free(log: LockedLog) -> bool:
 
 
 class Relief:
-    """Frees the threads that wait for locks in a SUSPECT log dir; `look` is called repeatedly.
+    """Frees threads that wait for locks in a SUSPECT log dir; call `look` repeatedly.
 
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
-    gets a lock in a SUSPECT dir releases the lock at once. A log's locks are freed one after the
-    other, the innermost lock first, because the holder of an outer lock may only be waiting for the
-    inner lock.
+    gets a lock in a SUSPECT dir releases the lock at once. The locks of a log are freed one after
+    the other, the innermost lock first. The holder of an outer lock may only be waiting for the
+    inner lock, and then continues.
     """
 
     def __init__(self) -> None:

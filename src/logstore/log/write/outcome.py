@@ -1,8 +1,8 @@
-"""Describe the outcome of an append of encoded batches: offsets, or whether any batch was written.
+"""Describe the outcome of an append of encoded batches: the offsets, or what was written.
 
 Each exception that such an append raises has the attribute `is_written` (see `LogStoreError`). So a
-caller knows whether it can append the batches again. The code that knows the outcome best sets the
-attribute first, and later code does not change it.
+caller knows whether it can append the batches again. The attribute is set first by the code that
+knows the outcome best. Later code does not change it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NO_TIMESTAMP = -1
 
 
 class AppendInfo:
-    """Say where the appended batches are. This object equals `range(base_offset, last_offset + 1)`.
+    """The place of the appended batches in the log; equals `range(base_offset, last_offset + 1)`.
 
     Attributes:
         base_offset, last_offset: the first and the last offset of all batches together. If there

@@ -1,13 +1,13 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
-An interrupted thread cleans up, but a second interrupt may stop the cleaning. So `half_made` lists
-the files with bytes that are not yet part of the log. A new file is added to this list before it is
-created, and removed from it when its segment is in the view. After an interrupted write, the file
-of the active segment is in the list, too. If a new file in the list were not removed, the next
-start would take it for a segment. Then the start would cut the records that were appended to the
-previous segment, or would find that a batch overlaps the new file. If wrong bytes stayed at the end
-of the active segment, and this segment was sealed, the next start would find them where the next
-segment begins.
+An interrupted thread cleans up after itself, but a second interrupt may stop this cleaning. So
+`half_made` lists the files with bytes that are not yet part of the log. A new file is added to this
+list before it is created, and removed from it when its segment is in the view. After an interrupted
+write, the file of the active segment is in the list, too. If a new file in the list were not
+removed, the next start would treat the file as a segment. The start would then cut off records that
+were appended to the previous segment, or would find that a batch overlaps the new file. If wrong
+bytes stayed at the end of the active segment, and the segment was sealed, the next start would
+report these bytes as damage.
 
 So such files and bytes are removed, and a wrong log start is corrected, before an append, a roll, a
 truncation or a close. While `half_made` is not empty, `room_bytes` is 0. So every append calls
@@ -30,14 +30,15 @@ from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 
 # If `half_made` has this value, the active segment may have extra bytes at its end. The value is a
-# constant, so its assignment calls nothing, and no second interrupt can come before the assignment.
+# constant, so assigning it calls no function, and no second interrupt can come before the
+# assignment.
 TORN = ("",)
-# If `half_made` has this value, the small files may have a log start that the log did not take.
+# If `half_made` has this value, the small files may have a log start that the log does not use.
 WRONG_START = ("log start",)
 
 
 def create_file(path: str) -> int:
-    """Create the file of a segment; accept an empty file, which an interrupted roll leaves."""
+    """Create the file of a segment; use an empty file that an interrupted roll left."""
     try:
         return files.open_file(path, files.CREATE)
     except FileExistsError:
@@ -68,7 +69,7 @@ def make_room(state: LogState, size_bytes: int, is_due: bool, magic: int = 0) ->
 
 
 def roll_if_due(state: LogState, now_ms: int) -> bool:
-    """Roll if the active segment is older than `segment_ms`; return whether the log was rolled."""
+    """If the active segment is older than `segment_ms`, roll; return whether the log was rolled."""
     if now_ms < state.roll_at_ms:
         return False
     with state.lock:
@@ -82,7 +83,7 @@ def roll_if_due(state: LogState, now_ms: int) -> bool:
 def roll(state: LogState, base_offset: int) -> None:
     """Seal the active segment, and begin a segment at `base_offset`; the caller holds the lock.
 
-    The next flush makes the name of the new file and the bytes of the sealed file durable. The next
+    The next flush makes the name of the new file and the bytes of the sealed file durable. This
     flush comes before any record in the new segment is acknowledged as durable.
     """
     active = state.active
@@ -95,7 +96,7 @@ def roll(state: LogState, base_offset: int) -> None:
     try:
         if state.half_made:
             undo(state)
-        # While `room_bytes` is 0, even the smallest append calls `make_room`, which cleans up.
+        # While `room_bytes` is 0, every append calls `make_room`, which cleans up.
         state.half_made, state.room_bytes = (segment.log_path,), 0
         with held(state, "lock"):
             writer = Handle(create_file(segment.log_path))
@@ -109,7 +110,7 @@ def roll(state: LogState, base_offset: int) -> None:
         state.leave_if_detached(segment)
     except OSError as error:
         raise state.failed(error) from error
-    except BaseException:  # interrupted: free the file's name for the next attempt
+    except BaseException:  # if interrupted, free the file's name for the next attempt
         if state.active is not segment:
             files.remove_if_there(segment.log_path)
         raise
@@ -140,7 +141,7 @@ def undo_write(state: LogState, position: int) -> LogStoreError | None:
 
 
 def _tidy(state: LogState, active: Segment) -> LogStoreError | None:
-    """Remove files that belong to no segment, and the bytes after the active segment's end."""
+    """Remove files that belong to no segment, and bytes after the active segment's end."""
     known = {segment.log_path for segment in state.segments}
     for path in reversed(state.half_made):
         if path not in known and path not in (*TORN, *WRONG_START):

@@ -14,7 +14,7 @@ NEVER = 2**63
 
 
 class Encoding(NamedTuple):
-    """How the records of a batch are encoded. All parts are read at once, so they fit together."""
+    """How the records of a batch are encoded; all fields come from one configuration."""
 
     codec_id: int
     is_log_append_time: bool
@@ -27,14 +27,15 @@ def require_layout(config: LogConfig, path: str) -> None:
     layout.require(compression.CODEC_IDS[config.compression_type])
     codec_id = _encoded_codec(config)
     if codec_id is not None:
-        # It is imported now: an append may come when the process has no descriptor left.
+        # Import the library now: later, when an append needs it, the process may have no free
+        # descriptor.
         from logstore.format.kafka import recompress  # noqa: F401
 
         layout.require(codec_id)
 
 
 def _encoded_codec(config: LogConfig) -> int | None:
-    """Return the codec that encoded batches get; None if they keep theirs."""
+    """Return the codec that encoded batches get; None if they keep their own codec."""
     name = config.encoded_compression_type
     if name == "producer":
         return None
@@ -63,9 +64,9 @@ class AppendRules:
         gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts as
             at least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So
             no batch needs more than `expansion_bytes_max`.
-        plain_bytes_max: the largest batch of one record without headers that is within both bounds;
-            0 if `is_plain` is false. So an append that began with other rules notices that the
-            rules changed.
+        plain_bytes_max: the largest batch of one record without headers that is within both limits;
+            0 if `is_plain` is False, so that an append that began with other rules notices the
+            change.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Write the index files of a segment; their trailer proves which part of the segment is flushed.
+"""Write a segment's index files; their trailer proves which part of the segment is flushed.
 
 In a corrupt log, no segment gets a trailer. So the next open scans the whole log again.
 """
@@ -30,7 +30,7 @@ def seal(state: LogState, segment: Segment, fd: int) -> None:
 
 
 def checkpoint(state: LogState, *, is_closing: bool) -> None:
-    """Write the active segment's index files, if the segment is flushed and has grown enough."""
+    """If the active segment is flushed and has grown enough, write its index files."""
     with state.flush_lock, held(state, "flush_lock"):
         with state.lock, held(state, "lock"):
             state.check()
@@ -51,7 +51,7 @@ def checkpoint(state: LogState, *, is_closing: bool) -> None:
 
 
 def _put_files(state: LogState, segment: Segment, snapshot: tuple[bytes, bytes]) -> bool:
-    """Write both index files; if the disk is full, return False: the next open writes them."""
+    """Write both index files; if the disk is full, return False, and the next open writes them."""
     try:
         write_index_files(segment.index_path, segment.time_index_path, *snapshot)
     except OSError as error:

@@ -6,8 +6,8 @@ thread of its own, so a request that hangs in a disk call delays no other reques
 accepted.
 
 Threads: only the server's loop uses the sockets and the set of connections. The thread of a request
-does two things: it appends to the outgoing bytes of its connection, under the lock, and it wakes
-the loop.
+only does two things: under the lock, it appends to the outgoing bytes of its connection, and it
+wakes the loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Arguments = dict[str, Any]
 
 
 class Request:
-    """Let a running handler send progress to its client, and ask whether the client has left."""
+    """Lets a running handler send progress to its client, and ask whether the client has left."""
 
     def __init__(
         self, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool] = lambda: False
@@ -85,12 +85,12 @@ class Admin:
         Args:
             handler: a function that is called in a thread of its own, with the arguments of a
                 request and a `Request`. The return value of the function is the result; a value
-                that JSON cannot represent becomes text. If the handler raises, the client gets the
-                error.
+                that JSON cannot represent becomes text. If the handler raises an error, the client
+                gets the error.
             is_quick: whether the handler never touches a disk.
 
         Raises:
-            ValueError: the command exists already.
+            ValueError: the command is registered already.
         """
         with self._lock:
             if command in self._commands:
@@ -98,9 +98,9 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """Let `load` register the commands of a prefix later: when a client first requests one.
+        """Let `load` register a prefix's commands later, when a client first requests one.
 
-        `load` may be called more than once, even by several threads at once.
+        `load` may be called several times, even by several threads at once.
         """
         self._elsewhere[prefix] = load
 
@@ -142,7 +142,7 @@ class Admin:
     # --- serving ----------------------------------------------------------------------------------
 
     def choose_place(self) -> str | None:
-        """Choose the socket's path, which the lock files record; return None if there is none."""
+        """Choose the path of the socket for the lock files; return None if there is none."""
         from logstore.store.admin.place import choose_path
         from logstore.store.upkeep.keeper import warn
 
@@ -196,7 +196,7 @@ class Admin:
     def answer(
         self, line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]
     ) -> bytes:
-        """Run the command of a request and return the last line of the answer; raise no error."""
+        """Run the command of a request, and return the last line of the answer; raise no error."""
         try:
             arguments = decode_line(line)
             name = arguments.pop("command", None)
@@ -214,7 +214,9 @@ class Admin:
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))
             if len(self._underway) >= UNDERWAY_MAX:
-                raise LogStoreError(f"{UNDERWAY_MAX} requests are running ({names}); try again")
+                raise LogStoreError(
+                    f"{UNDERWAY_MAX} requests are already running ({names}); try again"
+                )
             self._underway[place] = name
         try:
             yield

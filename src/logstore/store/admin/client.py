@@ -21,7 +21,7 @@ RECEIVE_BYTES = 1 << 16
 LOOK_SECONDS_MAX = 5.0  # if a lock file cannot be read in this time, its log dir hangs
 
 
-# Maps a command to the name of its argument that is a log dir path, or a list of such paths.
+# Maps a command to the name of its argument that contains a log dir path, or a list of such paths.
 PATHS = {
     "create": "log_dir",
     "describe_dirs": "log_dirs",
@@ -31,7 +31,7 @@ PATHS = {
 
 
 def resolved(command: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Make paths in the arguments absolute: the owner may have another working directory."""
+    """Make the paths in the arguments absolute: the owner may have another working directory."""
     name = PATHS.get(command, "")
     given = arguments.get(name)
     if isinstance(given, list | tuple):
@@ -46,7 +46,7 @@ def _absolute(path: Any) -> Any:
 
 
 class AdminClient:
-    """Call the commands of a store that another process owns; each call makes a connection.
+    """Calls the commands of a store that another process owns; each call makes a connection.
 
     Attributes:
         pid: the owner's process id.
@@ -57,7 +57,7 @@ class AdminClient:
         self.pid = pid
 
     def __repr__(self) -> str:
-        """Show the process that owns the store."""
+        """Show the process id of the store's owner."""
         return f"<AdminClient of process {self.pid} at {self.path}>"
 
     def call(
@@ -78,9 +78,9 @@ class AdminClient:
                 waits without limit, which long commands such as a move need.
 
         Raises:
-            LogStoreError: the command raised this error in the owner, or the owner has ended, or
+            LogStoreError: the command raised this error in the owner; or the owner has ended; or
                 the owner did not answer in time.
-            ValueError, TypeError: the owner found that the arguments are wrong.
+            ValueError, TypeError: the owner refused the arguments.
         """
         request = {**resolved(command, arguments or {}), "command": command}
         for answer in self._answers(request, timeout):
@@ -97,8 +97,8 @@ class AdminClient:
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                # If the owner has closed the connection, it sent the reason first, and the loop
-                # below reads the reason.
+                # If the owner has closed the connection, it first sent the reason, which the loop
+                # below reads.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):
@@ -124,10 +124,10 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
 
 
 def find_owner(log_dirs: Iterable[str | os.PathLike[str]]) -> AdminClient | None:
-    """Find the owner of a store that serves an admin socket; return None if there is no owner.
+    """Find the owner of a store that serves an admin socket; return None if there is none.
 
-    All lock files are read in parallel, and the first lock file that leads to a live socket is
-    used. So a disk that hangs does not block the request.
+    All lock files are read in parallel. The first lock file that leads to a live socket is used. So
+    a disk that hangs does not block the request.
     """
     paths = [os.path.abspath(os.fspath(path)) for path in log_dirs]
     found: queue.SimpleQueue[AdminClient | None] = queue.SimpleQueue()

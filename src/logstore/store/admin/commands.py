@@ -36,7 +36,7 @@ def ping(state: OwnerState) -> Row:
 def describe_dirs(
     state: OwnerState, log_dirs: Sequence[str] = (), topics: Sequence[str] = ()
 ) -> Row:
-    """Return the description of log dirs as a document in KIP-113's form."""
+    """Return the description of log dirs as a KIP-113 document."""
     return Partitions(state).describe_dirs(log_dirs, topics).to_dict()
 
 
@@ -54,7 +54,7 @@ def create(
     is_new: bool = False,
     exist_ok: bool = False,
 ) -> Row:
-    """Create a partition and return the log dir that it is in."""
+    """Create a partition and return its log dir."""
     settings = None if config is None else LogConfig(**config)
     existed = (topic, partition) in state.replicas
     log = partition_changes.create(
@@ -77,7 +77,7 @@ def create_topic(
     config: Row | None = None,
     exist_ok: bool = False,
 ) -> Row:
-    """Create partitions 0 to `partitions` - 1 of a topic and return the log dir of each."""
+    """Create partitions 0 to `partitions` - 1 of a topic, and return the log dir of each."""
     settings = None if config is None else LogConfig(**config)
     known = {key.partition for key in state.replicas.names() if key.topic == topic}
     logs = partition_changes.create_topic(
@@ -128,7 +128,7 @@ def add_dir(state: OwnerState, path: str, format_new: bool = True) -> Row:
 def reopen_dir(
     state: OwnerState, path: str, format_new: bool = False, may_lose: bool = False
 ) -> Row:
-    """Bring an offline log dir back; return the replicas that are lost because of a new disk."""
+    """Bring an offline log dir back; return the replicas that a new, empty disk has lost."""
     report = dir_changes.reopen(state, path, format_new=format_new, may_lose=may_lose)
     return {"path": path, "report": str(report), "lost": [list(key) for key in report.lost]}
 
@@ -140,13 +140,13 @@ def take_offline(state: OwnerState, path: str) -> Row:
 
 
 def remove_dir(state: OwnerState, path: str, lost: bool = False, may_lose: bool = False) -> Row:
-    """Take a log dir out of the store and return the replicas that are lost with it."""
+    """Remove a log dir from the store, and return the replicas that are lost with it."""
     gone = dir_changes.remove(state, path, lost=lost, may_lose=may_lose)
     return {"path": path, "lost": [list(key) for key in gone]}
 
 
 def cordon(state: OwnerState, path: str) -> Row:
-    """Place no new replicas on a log dir."""
+    """Stop placing new replicas on a log dir."""
     dir_changes.cordon(state, path, True)
     return {"path": path}
 
@@ -158,13 +158,13 @@ def uncordon(state: OwnerState, path: str) -> Row:
 
 
 def prefer_dir(state: OwnerState, topic: str, partition: int, path: str | None) -> Row:
-    """Choose the log dir for a partition that is created later, or withdraw the choice."""
+    """Choose the log dir for a partition that is created later, or withdraw this choice."""
     dir_changes.prefer(state, topic, partition, path)
     return {"topic": topic, "partition": partition, "path": path}
 
 
 def promote(state: OwnerState, topic: str, partition: int) -> Row:
-    """Accept an incomplete replica as complete; return whether the replica was incomplete."""
+    """Accept an incomplete replica as complete; return whether it was incomplete."""
     was_incomplete = partition_changes.promote(state, topic, partition)
     return {"topic": topic, "partition": partition, "was_incomplete": was_incomplete}
 

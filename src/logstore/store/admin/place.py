@@ -1,9 +1,9 @@
 """Find a path for an admin socket, connect to it, and remove the sockets of killed owners.
 
 A socket is in a directory that only the owner's user can access (mode 0700). The socket is not in a
-log dir, because a disk that hangs must not block clients that ask about that disk. `.lock` in each
-log dir contains the path of the socket. The address of a socket has at most 107 bytes. If the path
-is longer, the socket is reached through `/proc/self/fd`.
+log dir: a disk that hangs must not block the clients that ask about this disk. `.lock` in each log
+dir contains the path of the socket. The address of a socket has at most 107 bytes. If a path is
+longer, the socket is reached through `/proc/self/fd`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEMPORARY = "/tmp"  # TMPDIR is not used: its path is often long, and may be rem
 
 
 def choose_path() -> str:
-    """Give a path for a new socket, in an existing directory that only this user can write.
+    """Return a path for a new socket, in an existing directory that only this user can write.
 
     Raises:
         OSError: there is no such directory, and it cannot be made.
@@ -37,7 +37,7 @@ def choose_path() -> str:
 
 
 def private_dir() -> str:
-    """Give the directory for sockets: below the directory of the user's session, or below /tmp.
+    """Return the directory for sockets: below the user's session directory, or below /tmp.
 
     Raises:
         OSError: there is no such directory, and it cannot be made.
@@ -56,7 +56,7 @@ def private_dir() -> str:
 
 
 def _below_tmp() -> str:
-    """Give the path of the directory for sockets if the user has no session directory."""
+    """Return the path of the directory for sockets that is used without a session directory."""
     return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 
@@ -72,7 +72,7 @@ def _is_private(path: str) -> bool:
 
 @contextmanager
 def address_of(path: str) -> Iterator[str]:
-    """Give an address for a path of any length; the address is valid inside the `with` block."""
+    """Return an address for a path of any length; the address is valid inside the `with` block."""
     if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
         yield path
         return
@@ -122,8 +122,8 @@ def connect(path: str) -> socket.socket:
 def sweep(directory: str) -> None:
     """Remove the sockets at which no process listens, because their owners were killed.
 
-    A socket that has no final name yet (`*.new`) may be about to listen. A socket without a final
-    name is removed only if it is old.
+    A socket without a final name (`*.new`) may be about to listen, so it is removed only if it is
+    old.
     """
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):
@@ -143,7 +143,7 @@ def _sweep_all(directory: str) -> None:
 
 
 def _is_stale(path: str) -> bool:
-    """Check whether no process listens at a socket. A busy process counts as listening."""
+    """Return True if no process listens at a socket; a busy process counts as listening."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
         try:
             with address_of(path) as address:
@@ -154,6 +154,6 @@ def _is_stale(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a socket's name; if the removal fails, the next owner removes the name."""
+    """Remove the name of a socket; if this fails, the next owner removes the name."""
     with suppress(OSError):
         files.remove_if_there(path)

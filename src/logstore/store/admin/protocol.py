@@ -5,8 +5,8 @@
                        {"result": ...}
                        {"error": {"kind": "LogDirOfflineError", "message": ..., "facts": {...}}}
 
-If the owner raised an error of this library, the client raises the same error: the class, message
-and facts are equal.
+If the owner raised an error of this library, the client raises the same error, with the same class,
+message and facts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decode_line(line: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(document, dict):
-        raise ValueError("it is not a JSON object")
+        raise ValueError("the line is not a JSON object")
     return document
 
 
@@ -51,8 +51,8 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 def decode_error(document: object) -> Exception:
     """Make an exception from an error that the owner reported.
 
-    If the owner has a later version and reports a class that this version does not have, the
-    exception is a LogStoreError.
+    If a later version of the owner reports a class that this version does not have, the exception
+    is a LogStoreError.
     """
     if not isinstance(document, dict):
         return LogStoreError(f"the owner's answer cannot be read: {document!r}")
@@ -67,7 +67,7 @@ def decode_error(document: object) -> Exception:
 
 
 def _family(kind: type[LogStoreError]) -> Iterator[type[LogStoreError]]:
-    """Iterate over an error class and all its subclasses that are imported."""
+    """Iterate over an error class and all its imported subclasses."""
     yield kind
     for child in kind.__subclasses__():
         yield from _family(child)

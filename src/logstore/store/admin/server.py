@@ -1,6 +1,6 @@
 """Serve the admin socket: one loop for all clients, a thread for each request.
 
-Limits keep a client from harming the store or another client:
+Limits prevent a client from harming the store or another client:
 
     connections    if there are too many, the oldest connection without a running request is closed
     bytes          one request, and progress that a client has not received yet, have a size limit
@@ -31,10 +31,10 @@ PATIENCE_SECONDS = 10.0
 DEAF_SECONDS = 1.0  # the pause if a connection cannot be accepted for lack of descriptors
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
-# A function that answers a request. The arguments of the function are the line of the request, a
-# function that sends lines of progress, and a function that returns whether the client has closed
-# the connection. The result is the last line of the answer. The function runs in a thread of its
-# own and raises nothing.
+# A function that answers a request. Its arguments are: the line of the request; a function that
+# sends lines of progress; and a function that returns whether the client has closed the connection.
+# The result is the last line of the answer. The function runs in a thread of its own and raises
+# nothing.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 
@@ -96,7 +96,7 @@ class AdminServer:
             self._thread.join()
 
     def leave(self) -> None:
-        """Ask the loop to end, as `stop` does, but do not wait for the end."""
+        """Ask the loop to end, like `stop`, but do not wait for its end."""
         self._is_stopped = True
         self.wake()
         if self._thread.ident is None:
@@ -152,7 +152,7 @@ class AdminServer:
                 self._send(connection)
 
     def _patience(self) -> float | None:
-        """Give the seconds until the next deadline; return None if there is no deadline."""
+        """Return the seconds until the next deadline; return None if there is no deadline."""
         times = [c.deadline for c in self._connections.values() if c.deadline is not None]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
@@ -181,7 +181,7 @@ class AdminServer:
         if not is_welcome(user_id):
             self._refuse(connection, f"user {user_id} may not operate this store")
         elif len(self._connections) > CONNECTIONS_MAX:
-            self._refuse(connection, f"{CONNECTIONS_MAX} clients are served already; try again")
+            self._refuse(connection, f"{CONNECTIONS_MAX} clients are already served; try again")
 
     def _receive(self, connection: Connection) -> None:
         """Receive bytes of a request; close the connection if the client has closed its end."""
@@ -245,7 +245,7 @@ class AdminServer:
         self.wake()
 
     def _send(self, connection: Connection) -> None:
-        """Send as many bytes as the socket accepts; after the last line, close the connection."""
+        """Send as many bytes as the socket accepts; close the connection after the last line."""
         with self._lock:
             if connection.outgoing:
                 try:
@@ -282,5 +282,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user may operate the store: only root and the owner's user may do so."""
+    """Check whether a user may operate the store: this is allowed to root and the owner's user."""
     return user_id in (os.geteuid(), 0)

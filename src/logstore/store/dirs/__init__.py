@@ -1,1 +1,1 @@
-"""Change and watch the log dirs of a running store: join, fail, hang, return, close."""
+"""Watch and change the log dirs of a running store: they join, fail, hang, return, close."""

@@ -1,7 +1,7 @@
-"""Claim a log dir for one change: until the change ends, a second change of that dir is refused.
+"""Claim a log dir for one change; until this change ends, other changes of the dir are refused.
 
-A claim is not a lock: no thread waits for a claim. While a log dir is claimed, other log dirs can
-be changed.
+A claim is not a lock, because no thread waits for a claim. While a log dir is claimed, other log
+dirs can be changed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class DirClaims:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        # Maps a path to its claim; guarded by `_changing`. The references are weak: if a thread is
-        # interrupted while it makes or ends a claim, the claim ends with the thread's stack frames.
+        # Maps the path of a log dir to its claim; guarded by `_changing`. The references are weak:
+        # if a thread is interrupted while it makes or ends a claim, the claim ends with the
+        # thread's stack frames.
         self._claims: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Close a whole store cleanly, or release it abruptly as a crash would.
+"""Close a whole store cleanly, or release it at once, as in a crash.
 
 wait       stop the background work, then close all log dirs in parallel, then end the other threads
 abandon    release everything and write nothing; the next open recovers the logs
@@ -23,7 +23,7 @@ from logstore.store.upkeep.keeper import warn
 class Closing:
     """Closes a store. While one call of `LogStore.close` closes the store, other calls wait.
 
-    Threads: the thread that holds `_lock` does the work, and sets `_left` at the end.
+    Threads: the thread that holds `_lock` does the work, and sets `_left` at its end.
     """
 
     def __init__(self, state: OwnerState) -> None:
@@ -43,7 +43,7 @@ class Closing:
         return self._left
 
     def _close(self, timeout: float | None) -> None:
-        """Stop the background work, then close the log dirs, unless another call did so before."""
+        """Stop the background work, then close the log dirs, unless an earlier call did this."""
         state = self._state
         state.host.closing()
         with self._lock:
@@ -62,7 +62,8 @@ class Closing:
         for keeper in keepers.values():
             keeper.stop()
         serving = [one for one in replicas.log_dirs if one not in self._ended]
-        # An earlier call that ran out of memory may have released a log dir without a clean close.
+        # If an earlier call ran out of memory, it may have released a log dir without a clean
+        # close.
         left = [one.path for one in serving if one.is_offline or one.is_let_go]
         hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
         let_go(replicas, hanging)
@@ -105,7 +106,7 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing. If `for_each` has an `on_break`, `for_each` waits for its threads after Ctrl-C.
+    """Do nothing; as `on_break`, this lets `for_each` wait for its threads after Ctrl-C.
 
     The next call of `close` does the remaining work.
     """
@@ -116,7 +117,7 @@ def abandon(state: OwnerState, reason: str) -> None:
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)
-        if keeper is not None:  # wait: the keeper may be removing a directory
+        if keeper is not None:  # wait, because the keeper may be removing a directory
             keeper.join(None)
         for log in state.replicas.on(log_dir):
             with suppress(LogStoreError):

@@ -31,14 +31,14 @@ def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport
     flag(format_new, "format_new")
     with state.claims.change_of(_resolved(state, path)) as resolved:
         if state.replicas.find_dir(resolved) is not None:
-            reason = "it is a log dir of this store already; if it is offline, reopen it"
+            reason = "it is already a log dir of this store; if it is offline, reopen it"
             raise LogDirError(path=resolved, reason=reason)
         members = state.membership.roster
         try:
             return bring_in(state, state.membership.admit(resolved, format_new=format_new))
         except (LogDirError, MemoryError) as error:
             is_shortage = isinstance(error, MemoryError) or (
-                error.retriable and type(error) is LogDirError  # the disk is not to blame
+                error.retriable and type(error) is LogDirError  # the disk is not at fault
             )
             if is_shortage:
                 _undo_add(state, resolved, members)
@@ -46,11 +46,11 @@ def add(state: OwnerState, path: StrPath, *, format_new: bool) -> RecoveryReport
 
 
 def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
-    """Undo a half-finished addition of a log dir: drop the log dir, and forget its id."""
+    """Undo an incomplete addition of a log dir: drop the log dir, and forget its id."""
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # in case no thread could be started to release it
+        state.failures.release(half_added)  # this thread may be the only one that can release it
         state.drop_dir(half_added)
         state.events.removed(path)  # listeners may have heard that it went offline
     for id_ in state.membership.roster:
@@ -65,7 +65,8 @@ def reopen(
     """Implement `LogStore.reopen_dir`.
 
     Args:
-        may_lose: if False, a change that loses replicas is refused; the error lists the replicas.
+        may_lose: if False, a change that loses replicas is refused, and the error lists the
+            replicas.
     """
     from logstore.store.dirs.dir_return import bring_in, replace
     from logstore.store.dirs.lost_dirs import id_to_replace
@@ -111,7 +112,7 @@ def take_offline(state: OwnerState, path: StrPath) -> None:
 
 
 def _checkpoint(state: OwnerState, log_dir: LogDir) -> None:
-    """Write a log dir's checkpoints before it goes offline, so that old copies are recognised."""
+    """Before a log dir goes offline, write its checkpoints, so that old copies are recognised."""
     keeper = state.keepers.get(log_dir.path)
     try:
         if keeper is not None:
@@ -127,7 +128,8 @@ def remove(
     """Implement `LogStore.remove_dir`.
 
     Args:
-        may_lose: if False, a change that loses replicas is refused; the error lists the replicas.
+        may_lose: if False, a change that loses replicas is refused, and the error lists the
+            replicas.
     """
     from logstore.store.dirs.lost_dirs import give_up, give_up_missing, missing_id_of
 
@@ -143,7 +145,7 @@ def remove(
     log_dir = state.dir_named(path)
     with state.claims.change_of(log_dir.path):
         if all(other.is_offline for other in replicas.log_dirs if other is not log_dir):
-            raise LogDirError(path=log_dir.path, reason="no other log dir would be left")
+            raise LogDirError(path=log_dir.path, reason="no other log dir would remain")
         if lost:
             return give_up(state, log_dir, may_lose=may_lose)
         _remove_empty(state, log_dir)
@@ -151,7 +153,7 @@ def remove(
 
 
 def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
-    """Remove an empty log dir from the store; meanwhile no replica is placed on the log dir."""
+    """Remove an empty log dir from the store; during the removal, no replica is placed there."""
     from logstore.store.dirs.dir_return import refuse_unless_empty
     from logstore.store.upkeep.purge import purge_superseded_on
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from logstore.store.upkeep.keeper import DirKeeper
 
 FailureCallback = Callable[[LogDirOfflineError], object]
-# The name of a thread, the function that the thread calls, and the failed log dir as its argument.
+# The name of a thread, the function that the thread calls, and the failed log dir (the argument).
 Work = tuple[str, Callable[[LogDir], None], LogDir]
 
 # How many seconds a close waits until the failures, and their callbacks, are handled.
@@ -38,7 +38,7 @@ class DirFailures:
         keepers: maps the path of each log dir to its keeper. The store adds and removes entries.
 
     Attributes:
-        is_armed: whether failures are handled. `is_armed` is True from the end of the opening to
+        is_armed: whether failures are handled. The value is True from the end of the opening until
             the close. This field is written under `_handling`, except when a store is dropped: then
             no other thread uses the store.
     """
@@ -50,7 +50,7 @@ class DirFailures:
         self._replicas: Replicas | None = None
         self._handling = threading.Lock()
         # `_handling` guards the next three fields: the dirs whose failures were handled, the
-        # threads that handle failures, and the work that was put off for lack of a thread or of
+        # threads that handle failures, and the work that was postponed for lack of a thread or of
         # memory.
         self._handled: set[LogDir] = set()
         self._threads: list[threading.Thread] = []
@@ -63,7 +63,7 @@ class DirFailures:
             self.is_armed = True
 
     def disarm(self) -> None:
-        """Handle no more failures, because the store is being closed."""
+        """Handle no more failures, because the store is closing."""
         with self._handling:
             self.is_armed = False
 
@@ -80,7 +80,7 @@ class DirFailures:
             keeper.relieve_soon()
 
     def failed(self, log_dir: LogDir) -> None:
-        """Handle a log dir that went offline; a second call for the same log dir does nothing."""
+        """Handle a log dir that went offline; later calls for this log dir do nothing."""
         with self._handling:
             if not self.is_armed or log_dir in self._handled:
                 return
@@ -142,7 +142,7 @@ class DirFailures:
         log_dir.release()
 
     def wait(self, timeout: float | None) -> None:
-        """Wait until all failures are handled; the wait is limited, because a callback may hang."""
+        """Wait until all failures are handled; the time is limited, because a callback may hang."""
         deadline = time.monotonic() + (FAILURE_SECONDS_MAX if timeout is None else timeout)
         with self._handling:
             self._begin()

@@ -1,8 +1,8 @@
 """Bring one log dir into a running store: lock it, probe it, write its identity, open its logs.
 
-The steps are the same as at a start, but for one dir only, and the other dirs serve meanwhile. If a
-log is already open, it stays open. If a copy in the returned dir outranks an open log, an error
-reports the copy and the log.
+The steps are the same as at a start, but for only one dir, while the other dirs serve. A log that
+is already open stays open. If a copy in the returned dir outranks an open log, an error reports
+both.
 
 Each disk call runs in a thread of its own. If a call hangs, its thread is abandoned, and the dir is
 offline again, so that the user can give up the dir.
@@ -76,7 +76,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         state.events.post(StoreEvent(kind, log_dir.path))
         state.host.answered()
-    # Ctrl-C is caught too: the dir must not serve with only a part of its logs.
+    # Ctrl-C is caught, too: a dir must not serve with only a part of its logs.
     except BaseException as error:
         _break_off(state, log_dir, error)
         raise
@@ -102,8 +102,8 @@ def replace(
     """Replace a lost disk by an empty disk; the report lists the replicas that are lost.
 
     Raises:
-        LogDirError: replicas would be lost, and `may_lose` is false. The error lists the lost
-            replicas under `lost`.
+        LogDirError: replicas would be lost, and `may_lose` is False. The attribute `lost` of the
+            error lists these replicas.
     """
     from logstore.store.upkeep.keeper import warn
 
@@ -114,9 +114,9 @@ def replace(
             old.path,
             admission.replaces,
             held,
-            when="if an empty disk takes its place",
-            advice="Mount the old disk if it can be read; to give these replicas up: "
-            f"logstore reopen {old.path} --format-new --yes",
+            when="if an empty disk replaces it",
+            advice="Mount the old disk if it can be read. To give these replicas up: logstore "
+            f"reopen {old.path} --format-new --yes",
         )
     outlive_deletions(state.replicas, state.keepers, old)
     report = bring_in(state, admission)
@@ -128,11 +128,13 @@ def replace(
 
 
 def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None:
-    """End a failed return: take a log dir of the store offline, or release a new log dir."""
+    """End a failed return: take a member offline, or release a log dir that is not a member."""
     state.replicas.returning.discard(log_dir)
     known = state.replicas.find_dir(log_dir.path)
     if known is log_dir:
-        log_dir.take_offline(f"bringing it in failed: {error or type(error).__name__}")
+        log_dir.take_offline(
+            f"the log dir could not be taken into use: {error or type(error).__name__}"
+        )
         state.failures.failed(log_dir)
     elif not log_dir.is_offline:  # an offline dir is unlocked by the failed or hung thread
         log_dir.release()
@@ -144,7 +146,7 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
     """Lock and probe a log dir, and write its identity; after an error, the caller unlocks it.
 
     The order ensures that only a dir that works becomes a member of the store. If a step hangs, its
-    thread is abandoned: when the call returns, the thread frees the lock and does nothing else.
+    thread is abandoned. When the call returns, the thread only frees the lock.
     """
     log_dir.belong(state.membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = state.admin.path
@@ -157,7 +159,7 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
         takeover.probe,
     )
     for step in steps:
-        takeover.each([log_dir], step, state.patience_seconds, when="while it is brought in")
+        takeover.each([log_dir], step, state.patience_seconds, when="while it is taken into use")
         if log_dir.is_offline:
             raise takeover.does_not_work(log_dir.path, log_dir.offline_reason)
     state.membership.join(log_dir, admission)
@@ -166,7 +168,7 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
 def _wait_until_quiet(state: OwnerState, path: str) -> None:
     """Wait until every earlier call to an offline log dir has returned.
 
-    An earlier call that still runs could write to a place that the recovery has read already.
+    An earlier call that still runs could write to a place that recovery has already read.
 
     Raises:
         LogDirOfflineError: an earlier call hangs.
@@ -178,7 +180,9 @@ def _wait_until_quiet(state: OwnerState, path: str) -> None:
         seconds = longest_seconds(path)
         waited = awake_seconds(began, time.monotonic())
         if max(seconds, waited) > state.patience_seconds:
-            reason = f"an earlier call to it has not returned for {seconds:.0f} s: it hangs"
+            reason = (
+                f"an earlier call to its disk has not returned for {seconds:.0f} s: the disk hangs"
+            )
             raise LogDirOfflineError(path=path, reason=reason)
         wait_awake(time.sleep, parallel.LOOK_SECONDS)
 
@@ -195,18 +199,18 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         raise LogDirError(path=log_dir.path, reason=reason)
     targets = [m for m in list(replicas.running_moves.values()) if m.target_dir == log_dir.path]
     if targets:
-        reason = f"moves to it are under way ({len(targets)}); cancel them first"
+        reason = f"{len(targets)} moves to it are running; cancel them first"
         raise LogDirError(path=log_dir.path, reason=reason)
     left = list_log_dir(log_dir).replicas
     if replicas.is_a_dir_in_doubt() and any(facts.is_deleted_by_user for facts in left):
         reason = (
-            "it keeps the record of deleted replicas; another log dir is missing, offline or "
-            "outdated, or hangs, and may still have copies of them"
+            "it has the record of deleted replicas, and another log dir that is missing, offline "
+            "or outdated, or hangs, may still have copies of these replicas"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
     if deleted:  # without this record, a copy in another dir would come back
-        reason = f"it keeps the record that {', '.join(deleted[:20])} was deleted, until the last "
+        reason = f"it has the record that {', '.join(deleted[:20])} was deleted, until the last"
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     is_copy = ("move", "delete")  # a `.move` or `.delete` may be the last copy of its replica

@@ -1,17 +1,16 @@
-"""Handle a store that its user dropped without closing it: warn, and release everything.
+"""Handle a store that was dropped without a close: give a warning, and release everything.
 
 While a thread of a store waits, it does not refer to the store. So the garbage collector finds a
 store that is no longer used, and calls this module in any thread. A log, a mover, an appender and a
 reader refer to their store. As long as one of these objects is in use, the store serves. An
-appender that still has records to send is in use.
+appender counts as in use while it has records to send.
 
 This module writes nothing: the next open recovers the logs, as after a crash. This module waits for
 nothing, because the thread in which the collector runs may hold any lock.
 
-If the process ends with an open store, Python may still drop the store. Then this module only gives
-the warning, as Python does for an open file or socket. At the end of the process, this module does
-nothing more: the other threads have stopped, and one of them may hold a lock forever. The operating
-system closes the descriptors.
+If the process ends with an open store, Python may drop the store at that time. Then this module
+only gives the warning, as Python does for an open file or socket: the other threads have stopped,
+and a stopped thread may hold a lock forever. The operating system closes the descriptors.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Dropping:
 
 
 def calling_place() -> Place:
-    """Find the line of the user's code that called this library, without reading a source file."""
+    """Find the line of the user's code that called this library, without reading source files."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("logstore."):
         frame = frame.f_back
@@ -70,7 +69,7 @@ def calling_place() -> Place:
 
 
 def weakly(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """Make a callback from a method. The callback does not keep the method's object alive.
+    """Make a callback from a method; the callback does not keep the method's object alive.
 
     If the object does not exist any more, the callback does nothing.
     """

@@ -1,4 +1,4 @@
-"""Let log dirs that close wait until the other log dirs have written their last generations."""
+"""Make log dirs that close together wait for the last generations of each other."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable
 
 from logstore.disk.log_dir import LogDir
 
-# How long a closing log dir waits until the other log dirs have written their last generations.
+# How long a closing log dir waits for the other log dirs to write their last generations.
 SECONDS_MAX = 5.0
 LOOK_SECONDS = 0.05
 
 
 class Farewell:
-    """Makes log dirs that close together wait until each has written its last generation.
+    """Makes log dirs that close together wait until each of them has written its last generation.
 
     Each log dir then records the last generations of the others. Without the last generations, an
-    old copy that lacks only records flushed after the last checkpoint would not be recognised. If
-    the process can start no thread, one thread closes all log dirs in turn, without waiting: there
-    is no other thread to wait for.
+    old copy would not be recognised if it lacks only records that were flushed after the last
+    checkpoint. If the process can start no thread, one thread closes all log dirs in turn, and does
+    not wait, because there is no other thread.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:

@@ -1,8 +1,8 @@
-"""Give up a log dir whose disk is lost: find its id, list its replicas, forget the log dir.
+"""Give up a log dir whose disk is lost: find its id, list its replicas, forget it.
 
 If a disk is missing or dead at a start, the id of its log dir cannot be read. But the other log
-dirs record the id and the last path of each log dir. So a user can give the last path or the id of
-the missing log dir.
+dirs have recorded the id and the last path of each log dir. So a user can name the missing log dir
+by its last path or its id.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 UNSURE = (
-    "The store was killed while this log dir served, so it may hold replicas that were created or "
-    "moved there just before"
+    "The store was killed while this log dir served, so it may hold replicas that were created "
+    "there or moved there shortly before"
 )
 
 
@@ -39,7 +39,7 @@ def ids_last_at(replicas: Replicas, path: str) -> list[str]:
 
 
 def id_to_replace(replicas: Replicas, path: str) -> str | None:
-    """Find the id of the missing log dir that a new disk replaces; return None if it is unclear."""
+    """Find the id of the missing log dir that a new disk replaces; return None if unclear."""
     here = ids_last_at(replicas, path)
     return here[0] if len(here) == 1 else None
 
@@ -48,8 +48,8 @@ def id_to_forget(replicas: Replicas, path: str) -> str | None:
     """Find the id of the missing log dir that was last at a path; return None if there is none.
 
     Raises:
-        LogDirError: it is unclear which missing log dir was at the path. Several log dirs were last
-            at the path, or the last path of a log dir is unknown.
+        LogDirError: it is unclear which missing log dir was at the path. This happens if several
+            log dirs were last at the path, or if the last path of a log dir is unknown.
     """
     here = ids_last_at(replicas, path)
     if len(here) == 1:
@@ -60,8 +60,8 @@ def id_to_forget(replicas: Replicas, path: str) -> str | None:
         return None
     raise LogDirError(
         path=path,
-        reason=f"it is not known which missing log dir was here ({', '.join(may_be)}): "
-        "give the id: logstore remove-dir --lost ID",
+        reason=f"it is unclear which missing log dir was here ({', '.join(may_be)}): give the id: "
+        "logstore remove-dir --lost ID",
     )
 
 
@@ -84,9 +84,9 @@ def replicas_of(
 ) -> list[TopicPartition]:
     """List the known replicas of a log dir that does not serve.
 
-    An open replica counts in the log dir of its log. Any other replica counts in the log dir that
-    the catalog records, if that log dir does not serve. A copy of the replica in a serving log dir
-    is ignored, because it may be only the unfinished copy of a move.
+    An open replica counts as a replica of the log dir that holds its log. Any other replica counts
+    as a replica of the log dir in the catalog, if that log dir does not serve. A copy of the
+    replica in a serving log dir is ignored, because it may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
@@ -107,7 +107,7 @@ def _is_in(
 
 
 def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
-    """Give the paths of the log dirs that have any copy, or part, of an offline replica."""
+    """Return the paths of the log dirs that have a copy of an offline replica, or a part of one."""
     offline = replicas.offline.get(key)
     if offline is None:
         return []
@@ -115,7 +115,7 @@ def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
 
 
 def _forget_in(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> None:
-    """Forget a replica's copy in a log dir that is given up; keep its copies in other log dirs."""
+    """Forget a replica's copy in a log dir that is given up, but keep its other copies."""
     offline = replicas.offline.get(key)
     paths = () if offline is None else offline.paths
     rest = tuple(path for path in paths if os.path.dirname(path) != log_dir.path)
@@ -138,8 +138,8 @@ def refuse_loss(
     """Refuse a change that would lose replicas; the error lists the replicas.
 
     Raises:
-        LogDirError: replicas would be lost, or could be lost. The error lists the known replicas
-            under `lost`.
+        LogDirError: replicas would be lost, or could be lost; the attribute `lost` of the error
+            lists the known replicas.
     """
     is_unsure = directory_id in replicas.catalog.unsure_ids
     if held:
@@ -150,14 +150,14 @@ def refuse_loss(
     elif not replicas.catalog.is_known:
         reason = f"no log dir has a record of its replicas; they are lost {when}"
     elif is_unsure:
-        reason = f"{UNSURE}; such replicas are lost {when}"
+        reason = f"{UNSURE}; replicas of which nothing is known are lost {when}"
     else:
         return
     raise LogDirError(path=path, reason=f"{reason}. {advice}", lost=[list(key) for key in held])
 
 
 def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
-    """Return a replica's name, and the paths of its other copies, which may be incomplete."""
+    """Return the name of a replica, with the paths of its other copies, which may be incomplete."""
     incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
     paths = offline.paths if offline is not None else ()
     if incomplete is not None:
@@ -167,17 +167,17 @@ def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> st
 
 
 def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
-    """Forget a log dir that does not serve, and its replicas; return the replicas that are lost.
+    """Forget a log dir that does not serve, with its replicas; return the lost replicas.
 
     Another log dir may still have an incomplete copy of a lost replica.
 
     Raises:
         LogDirError: the log dir serves, or its id is unclear, or replicas would be lost although
-            `may_lose` is false.
+            `may_lose` is False.
     """
     replicas = state.replicas
     if not log_dir.is_offline:
-        reason = "it serves: it is not lost"
+        reason = "it serves, so it is not lost"
         here = ids_last_at(replicas, log_dir.path)
         told = "".join(f"; log dir {id_} was here before: {missing_remedy(id_)}" for id_ in here)
         raise LogDirError(path=log_dir.path, reason=reason + told)
@@ -199,10 +199,10 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
 def give_up_missing(
     state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget a missing log dir by its id, and forget its replicas; return the lost replicas.
+    """Forget a missing log dir, given by its id, with its replicas; return the lost replicas.
 
     Raises:
-        LogDirError: replicas would be lost, and `may_lose` is false.
+        LogDirError: replicas would be lost, and `may_lose` is False.
     """
     replicas = state.replicas
     held = replicas_of(replicas, directory_id)
@@ -224,5 +224,5 @@ def _ask(
         directory_id,
         held,
         when="if it is given up",
-        advice=f"Mount the disk if it can be read; if not: logstore remove-dir --lost {path} --yes",
+        advice=f"Mount the disk if it can be read. If not: logstore remove-dir --lost {path} --yes",
     )

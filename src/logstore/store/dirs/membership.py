@@ -1,8 +1,8 @@
 """Change which log dirs belong to a running store: admit, replace or forget a log dir.
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
-decides its role, and writes nothing. `join` and `forget` write the roster to each log dir. At the
-next start, the roster with the highest epoch counts. So if a crash interrupts the writes of the
+decides its role. `admit` writes nothing. `join` and `forget` write the roster to each log dir. At
+the next start, the roster with the highest epoch counts. So if a crash interrupts the writes of the
 roster, the next start sees either the old members or the new members. A joining dir gets its
 identity before the other log dirs get the roster that contains the joining dir. If a crash comes
 before the other log dirs get this roster, the joining dir is not a member yet, and has no data.
@@ -26,7 +26,7 @@ from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK
 from logstore.store.start.roster import DirFacts, Found, Roll, not_mounted
 
 REPLACE_REMEDY = (
-    "mount the disk, or, if this empty disk replaces it, pass format_new=True "
+    "mount the disk, or, if this empty disk replaces the old disk, pass format_new=True "
     "(logstore reopen {path} --format-new)"
 )
 ABSENT_REMEDY = (
@@ -76,9 +76,9 @@ class Membership:
 
         Raises:
             LogDirIdentityError: the directory is foreign, is in the store already, is not
-                formatted, or is inside or around a log dir. Or the directory is new, and fstab
-                lists a disk for it that is not mounted. Or the directory of a log dir of the store
-                is absent.
+                formatted, or is inside or around a log dir. This error is also raised in two other
+                cases: the directory is new, but fstab lists a disk for it that is not mounted; or
+                the directory of a log dir of the store does not exist.
             LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
@@ -95,7 +95,7 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # A directory made here would be on the wrong disk: the disk that has the mount point.
+            # A directory made now would be on the wrong disk: on the disk that has the mount point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -137,7 +137,8 @@ class Membership:
             if log_dir.directory_id != directory_id or log_dir.path == path:
                 continue
             reason = (
-                f"it is the same log dir as {log_dir.path}, under another name, or a copy of it"
+                f"it is the same log dir as {log_dir.path}, under another name, or it is a copy "
+                "of that log dir"
             )
             if log_dir.is_offline:
                 reason += "; that log dir is offline: mount the disk there, and reopen it"
@@ -146,7 +147,7 @@ class Membership:
     def _known_id(self, facts: DirFacts) -> str | None:
         """Find the id of a member that lost its identity: the id in a hint, or the only absent id.
 
-        The result is None if the dir is not a member, or if it is unknown which member the dir is.
+        The result is None if the dir is not a member, or if it could be one of several members.
         """
         absent, hinted = self._absent_ids(), facts.hint.directory_id
         was_ours = facts.found is Found.DAMAGED or facts.has_replicas or hinted is not None
@@ -169,8 +170,9 @@ class Membership:
     def join(self, log_dir: LogDir, admission: Admission) -> None:
         """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
-        Each epoch is used only once. A write that fails may still reach the disk later. But every
-        roster that was written in between has a higher epoch, and outranks the roster of this dir.
+        Each epoch is used only once. A failed write may still reach the disk later. But every
+        roster that was written in between has a higher epoch, and outranks the roster of this
+        write.
 
         Raises:
             LogDirOfflineError: the identity cannot be written; the roster is unchanged.
@@ -191,7 +193,7 @@ class Membership:
                     [log_dir],
                     lambda log_dir: write_identity(log_dir, meta),
                     self._patience_seconds,
-                    when="while it is brought in",
+                    when="while it is taken into use",
                 )
                 log_dir.check()
             except LogStoreError:
@@ -200,7 +202,7 @@ class Membership:
             self._tell(besides=log_dir)
 
     def forget(self, directory_id: str) -> None:
-        """Durably remove a member, whose disk is lost or empty, from the store."""
+        """Durably remove a member from the store, because its disk is lost or empty."""
         with self._lock:
             if directory_id not in self.roster:
                 return
@@ -226,6 +228,6 @@ class Membership:
         self.note_missing()
 
     def note_missing(self) -> None:
-        """Record the members for which the store has no log dir."""
+        """Record the members that have no log dir in this process."""
         there = {log_dir.directory_id for log_dir in self._replicas.log_dirs}
         self._replicas.missing_ids = tuple(id_ for id_ in self.roster if id_ not in there)

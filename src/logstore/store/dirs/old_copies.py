@@ -1,4 +1,4 @@
-"""Recognise an old copy of a log dir: another log dir has recorded a later generation of it.
+"""Recognise an old copy of a log dir: another log dir has recorded a later generation for it.
 
     recognise   compare each log dir's generation with the generations that other log dirs, and this
                 process, have recorded for the log dir
@@ -8,14 +8,14 @@
                 generation
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
-While a log dir counts as an old copy, it is OUTDATED: it can be read, and nothing in it is changed.
-If an old copy took new records, they would be lost when the newer disk is mounted again. For the
-rest of the store, an old copy counts as a missing log dir, because a replica that is not found may
-be on the newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
+As long as a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an
+old copy took new records, they would be lost when the newer disk is mounted again. For the rest of
+the store, an old copy counts as a missing log dir: if a replica is not found, it may be on the
+newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
-`disk/documents/generations` describes the files, and why a crash causes no false alarm. Old copies
-are not recognised in two cases. If a store has only one log dir, no other dir records its
-generation. If all log dirs are rolled back to the same moment, they agree with each other.
+`disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
+Old copies are not recognised in two cases. If a store has only one log dir, no other dir records
+its generation. If all log dirs are rolled back to the same moment, no log dir contradicts another.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ REMEDY = (
     "lost for good, promote (logstore promote) or delete each replica in doubt; after the first "
     "such decision, this copy counts as the log dir, and the other disk as an old copy"
 )
-LEFT_REMEDY = "promote (logstore promote) or delete each of its replicas in doubt"
+LEFT_REMEDY = "promote (logstore promote) or delete each replica of it that is in doubt"
 GIVE_UP = (
-    "mount the disk with the latest state of the log dir, then reopen the log dir. If that disk is "
-    "lost for good, take this copy in: logstore take-offline {path}, logstore remove-dir --lost "
-    "{path}, and logstore add-dir {path} --format-new"
+    "mount the disk with the latest state of the log dir, then reopen the log dir. If that disk "
+    "is lost for good, add this copy to the store: logstore take-offline {path}, logstore "
+    "remove-dir --lost {path}, and logstore add-dir {path} --format-new"
 )
 
 
-# --- generations that others recorded -------------------------------------------------------------
+# --- generations that other log dirs recorded -----------------------------------------------------
 
 
 def _seen_of(replicas: Replicas, log_dir: LogDir) -> Iterator[tuple[str, Seen]]:
-    """Give the recorded generations of a log dir, each with the dir that recorded it."""
+    """Return the recorded generations of a log dir, each with the dir that recorded it."""
     if log_dir.generation.held is not None:
         yield "this process", log_dir.generation.held
     for other in replicas.log_dirs:
@@ -70,14 +70,14 @@ def _rank(generation: Generation) -> tuple[int, int]:
 
 
 def last_seen(replicas: Replicas, log_dir: LogDir) -> Generation | None:
-    """Give the last known generation of a log dir, from its own files or from other log dirs."""
+    """Return the last known generation of a log dir, from its own files or from other log dirs."""
     known = [seen.generation for _, seen in _seen_of(replicas, log_dir)]
     current = log_dir.generation.current
     return max([*known, *([current] if current else [])], key=_rank, default=None)
 
 
 def known_offsets(replicas: Replicas, log_dir: LogDir) -> Mapping[TopicPartition, int]:
-    """Give the last known recovery points of a log dir; return an empty dict if none are known."""
+    """Return the last known recovery points of a log dir; an empty dict if none are known."""
     newest = _last_offsets(replicas, log_dir)
     return {} if newest is None or newest.offsets is None else newest.offsets
 
@@ -88,7 +88,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
 
 
 def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
-    """Give a log's last known recovery point; return -1 if it is unknown or was lowered later."""
+    """Return a log's last known recovery point; -1 if it is unknown or was lowered later."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
         return -1
@@ -96,10 +96,10 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy; the caller has read the files of all log dirs.
+    """Mark each serving log dir that is an old copy; the files of all log dirs must be read before.
 
-    A log dir that already serves can turn out to be an old copy, because a log dir that returns may
-    have recorded a later generation of it.
+    A log dir that already serves can also be recognised as an old copy, if a returned log dir has
+    recorded a later generation for it.
     """
     for log_dir in replicas.log_dirs:
         if not log_dir.is_offline:
@@ -109,8 +109,7 @@ def recognise(replicas: Replicas) -> None:
 def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
     """Check whether a log dir is an old copy.
 
-    If an earlier start found the old copy already, only the replicas in its list of doubts are in
-    doubt.
+    If an earlier start recognised the old copy, only the replicas in its list are in doubt.
     """
     own = log_dir.generation
     ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
@@ -124,8 +123,8 @@ def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
         names = ", ".join(sorted(who for who, _ in ahead))
         count_as_old(
             log_dir,
-            f"log dir {log_dir.path} is an old copy, of generation {own.current}: {names} recorded "
-            f"generations that it does not have, up to {last}",
+            f"log dir {log_dir.path} is an old copy, of generation {own.current}: {names} "
+            f"recorded later generations of this log dir, up to {last}",
         )
     if own.is_accepted:
         own.old = f"log dir {log_dir.path} was an old copy when it was accepted as the log dir"
@@ -140,7 +139,7 @@ def count_as_old(log_dir: LogDir, why: str) -> None:
 
 
 def short(log_dir: LogDir) -> str:
-    """Return the message which says that durable records are missing in a log dir."""
+    """Return the message that durable records are missing in a log dir."""
     return f"log dir {log_dir.path} is an old copy: durable records are missing in it"
 
 
@@ -150,7 +149,7 @@ def remedy(log_dir: LogDir) -> str:
 
 
 def explain(log_dir: LogDir) -> None:
-    """Add the replicas that are in doubt to the reason why an old copy is OUTDATED."""
+    """Add the replicas in doubt to the reason why an old copy is OUTDATED."""
     doubts = ", ".join(sorted(str(key) for key in log_dir.generation.doubts))
     todo = f"in doubt: {doubts}; {REMEDY}" if doubts else GIVE_UP.format(path=log_dir.path)
     log_dir.explain(LogDirState.OUTDATED, f"{log_dir.generation.old}; {todo}")
@@ -162,8 +161,8 @@ def explain(log_dir: LogDir) -> None:
 def note_unsure(replicas: Replicas) -> None:
     """At a start, record the missing log dirs that may contain replicas without a catalog entry.
 
-    Catalogs are written at checkpoints and at a clean close. So if the owner was killed, no
-    catalog has the creations and moves after the last checkpoint.
+    Catalogs are written at checkpoints and at a clean close. So if the owner was killed, no catalog
+    contains the creations and moves after the last checkpoint.
     """
     serving = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_away]
     away = {log_dir.directory_id for log_dir in replicas.log_dirs if log_dir.is_away}
@@ -180,7 +179,7 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write the doubts or new generation of each loaded log dir; then let other log dirs record it.
+    """Write each loaded log dir's doubts or new generation; then the other log dirs record it.
 
     If the disk fails during a write, its log dir goes offline. If a log dir is full even after its
     ballast was removed, it keeps its generation.
@@ -196,7 +195,8 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             if _is_in_doubt(replicas, key, log_dir)
         }
         if log_dir.is_outdated:
-            # Write this even if `doubts` is empty, because the current disk may have more replicas.
+            # Write this even if `doubts` is empty: the current disk may have replicas that this
+            # copy lacks.
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -213,7 +213,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 def witness_all(replicas: Replicas) -> None:
     """Record the generations of all log dirs in the other log dirs that serve.
 
-    A log dir is written only if a generation that it records has changed.
+    A log dir is written only if one of the generations to record has changed.
     """
 
     def work(log_dir: LogDir) -> None:
@@ -223,7 +223,7 @@ def witness_all(replicas: Replicas) -> None:
 
 
 def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:
-    """Check whether a replica is still known, and is not open in another log dir."""
+    """Check whether a replica is still known, but is not open in another log dir."""
     replica = replicas.opened.get(key)
     return key in replicas and (replica is None or replica.log_dir is log_dir)
 
@@ -255,9 +255,9 @@ def checkpoint(
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
-    # The generation of a log dir that was given up stays recorded. If the log dir is taken in
-    # again, its generation continues after the recorded generation. So the log dir does not count
-    # as an old copy, even if another log dir was away meanwhile.
+    # The generation of a log dir that was given up stays recorded. If the log dir is added again,
+    # its generation continues after the recorded one. So the log dir does not count as an old copy,
+    # even for a log dir that was missing in between.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()
@@ -286,7 +286,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def _take_of_away(replicas: Replicas, others: Sequence[LogDir], seen: dict[str, Seen]) -> None:
-    """For log dirs that are away, add the generations that other log dirs have recorded."""
+    """For log dirs that are missing, add the generations that other log dirs have recorded."""
     away = replicas.ids_away() | {other.directory_id for other in others if other.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():

@@ -17,10 +17,10 @@ from logstore.disk.threads import Thread
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
-# Background work in a store that serves is mostly Python code. After a quick system call, the
-# background thread takes the interpreter's lock again before a waiting thread is awake. So the
-# background thread sleeps `TURN_SECONDS` between the parts of its work. Without this pause, an
-# append of another thread would wait for the interpreter's lock until the end of a whole part.
+# In a store that serves, background work is mostly Python code. After a quick system call, the
+# background thread takes the interpreter's lock again before a waiting thread is awake. Without a
+# pause, the append of another thread would wait until the end of a whole part of the work. So the
+# background thread sleeps `TURN_SECONDS` between the parts of its work.
 TURN_SECONDS = 0.001
 
 
@@ -41,9 +41,9 @@ def for_each(
     on_break: Callable[[], None] | None = None,
     is_given_up: Callable[[Item], bool] | None = None,
 ) -> list[Outcome[Item]]:
-    """Run `work` for each item in a thread of its own; wait for all, at most `timeout` seconds.
+    """Run `work` for each item in its own thread; wait for all, at most `timeout` seconds.
 
-    The wait for an item also ends if `is_given_up` returns true for the item. A thread that has not
+    The wait for an item also ends if `is_given_up` returns True for the item. A thread that has not
     finished when its wait ends is abandoned: it is a daemon thread that hangs in a disk call.
 
     If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
@@ -107,7 +107,7 @@ def _note_the_dead(
 
 
 def _start_all(threads: Sequence[threading.Thread], run: Callable[[int], None]) -> None:
-    """Start the threads; the calling thread does the work of threads that cannot be started."""
+    """Start the threads; for a thread that cannot be started, the calling thread does the work."""
     undone = []
     for number, thread in enumerate(threads):
         try:
@@ -126,11 +126,11 @@ def in_time(
     *,
     name: str,
 ) -> list[Outcome[Item]]:
-    """Run `work` for each item as a disk call to the item's path; give up calls that hang.
+    """Run `work` for each item as a disk call to the item's path; abandon calls that hang.
 
-    A call hangs if the oldest call to its path has run longer than `patience_seconds`. Time in
-    which the process gets no CPU does not count for any call. If `patience_seconds` is None, no
-    call is given up.
+    A call counts as hanging if the oldest call to its path has run for longer than
+    `patience_seconds`. Time in which the process gets no CPU is not counted. If `patience_seconds`
+    is None, no call is abandoned.
     """
 
     def run(item: Item) -> None:

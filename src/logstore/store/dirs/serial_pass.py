@@ -1,6 +1,6 @@
-"""Work on several log dirs in one thread, which is abandoned if the current log dir hangs.
+"""Work on several log dirs in one thread, which is abandoned if its current log dir hangs.
 
-The steps of a pass depend on each other, so one thread takes all steps one after another. If the
+The steps of a pass depend on each other, so one thread takes all steps, one after another. If the
 log dir of the current step becomes SUSPECT, no thread waits for the pass any more. If the hung call
 returns later, the thread of the pass takes no further step.
 """
@@ -53,7 +53,7 @@ class Pass:
             self._at = log_dir
 
     def give_up_if_stuck(self) -> bool:
-        """Give up the pass if its current log dir is SUSPECT; return whether the dir is SUSPECT."""
+        """If the current log dir of the pass is SUSPECT, give up the pass; return whether it is."""
         with self._lock:
             is_stuck = self._at is not None and self._at.is_suspect
             self.is_given_up |= is_stuck

@@ -51,7 +51,7 @@ def close_dir(
     """Close one log dir cleanly; if the log dir does not serve, only release it.
 
     Args:
-        farewell: an object that is shared by all log dirs that close together.
+        farewell: an object that all log dirs share which close together.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)
@@ -104,7 +104,7 @@ def _witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def is_suspect(log_dir: LogDir) -> bool:
-    """Check whether a log dir hangs, so that waiting for it is useless."""
+    """Check whether a log dir hangs, so that it is useless to wait for it."""
     return log_dir.is_suspect
 
 
@@ -121,11 +121,11 @@ def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
 
 
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
-    """Release all descriptors on a dead disk: they would fail even after the disk is back.
+    """Release all descriptors on a dead disk: they stay unusable even if the disk comes back.
 
-    The page cache of unflushed files is dropped too. The cache may have data that is not on the
-    disk because a flush failed, and the next open would read that data. If the disk is good, the
-    logs that are not closed yet are closed without a flush.
+    The page cache of unflushed files is dropped, too: after a failed flush, it may have data that
+    is not on the disk, and the next open would read this data. If the disk is good, the logs that
+    are not closed yet are closed without a flush.
 
     Raises:
         MemoryError: some descriptors are not released yet; call the function again.
@@ -138,7 +138,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
             if not log_dir.is_refusing:
                 log.close(flush=False)
                 continue
-            if isinstance(log, Log):  # this process cannot write to logs of other classes
+            if isinstance(log, Log):  # this process cannot write to a log of another class
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)
@@ -156,7 +156,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
 def _for_logs(
     replicas: Replicas, log_dir: LogDir, work: Callable[[Log], object]
 ) -> list[LogStoreError]:
-    """Call a function for every log of a log dir, even after an error; return the errors."""
+    """Call a function for every log of a log dir, even after an error; return all errors."""
     failures = []
     for log in replicas.on(log_dir):
         if log.is_closed_whole:

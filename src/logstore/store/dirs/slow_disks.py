@@ -1,11 +1,11 @@
-"""Detect a disk that is slower than other disks; it serves, but gets no new replicas (KIP-112).
+"""Detect a disk that is slower than the other disks, so that it gets no new replicas (KIP-112).
 
 A disk that is about to die, or a RAID that is being rebuilt, answers every call, but late. A fixed
 bound cannot distinguish a disk that became slow from a disk that is always slow. So the time of a
 log dir's probes is compared with the times of the other log dirs. A probe makes the same few small
 calls in every log dir, whatever else the log dir writes. Medians of the last few probes are
-compared, so a single outlier has no effect. A SLOW log dir must become clearly faster before it is
-no longer SLOW, so that the state does not change again and again.
+compared, so a single outlier has no effect. A SLOW log dir stays SLOW until it is clearly faster,
+so that the state does not change repeatedly.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Iterable, Sequence
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 
-# A dir is slow if its probe takes FACTOR times as long as the probes of the others, and at least
-# SECONDS_MIN.
+# A dir is slow if its probe takes FACTOR times as long as the probes of the other dirs, and at
+# least SECONDS_MIN.
 FACTOR = 5.0
 SECONDS_MIN = 0.1
-# A slow dir is no longer slow if its probe is below this fraction of the bound.
+# A slow dir is no longer slow when its probe takes less than this fraction of the bound.
 RETURN_PART = 0.5
 PROBES_MIN = 3
 
 
 def _median(values: Sequence[float]) -> float:
-    """Give the median of some values; NumPy's `median` would import another package in the call."""
+    """Return the median of some values; NumPy's `median` would import another package."""
     ordered, middle = sorted(values), len(values) // 2
     if len(ordered) % 2:
         return ordered[middle]
@@ -33,7 +33,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
-    """Compare a log dir's probes with the probes of the others, and mark it as slow or not slow."""
+    """Compare a log dir's probes with those of the other dirs, and mark it as slow or not slow."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]
@@ -46,5 +46,5 @@ def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
     if its < part * max(SECONDS_MIN, FACTOR * usual):
         log_dir.change(Event.KEPT_UP)
     else:
-        reason = f"a probe takes {its * 1000:.0f} ms, and {usual * 1000:.0f} ms on other log dirs"
+        reason = f"a probe takes {its * 1000:.0f} ms, but {usual * 1000:.0f} ms on other log dirs"
         log_dir.change(Event.SLOWED, reason)

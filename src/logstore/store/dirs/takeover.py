@@ -25,7 +25,7 @@ def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
 
 
 def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
-    """Free all locks; if a dir hangs, its lock is freed when the hung call returns."""
+    """Free all locks; the lock of a dir that hangs is freed when the hung call returns."""
 
     def release(log_dir: LogDir) -> None:
         log_dir.release()
@@ -35,7 +35,7 @@ def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
 
 
 def path_of(log_dir: LogDir) -> str:
-    """Give the path of a log dir; `in_time` needs this as a function."""
+    """Return the path of a log dir, for `in_time`."""
     return log_dir.path
 
 
@@ -44,21 +44,21 @@ def each(
     step: Callable[[LogDir], None],
     patience_seconds: float,
     *,
-    when: str = "at the start",
+    when: str = "during the start",
 ) -> None:
-    """Take one step on all log dirs in parallel; a dir that takes too long goes offline.
+    """Take one step on all log dirs in parallel; take a dir that needs too long offline.
 
-    If a dir fails, its thread frees the dir's lock. If a dir takes too long, its thread frees the
-    lock when the hung call returns. The error of a step is raised after all threads have ended or
-    were abandoned.
+    If a dir fails, its thread frees the dir's lock. If the step takes too long, the thread frees
+    the lock when the hung call returns. The error of a step is raised after all threads have ended
+    or were abandoned.
 
     Args:
-        when: words that say at which moment a dir hung, for the reason why it is offline.
+        when: words for the time at which a dir hung; they are part of the reason why it is offline.
     """
     is_broken_off = threading.Event()
     # A thread adds its dir to `ended` before it checks whether the dir is offline. The caller takes
-    # a dir offline before reading `ended`. So at least one of the two threads releases a dir that
-    # took too long.
+    # a dir offline before it reads `ended`. So at least one of these two threads releases a dir
+    # that took too long.
     ended: set[LogDir] = set()
 
     def take(log_dir: LogDir) -> None:
@@ -75,7 +75,7 @@ def each(
         outcomes = in_time(log_dirs, take, path_of, patience_seconds, name="logstore-open")
         for outcome in outcomes:
             if not outcome.is_finished:
-                reason = f"it hangs {when}, longer than {patience_seconds:.0f} s"
+                reason = f"it hangs {when}: a step took longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
                 # If the step ended just before `take_offline`, the thread of the step may not have
                 # seen that the dir is offline. Then this thread releases the dir.
@@ -90,7 +90,7 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir, and make it first if it is new; if the disk fails, take the dir offline.
+    """Lock a log dir; if it is new, make it first; if the disk fails, take the dir offline.
 
     Raises:
         LogDirLockedError: another process has the log dir open.

@@ -1,12 +1,12 @@
-"""Detect disks that hang. Each store has one watchdog thread, which never touches a disk.
+"""Detect disks that hang; each store has one watchdog thread, which never calls a disk.
 
     a call runs longer than the bound           the dir becomes SUSPECT: new calls raise at once
     while the dir is SUSPECT                    threads that wait for locks of its logs are freed
     good probes in a row, and no call is stuck  the dir serves again
 
-The bound is `log_dir_suspect_ms` of the configuration. For calls that wait for the disk to write,
-the bound is three times as long, and for work on a whole log it is twelve times as long. Time in
-which the process did not run is not counted. Nothing in this module waits for a lock.
+The bound is `log_dir_suspect_ms` of the configuration. The bound is three times as long for calls
+that wait for the disk to write, and twelve times as long for work on a whole log. Time in which the
+process did not run is not counted. Nothing in this module waits for a lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST_LOOKS = 5
 
 
 class Stuck(NamedTuple):
-    """The oldest running call; `seconds` is its age divided by the factor for its kind of call."""
+    """The oldest running call; `seconds` is its age divided by the factor of its kind of call."""
 
     seconds: float
     path: str
@@ -89,7 +89,7 @@ class Watchdog:
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Give the seconds until the next check: a tenth of the bound, or less if a disk hangs."""
+        """Return the seconds until the next check: a tenth of the bound, less if a disk hangs."""
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -113,14 +113,14 @@ class Watchdog:
         self._appending = appending
 
     def _calls(self, log_dir: LogDir, calls: list[tuple[str, float, float]]) -> Iterator[Stuck]:
-        """Give the calls to one log dir; each age is divided by the factor for the kind of call."""
+        """Return the calls to one log dir; divide each age by the factor of its kind of call."""
         below = log_dir.path + "/"
         for path, seconds, patience in calls:
             if path.startswith(below) or path == log_dir.path:
                 yield Stuck(seconds / patience, path)
 
     def _appends(self, logs: list[Log], now: float, seen: dict[Log, _Appending]) -> Stuck:
-        """Give the append that has been writing at one position for the longest time."""
+        """Return the append that has been writing at one position for the longest time."""
         oldest = Stuck(0.0, "")
         for log in logs:
             position = host.writing_position(log)

@@ -1,1 +1,1 @@
-"""Decide about the replicas of an old copy of a log dir; accept the copy if the user says so."""
+"""Decide about the replicas in an old copy of a log dir, and accept the copy if the user does."""

@@ -1,12 +1,12 @@
-"""Accept an old copy of a log dir as the current log dir, because the user decided so.
+"""Accept an old copy of a log dir as the current log dir, after a decision of the user.
 
 First, the user promotes or deletes a replica in doubt. Then the old copy removes this replica from
-its list of doubts, and begins a new generation. Then the other log dirs record this generation.
+its doubts, and begins a new generation. Then the other log dirs record this generation.
 
 The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
 replicas again. If the disk that was current before is mounted later, it counts as an old copy of
-this log dir. So no record that is acknowledged from now on is lost without notice. Each other
-replica stays incomplete until the user decides about it.
+this log dir. So no record that is acknowledged from now on is lost unnoticed. Each other replica
+stays incomplete until the user decides about it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
         return
     if not any(not other.is_refusing and not other.is_outdated for other in others):
         reason = (
-            "it is an old copy, and no other log dir serves that could record that it is accepted: "
-            "first mount another log dir, or give the others up (logstore remove-dir --lost)"
+            "it is an old copy, and no other log dir serves that could record its acceptance: "
+            "first mount another log dir, or give up the other log dirs (logstore remove-dir "
+            "--lost)"
         )
         raise LogDirError(path=log_dir.path, reason=reason)
 
@@ -56,13 +57,13 @@ def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
 
     The other log dirs may have failed, or hang, or be full. If no other log dir records the
-    acceptance, a later start would serve the disk that was current before, as if the old copy had
-    not been accepted.
+    acceptance, a later start would serve the disk that was current before, and ignore the
+    acceptance.
     """
     current, id_ = log_dir.generation.current, log_dir.directory_id
     seen = [d.generation.seen.get(id_) for d in replicas.log_dirs if not d.is_away]
     if has_witness(replicas) and not any(one and one.generation == current for one in seen):
-        reason = "no other log dir could record that this old copy is accepted; try again"
+        reason = "no other log dir could record the acceptance of this old copy; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
 
 
@@ -73,9 +74,9 @@ def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
 
 
 def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy lacks, as the user decided; raises LogStoreError.
+    """Forget a replica that an old copy lacks, because the user gave it up; raises LogStoreError.
 
-    Returns False, and does nothing, if the replica is not missing in an old copy.
+    Returns False, and does nothing, if the replica is not a replica that an old copy lacks.
     """
     offline = replicas.offline.get(key)
     if offline is None or not offline.is_missing:

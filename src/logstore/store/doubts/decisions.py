@@ -1,4 +1,4 @@
-"""Decide about the replicas of an old copy of a log dir; `dirs/old_copies` recognises the copy.
+"""Decide about the replicas in an old copy of a log dir; `dirs/old_copies` recognises the copy.
 
 settling    the decisions about an old copy's replicas become INCOMPLETE: readable, not writable
 loading     a log that lacks records which were durable is opened as incomplete
@@ -38,8 +38,8 @@ def decide_all(
     that is found only in old copies is opened as incomplete.
 
     Args:
-        is_all_listed: whether every log dir is listed. False means that a log dir hung, or came
-            back after the listing.
+        is_all_listed: whether every log dir was listed. False if a log dir hung, or came back after
+            the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)
@@ -59,7 +59,7 @@ def _without_contested(
 ) -> tuple[list[ReplicaFacts], list[Decision]]:
     """Set aside each live replica in an old copy that is also live in a current log dir.
 
-    After the old copy was made, the replica was moved, or deleted and created again.
+    After the old copy was made, the replica was moved, or was deleted and created again.
     """
     live = [facts for facts in found if facts.kind == "live"]
     current = {(one.topic, one.partition): one.path for one in live if one.log_dir not in old}
@@ -68,7 +68,7 @@ def _without_contested(
         key = TopicPartition(facts.topic, facts.partition)
         is_old = facts.kind == "live" and facts.log_dir in old and not facts.is_open
         if is_old and key in current:
-            reason = f"a replica in an old copy of a log dir; {current[key]} is the current one"
+            reason = f"a replica in an old copy of a log dir; the current replica is {current[key]}"
             decisions.append(Decision(Act.STRAY, key, (facts,), reason))
         else:
             kept.append(facts)
@@ -78,7 +78,7 @@ def _without_contested(
 def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]:
     """Replace the decisions about replicas in doubt, so that these replicas become INCOMPLETE.
 
-    The other directories of the replicas in doubt stay as they are.
+    The other directories of the replicas in doubt are not changed.
     """
     told, doubtful = [], set()
     decisions = list(decisions)
@@ -105,21 +105,21 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
                 reason = f"{decision.reason}; {reason}"
             told.append(Decision(Act.INCOMPLETE, key, (first, *others), reason))
         else:
-            reason = "it is left as it is, because the replica is in doubt; without the doubt: "
+            reason = "it was not changed, because the replica is in doubt; without the doubt:"
             reason += decision.reason or decision.act.value
             told += [Decision(Act.LEAVE, key, (facts,), reason) for facts in decision.replicas]
     return told
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """If it is known which records an old copy's replica lacks, say so in the decision."""
+    """If it is known which records an old copy's replica lacks, add this to the decision."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
         return decision
     reason = (
         f"it has all records that are known to be durable (it ends at offset {end_offset}, and "
-        f"these records at {known}), but it may lack records that were appended later"
+        f"the durable records end at {known}), but it may lack records that were appended later"
     )
     if known > end_offset:
         reason = f"records of offsets {end_offset} to {known}, which were durable, are missing"
@@ -131,7 +131,7 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
 def judge(
     replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
 ) -> Decision | None:
-    """Check whether a log that was just opened is an old copy; if so, decide INCOMPLETE.
+    """Check whether a log that was just opened is an old copy; if so, make it INCOMPLETE.
 
     The log is an old copy if it has another topic id, or if it lacks records that were durable.
 
@@ -157,7 +157,7 @@ def judge(
 
 
 def close_opened(replicas: Replicas) -> list[Decision]:
-    """Close the open logs of each log dir that was just found to be an old copy.
+    """Close the open logs of each log dir that was just recognised as an old copy.
 
     Returns the decisions to open the closed logs as incomplete.
     """
@@ -205,13 +205,16 @@ def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> 
                     f"{replica.log_dir.path}"
                 )
         elif key not in replicas and not log_dir.is_offline:
-            yield f"the catalog recorded {key} in {log_dir.path}, but no log dir that serves has it"
+            yield (
+                f"the catalog recorded {key} in {log_dir.path}, but none of the serving log "
+                "dirs has it"
+            )
             if not replicas.is_a_dir_bad():
                 replicas.catalog.note(key, None)
 
 
 def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]:
-    """Return the loaded log dirs, and those that were found to be old copies just now."""
+    """Return the loaded log dirs, and the log dirs that were just recognised as old copies."""
     newly = [d for d in replicas.log_dirs if d.is_outdated and d.generation.is_all_in_doubt]
     return [*loaded, *(log_dir for log_dir in newly if log_dir not in loaded)]
 
@@ -225,8 +228,8 @@ def note_missing(
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}
     for key, log_dir in {**said, **known}.items():
         own = log_dir.generation
-        # `key in replicas` would be wrong here: it is true for an absent replica, and a replica
-        # counts as absent while its log dir returns.
+        # Do not use `key in replicas` here: it is True for an absent replica, and a replica counts
+        # as absent while its log dir returns.
         if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         if own.is_accepted and key not in own.doubts:

@@ -1,1 +1,1 @@
-"""Start a store: identify its log dirs, list their contents, and decide about each directory."""
+"""Start a store: identify its log dirs, list them, and decide about each replica directory."""

@@ -22,7 +22,7 @@ from logstore.store.start.startup_table import ReplicaFacts
 def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
     """Rename a copy to the live name, unless an earlier attempt has done so; raises OSError."""
     key = TopicPartition(facts.topic, facts.partition)
-    # If the checkpoints have entries of this name, the entries belong to an earlier replica.
+    # If the checkpoints have entries with this name, the entries belong to an earlier replica.
     log_dir.checkpoints.forget(key)
     name = dir_name(*key)
     try:
@@ -35,13 +35,13 @@ def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy to `.stray`, because another copy outranks it; raises OSError."""
+    """Rename a live copy to `.stray`, because another live copy outranks it; raises OSError."""
     name = stray_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "stray")
 
 
 def make_deleted(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy to `.delete` before its purge: a half purged copy must not be opened."""
+    """Before the purge of a live copy, rename it to `.delete`: a half purged copy must not open."""
     name = delete_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "delete")
 
@@ -82,8 +82,7 @@ def outrank(log: Log, generation: int) -> None:
 def lower_high_watermarks(log_dir: LogDir) -> None:
     """If logs lost records, lower their high watermarks on the disk to their log end offsets.
 
-    If a high watermark stayed too high, records that are appended next would count as replicated
-    after a crash.
+    Otherwise, after a crash, records that are appended next would count as replicated.
     """
     if log_dir.is_offline:
         return
@@ -93,4 +92,4 @@ def lower_high_watermarks(log_dir: LogDir) -> None:
     except OSError as error:
         failure = log_dir.failed(error)
         if not log_dir.is_offline:
-            log_dir.take_offline(f"its high watermarks cannot be lowered: {failure}")
+            log_dir.take_offline(f"the high watermarks of its logs cannot be lowered: {failure}")

@@ -1,4 +1,4 @@
-"""Read what is at the configured paths, and write the identities that `roster` decided.
+"""Read the identities at the configured paths, and write the identities that `roster` decided.
 
 Nothing is written before the decision, so an empty mount point stays empty.
 """
@@ -42,7 +42,7 @@ class Configured(NamedTuple):
 
 
 class _Resolved(NamedTuple):
-    """The directory that a path leads to; if the directory is unknown, `bad` says why."""
+    """The directory to which a path leads; if the directory is unknown, `bad` says why."""
 
     path: str
     inode: tuple[int, int] | None = None
@@ -56,8 +56,8 @@ def resolve(
     """Resolve the configured paths, so that each directory has only one path.
 
     Args:
-        patience_seconds: a path that takes longer to resolve is bad. None means that there is no
-            limit.
+        patience_seconds: if resolving a path takes longer than this, the path is bad. None means
+            that there is no limit.
 
     Raises:
         LogDirIdentityError: two paths lead to one directory, or one directory lies inside another.
@@ -105,12 +105,12 @@ def resolve(
 
 
 def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
-    """Raise if the only path has a comma and does not exist: a new store would be made there."""
+    """Raise if the only path has a comma and does not exist, because it may be meant as a list."""
     if "," in name and found.inode is None and not found.bad:
         several = [part.strip() for part in name.split(",") if part.strip()]
         raise ValueError(
-            f"there is no directory {name!r}; each string is one path: give several log dirs as "
-            f"a list, {several!r}; if the comma belongs to the name, make the directory first"
+            f"there is no directory {name!r}; each string is one path: give several log dirs as a "
+            f"list, {several!r}; if the comma is part of the name, make the directory first"
         )
 
 
@@ -128,7 +128,7 @@ def check_apart(path: str, other: str) -> None:
 
 
 def _resolve(name: str) -> _Resolved:
-    """Find the directory that a path leads to, even if the directory does not exist yet."""
+    """Find the directory to which a path leads, even if the directory does not exist yet."""
     path = os.path.abspath(name)
     try:
         path = files.real_path(name)
@@ -211,7 +211,7 @@ def _own_identity(fact: DirFacts, others: Sequence[DirFacts]) -> DirFacts:
     )
     is_twin = any(meta.directory_id == one.directory_id for one in metas)
     if is_ours and (is_twin or meta.cluster_id != hint.cluster_id):
-        reason = "is that of another log dir"
+        reason = "it has the identity of another log dir"
         return fact._replace(found=Found.DAMAGED, meta=None, reason=reason)
     return fact
 
@@ -230,7 +230,7 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
 
     Args:
         check: a function that is called before each directory is made. `check` raises an error if
-            no thread waits for the result any more.
+            the result is no longer needed.
     """
     missing = []
     while not files.exists(path):
@@ -254,8 +254,8 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
     The identities of a new store first say "forming" on all dirs, then "formed". Only a dir whose
     identity says "formed" may contain data. A dir that joins a store gets its identity before the
-    rosters of other dirs contain its id. The roster of a joining dir does not contain the ids of
-    dirs that join later. If the disk of a dir fails here, the dir goes offline.
+    rosters of other dirs contain its id. The roster of a joining dir contains only the dirs that
+    joined before it, and itself. If the disk of a dir fails here, the dir goes offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 
@@ -279,7 +279,7 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """List the dirs that still need the final roster; the last joining dir has it already."""
+    """List the dirs that still need the final roster; the dir that joined last has it already."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 

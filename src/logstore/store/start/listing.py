@@ -1,7 +1,7 @@
 """List a log dir: replicas, leftovers of a crash, and files that do not belong to the store.
 
-A file that does not belong to the store is not touched. It causes a warning in the recovery report,
-not an error.
+A file that does not belong to the store is not changed. Such a file causes a warning in the
+recovery report, not an error.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
 
-NO_LOG = "a directory that holds no log; it is left alone"
+NO_LOG = "a directory that holds no log; it was not changed"
 
 # The directory in which Spark's writers stage and commit (logstore.spark.write.commits).
 OUR_DIRS = frozenset({".spark"})
@@ -92,8 +92,8 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: a function that is called before each entry is read, so that a slow disk with many
-            replicas does not count as a disk that hangs.
+        beat: a function that is called before each entry is read. So a slow disk with many replicas
+            does not count as a disk that hangs.
         known: the names of entries that are left out of the listing, and are not read.
 
     Raises:
@@ -131,16 +131,16 @@ def list_log_dir(
         elif entry.is_file and _is_leftover(entry.name):
             listing.leftovers.append(path)
         else:
-            listing.warnings.append(f"{path}: {_what_is_foreign(entry)}; it is left alone")
+            listing.warnings.append(f"{path}: {_what_is_foreign(entry)}; it was not changed")
     return listing
 
 
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
-    """List log dirs that another process owns; repeat this if replicas came or went meanwhile.
+    """List log dirs that another process owns; if replicas came or went meanwhile, list again.
 
     The log dirs are listed one after another. If a replica moves meanwhile from a dir that is not
     listed yet to a listed dir, no listing has the replica. If a replica moves from a listed dir to
-    a dir that is not listed yet, two listings have it.
+    a dir that is not listed yet, two listings have the replica.
     """
     before = _lasting_names(log_dirs)
     for _ in range(LISTINGS_MAX):
@@ -166,17 +166,17 @@ def _lasting_names(log_dirs: Iterable[LogDir]) -> list[set[str]]:
 def _what_is_foreign(entry: files.Entry) -> str:
     kind = entry.kind
     if entry.name in OUR_FILES:
-        return f"a {kind} in the place of a file of the store"
+        return f"a {kind} with the name of a file of the store"
     if parse_dir_name(entry.name) is not None:
-        return f"a {kind}, not the directory of a replica"
+        return f"a {kind} with the name of a replica, which must be a directory"
     return f"a {kind} that does not belong to the store"
 
 
 def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None:
-    """Classify a directory that is named like a replica, but has no metadata file.
+    """Classify a directory that has the name of a replica, but no metadata file.
 
-    The directory may be a replica that lost its metadata file, or a half-created replica after a
-    crash, or may not belong to the store.
+    There are three possible cases: a replica that lost its metadata file, a replica whose creation
+    was interrupted by a crash, or a directory of another program.
     """
     try:
         inside = files.entries(path)
@@ -186,13 +186,15 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
         listing.replicas.append(facts._replace(is_bare=True))
     elif all(entry.is_file and entry.name.endswith(".tmp") for entry in inside):
         listing.unfinished.append(path)
-        listing.warnings.append(f"{path}: a crash interrupted its creation; it is removed")
+        listing.warnings.append(
+            f"{path}: a crash interrupted the creation of this replica; it is removed"
+        )
     else:
         listing.warnings.append(f"{path}: {NO_LOG}")
 
 
 def _is_foreign(path: str) -> bool:
-    """Check whether a directory that is named like a copy has no file of this store.
+    """Check whether a directory that has the name of a copy has no file of this store.
 
     A purge removes `partition.metadata` last, and a move writes it first.
     """
@@ -217,7 +219,7 @@ def _is_ours(entry: files.Entry) -> bool:
 
 
 def _is_leftover(name: str) -> bool:
-    """Check whether a file was left by a crash: a half written file, or a probe."""
+    """Check whether a crash left a file: a half-written file, or the file of a probe."""
     if name.startswith(PROBE_PREFIX) or is_lost_file(name.removesuffix(".tmp")):
         return True
     stem, _, unique = name.removesuffix(".tmp").rpartition(".")
@@ -239,7 +241,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the values of `partition.metadata`: only this file always has the full topic name."""
+    """Add the values from `partition.metadata`: only this file always has the full topic name."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
@@ -287,7 +289,7 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
     """Remove the half-written small files and the half-created replicas that a crash left behind.
 
     If the log dir went offline because this thread hung in the listing, nothing is removed. The dir
-    may have another owner now, and this owner may have created a replica of the same name. In a
+    may then have another owner, which may have created a replica with the same name. Of a
     half-created replica, only half-written files are unlinked.
     """
     for path in listing.leftovers:

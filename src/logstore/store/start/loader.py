@@ -1,8 +1,7 @@
 """Open the logs in the log dirs: decide about each directory, then recover logs in parallel.
 
 `reconcile` lists the directories and carries out the decisions of the start-up table. Then this
-module opens the logs. If a log dir comes back while the store runs, both modules do the same for
-it.
+module opens the logs. If a log dir returns while the store runs, both modules do the same for it.
 """
 
 from __future__ import annotations
@@ -71,15 +70,15 @@ class Loader:
         self._scanned_bytes = 0
         self._broken: BaseException | None = None
         self._is_serving = False
-        # The logs that the lanes (the threads of `_recover`) are opening. Only the lanes change
-        # `_underway`; other threads copy it.
+        # The logs that the recovery threads (lanes) are opening. Only the lanes change `_underway`.
+        # Other threads copy it.
         self._underway: set[ReplicaFacts] = set()
         self._reserved: dict[ReplicaFacts, Reservation] = {}
         # The logs that were open in a log dir before it went offline.
         self._held: dict[TopicPartition, Log] = {}
 
     def load(self) -> None:
-        """Open every log that can be opened; the report lists all other logs."""
+        """Open every log that can be opened; the report lists the logs that cannot be opened."""
         catalog = self.replicas.catalog
         good = [log_dir for log_dir in self.replicas.log_dirs if not log_dir.is_offline]
         is_bad = self.replicas.is_a_dir_bad()
@@ -96,7 +95,7 @@ class Loader:
                 self.report.was_clean = False
 
     def load_dir(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir that came back, and logs that were undecided without it.
+        """Open the logs of a returned log dir, and the logs that were undecided without it.
 
         The dir is locked, probed and in `replicas` already. A log that is open in another log dir
         stays open. If a copy in the returned dir outranks an open log, the report has a
@@ -111,7 +110,7 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # It is possible that a replica has left this dir: for example, a delete failed half way.
+        # A replica may have left this dir meanwhile: for example, its deletion failed halfway.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
                 self.replicas.forget_record(key, record)
@@ -193,10 +192,10 @@ class Loader:
             if act is Act.PURGE_COVERED:
                 self.replicas.copies.superseded[first.path] = first
             self.replicas.leave(key, decision.replicas)
-            self.report.warnings.append(f"{paths[0]}: {decision.reason}; it is left alone for now")
+            self.report.warnings.append(f"{paths[0]}: {decision.reason}; it was not changed")
 
     def _complete(self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts) -> None:
-        """Retry the failed renaming that completes a swap, and open the log."""
+        """Retry the failed rename that completes a swap, and open the log."""
         log_dir.check()
         try:
             with call(log_dir.path, SYNCING):
@@ -222,7 +221,7 @@ class Loader:
         if opened:
             decision = doubts.with_what_is_missing(decision, log_dir, opened[0])
         if not outcome.is_finished:
-            error = log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+            error = log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
         if error is not None:
             raise error
         others = decision.replicas[1:]
@@ -233,9 +232,9 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. A dir that fails stops only its own queue."""
-        # If a dir was closed cleanly, opening a log is Python code that does not wait for the
-        # disk. Several threads would wait for each other. If the store serves, several threads
-        # would also slow down its callers, because they take the interpreter's lock.
+        # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
+        # Several threads would only wait for each other. If the store already serves, they would
+        # also slow down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -262,7 +261,7 @@ class Loader:
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
         """Take a hanging log dir offline, and record its logs that are not open yet as offline."""
-        log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+        log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:
             key = TopicPartition(facts.topic, facts.partition)
@@ -274,7 +273,7 @@ class Loader:
         queue.clear()
 
     def _stop(self) -> None:
-        """Stop each recovery thread (lane) after the log that it is opening."""
+        """Stop each recovery thread (lane) after its current log."""
         self._is_stopped = True
 
     def _drain(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
@@ -305,7 +304,7 @@ class Loader:
     def _open_beside_callers(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
     ) -> None:
-        """Open one log of a store that serves, unless a caller opened it first."""
+        """In a store that serves, open one log, unless a caller has opened it already."""
         with self.replicas.reserved(key) as self._reserved[facts]:
             replica = self.replicas.opened.get(key)
             if replica is not None and not replica.log_dir.is_offline:
@@ -360,7 +359,7 @@ class Loader:
     def _advance(
         self, log_dir: LogDir, key: TopicPartition, scanned_bytes: int, work: call | None = None
     ) -> None:
-        """Report the progress; if the callback raises, the opening ends."""
+        """Report the progress; if the callback raises an error, the opening ends."""
         if work is not None:
             work.beat()
         with self._lock:
@@ -385,11 +384,11 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Record that a replica is offline, so that a later close does not mark its log dir clean.
+        """Record that a replica is offline, so that a close does not mark its log dir as clean.
 
         Args:
             again: a function that opens the replica. If the error is retriable, `again` is called
-                when a caller asks for the replica.
+                when a caller requests the replica.
         """
         log_dir.not_loaded.add(key)
         again = again if error.retriable else None

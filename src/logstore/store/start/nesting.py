@@ -1,4 +1,4 @@
-"""Find a log dir that would contain a new log dir, or would be inside the new log dir.
+"""Check that a new log dir would not be inside another log dir, or around one.
 
 The deletion of a partition or of a log dir deletes everything below it. So no new log dir is made
 inside a log dir or partition directory of another store, or around such a directory. Only new log
@@ -24,14 +24,14 @@ DEPTH_MAX = 2
 
 
 def nested(path: str, *, is_there: bool) -> str:
-    """Say why a new log dir must not be made at a path; return "" if the log dir is allowed.
+    """Explain why a new log dir must not be made at a path; return "" if the path is allowed.
 
-    A directory that cannot be read, such as a parent that belongs to another user, does not count
-    as a log dir.
+    A directory that cannot be read does not count as a log dir, for example a parent directory that
+    belongs to another user.
 
     Args:
         path: the resolved path, which has no symbolic links.
-        is_there: whether the path is a directory already, so that another log dir may be below it.
+        is_there: whether the path is already a directory, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
         return ""  # a benchmark's directory may be in a log dir, because it is removed later

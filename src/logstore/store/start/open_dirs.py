@@ -1,4 +1,4 @@
-"""Take possession of the log dirs: read their identities, lock the dirs, then probe them.
+"""Take possession of the log dirs: read their identities, lock them, then probe them.
 
 Nothing is written into a directory before its identity is known and its lock is held. If a step
 fails or hangs for one dir, only that dir goes offline. The whole opening stops in two cases: no log
@@ -36,7 +36,7 @@ FailureHandler = Callable[[LogDir], None]
 
 
 class OpenedDirs(NamedTuple):
-    """The log dirs in their configured order, including log dirs that do not serve."""
+    """The log dirs in the order of the configuration, including log dirs that do not serve."""
 
     log_dirs: tuple[LogDir, ...]
     missing_ids: tuple[str, ...]
@@ -66,7 +66,8 @@ def open_log_dirs(
 
     Args:
         admin_socket: the address of the owner's admin socket, which is written into each lock file.
-        patience_seconds: a log dir that takes more seconds than this for one step goes offline.
+        patience_seconds: if one step takes longer than this for a log dir, the log dir goes
+            offline.
 
     Raises:
         LogDirLockedError: another process has one of the dirs open; nothing was changed.
@@ -86,7 +87,7 @@ def open_log_dirs(
             log_dir.lock.admin_socket = admin_socket
         try:
             _lock(opened, roll, patience_seconds)
-            # Another process may have formatted a dir before this process locked the dir.
+            # Another process may have formatted a dir before this process locked it.
             serving = tuple(log_dir.path for log_dir in opened.good())
             now = look(configured._replace(paths=serving), patience_seconds)
             if _essence(now) == _essence(fact for fact in facts if fact.path in serving):
@@ -97,7 +98,7 @@ def open_log_dirs(
             raise
         release_all(opened.log_dirs, patience_seconds)
     raise LogDirOfflineError(
-        path=configured.paths[0], reason="its identity changes again and again during the opening"
+        path=configured.paths[0], reason="its identity changed repeatedly during the opening"
     )
 
 
@@ -108,7 +109,7 @@ def foresee(
     format_new: bool = False,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> tuple[list[DirFacts], Roll]:
-    """Decide what `open_log_dirs` would do with the dirs, and change nothing."""
+    """Decide what `open_log_dirs` would do with the dirs, without changing anything."""
     facts = look(configured, patience_seconds)
     roll = decide(facts, broker_id=broker_id, format_new=format_new, new_id=new_id)
     refuse_nested(facts, roll)
@@ -135,7 +136,7 @@ def view_log_dirs(
 
 
 def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
-    """Refuse a view if some dirs are empty and all other dirs are unreadable."""
+    """Refuse a read-only view if some dirs are empty and all other dirs are unreadable."""
     bad = [fact for fact in facts if fact.found is Found.BAD]
     empty = [fact for fact in facts if fact.found in (Found.BARE, Found.ABSENT)]
     empty = [fact for fact in empty if not fact.has_replicas and not fact.hint.directory_id]
@@ -145,7 +146,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Give the fields on which the decision depends, except those that this opening changes."""
+    """Return the fields on which the decision depends, except those that this opening changes."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 
@@ -177,7 +178,7 @@ def _make(
             reason = refused[path].explained(to_reader=read_only)
             log_dir.take_offline(reason, has_remedy=refused[path].has_remedy)
         else:
-            log_dir.take_offline("its store is still being formatted")
+            log_dir.take_offline("the store is still being formatted")
         log_dirs.append(log_dir)
     paths = known_paths(fact for fact in facts if fact.path in members)
     explained = {refusal.missing_id for refusal in roll.refused}
@@ -191,7 +192,7 @@ def _make(
 
 
 def _taken_in(facts: Sequence[DirFacts], roll: Roll) -> set[str]:
-    """List the dirs that were given up earlier and that the user now takes into the store again."""
+    """List the dirs that the user gave up earlier, and now adds to the store again."""
     cluster_id = roll.members[0].meta.cluster_id
     metas = [fact.meta for fact in facts if fact.meta and fact.meta.cluster_id == cluster_id]
     epoch = max((meta.roster_epoch for meta in metas), default=0)
@@ -229,13 +230,13 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
         if outcome.error is not None:
             raise outcome.error
     found = {outcome.item: found[outcome.item] for outcome in outcomes if outcome.is_finished}
-    hangs = f"it hangs: no answer within {patience_seconds:.0f} s"
+    hangs = f"it hangs: it did not answer within {patience_seconds:.0f} s"
     facts = [found.get(p) or DirFacts(p, Found.BAD, reason=hangs) for p in configured.paths]
     return own_identities(facts)
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock all log dirs; a dir on a bad disk goes offline; raise if another process owns a dir."""
+    """Lock all log dirs; a bad disk takes its dir offline; raise if another process owns a dir."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)

@@ -1,8 +1,8 @@
 """Import the modules that an open store may need later.
 
-An import opens files. If the process has no descriptor left, a `flush` or `close` that must import
-a module would fail with an error that names the module. So an opening imports all modules that may
-be needed later. `import logstore` does not import these modules, so that it stays cheap. The
+An import opens files. If the process has no free descriptor, a `flush` or `close` that first
+imports a module fails, and the error names the module. So opening a store imports all modules that
+may be needed later. `import logstore` does not import these modules, so that it stays cheap. The
 modules of an extra are imported when a log that needs them is opened.
 """
 

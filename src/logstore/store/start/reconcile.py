@@ -2,9 +2,8 @@
 
     list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails during one of these steps, decisions that relied on the log dir may be wrong.
-Then all dirs are listed again, and all decisions are made again. This module opens no log and
-purges nothing.
+If a log dir fails during one of these steps, earlier decisions may be wrong. So all dirs are listed
+again, and all decisions are made again. This module opens no log and purges nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def settle_again(
 ) -> Settled:
     """Decide about a returned log dir, the replicas in `keys`, and all replicas that are not open.
 
-    If a replica is open, only its directories in the returned dir are touched: its directories in
+    If a replica is open, only its directories in the returned dir are changed: its directories in
     other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
     Raises like `settle`.
     """
@@ -104,8 +103,8 @@ def settle_again(
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # Only the first pass skips replicas that are open. So the passes end even if callers create
-        # and delete replicas all the time.
+        # Only the first pass skips replicas that are open. So the passes come to an end even if
+        # callers always create and delete replicas.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -116,7 +115,7 @@ def settle_again(
         interesting = {*keys, *_of_interest(replicas, found, back_path)}
         found, is_open = _with_open(replicas, found, interesting, back_path)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
-            return None  # a replica was skipped as open, but is not open any more
+            return None  # a replica was skipped because it was open, but it is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         recognise(replicas)
@@ -143,8 +142,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
-    repeats its first pass also if a replica was closed meanwhile, and repeats any pass that found
-    an old copy among the serving dirs.
+    repeats a pass in two further cases: the first pass, if a replica was closed meanwhile; and any
+    pass that found an old copy among the serving dirs.
     """
     while True:
         this = Pass()
@@ -169,10 +168,10 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
 
 
 def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
-    """Check whether all listed log dirs still serve; an opening dir that hangs goes offline."""
+    """Check whether all listed log dirs still serve; take an opening dir that hangs offline."""
     for log_dir in listed:
         if log_dir.is_suspect and log_dir in opening:
-            log_dir.take_offline(f"it hangs at the start: {log_dir.reason}")
+            log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
     return not any(log_dir.is_refusing for log_dir in listed)
 
 
@@ -181,7 +180,7 @@ def _list_all(
     list_one: Callable[[LogDir, Callable[[], object]], Listing],
     opening: Sequence[LogDir],
 ) -> dict[LogDir, Listing]:
-    """List every good log dir; a dir that cannot be listed goes offline, a SUSPECT dir is skipped.
+    """List every good log dir; take a dir that cannot be listed offline; skip a SUSPECT dir.
 
     Args:
         opening: the dirs that are not open yet. If one of these dirs hangs, it goes offline.
@@ -207,10 +206,10 @@ def _list_all(
 
 
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
-    """Map the path of each log dir to the names of the directories of its open logs.
+    """Map the path of each log dir to the directory names of its open logs.
 
-    The listing of a log dir skips the directories of open logs. To read these directories took a
-    thousand calls on twelve disks. Each call releases the interpreter's lock and takes it again. So
+    The listing of a log dir skips the directories of open logs. Reading these directories took a
+    thousand calls on twelve disks. Each call releases the interpreter's lock and takes it again, so
     the appends of other threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)
@@ -222,10 +221,10 @@ def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
 def _of_interest(
     replicas: Replicas, found: Iterable[ReplicaFacts], back_path: str
 ) -> set[TopicPartition]:
-    """List the replicas that may change because a dir returned, or was given up."""
+    """List the replicas that may change because a dir has returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # Replicas that were open in the returned dir may be gone now, and a move may have left a copy
-    # of one of them in another dir.
+    # Replicas that were open in the returned dir may no longer exist there, and a move may have
+    # left a copy of them in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:
@@ -336,7 +335,7 @@ def _carry_out_one(
 
 
 def _prepare_purge(replicas: Replicas, facts: ReplicaFacts, this: Pass) -> ReplicaFacts:
-    """Mark a directory before its purge, so that a half purged directory is not opened."""
+    """Before the purge of a directory, mark it, so that a half purged directory is not opened."""
     log_dir = replicas.dir_of(facts.log_dir)
     with this.at(log_dir):
         if facts.kind == "live":

@@ -1,40 +1,43 @@
-"""Say why a log dir is offline from the start, and what to do in each case."""
+"""Explain why a log dir is offline from the start, and what to do in each case."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-FORMAT_REMEDY = "mount the disk, or pass format_new=True (logstore format) to take it as new"
+FORMAT_REMEDY = (
+    "mount the disk, or pass format_new=True (logstore format) to use it as a new log dir"
+)
 TAKE_BACK = (
-    "if none of its partitions was created again, pass format_new=True to take it back with them"
+    "if none of its partitions was created again since, pass format_new=True to take the log dir "
+    "back with its partitions"
 )
 LAST_HERE = "; log dir "
-READER_REMEDY = "mount the disk, correct the path, or leave it out"
+READER_REMEDY = "mount the disk, correct the path, or remove the path from the configuration"
 
 
 def last_at(path: str | None) -> str:
-    """Give the text that follows a missing log dir's id: its last path, or "" if unknown."""
+    """Return the text after a missing log dir's id: its last path, or "" if unknown."""
     return "" if path is None else f" (last at {path})"
 
 
 def missing_remedy(directory_id: str, *, is_configured: bool = False) -> str:
-    """Say what to do about a missing log dir of the store, in the same words in all messages.
+    """Explain what to do about a missing log dir of the store, in the same words everywhere.
 
     Args:
         is_configured: whether the last path of the missing log dir is a configured path.
     """
     first = "mount it" if is_configured else "mount it and add it to --log-dirs"
-    return f"{first}, or, if it is lost for good: logstore remove-dir --lost {directory_id}"
+    return f"{first}, or, if the disk is lost for good: logstore remove-dir --lost {directory_id}"
 
 
 def replaced_remedy(path: str) -> str:
-    """Say what to do about an empty directory at the path of a log dir of the store."""
+    """Explain what to do about an empty directory at the path of a log dir of the store."""
     command = f"logstore reopen {path} --format-new"
-    return f"mount it, or, if this empty disk replaces it: {command}"
+    return f"mount the disk, or, if this empty disk replaces it: {command}"
 
 
 def without_remedy(reason: str) -> str:
-    """Remove the remedy from a reason, for a Spark executor, which must not repair a store."""
+    """Remove the remedy from a reason, because a Spark executor must not repair a store."""
     for begin in (LAST_HERE, ": mount ", ": leave "):
         reason = reason.partition(begin)[0]
     return reason
@@ -64,7 +67,7 @@ class Refused(NamedTuple):
         return bool(self.remedy or self.missing_id)
 
     def explained(self, *, to_reader: bool = False) -> str:
-        """Give the reason, with the remedy for the owner or the remedy for a reader."""
+        """Return the reason, with the remedy for the owner or for a reader."""
         if self.missing_id:
             remedy = missing_remedy(self.missing_id, is_configured=True)
             if self.is_empty:

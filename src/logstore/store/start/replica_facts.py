@@ -1,8 +1,8 @@
-"""Read the metadata and end offsets of copies, which a listing lacks, for the start-up table.
+"""Read, for the start-up table, the metadata and end offsets of copies, which a listing lacks.
 
-If a replica has only one directory, and the directory is live, the table needs neither its metadata
-nor its end offset. The directory is read only when its log opens. So the start of a store with many
-partitions stays cheap.
+If a replica has only one directory, and this directory is live, the table needs neither the
+metadata nor the end offset of the replica. The directory is read only when its log opens. So the
+start of a store with many partitions stays cheap.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def complete(
     """Complete the `ReplicaFacts` of replicas with several directories, or without a live one.
 
     If the disk fails, a value stays unknown, and the table changes nothing. When the replica is
-    opened, the error occurs again.
+    opened later, the error occurs again.
 
     Args:
-        at: a function that gives a context manager for a log dir. The context manager is entered
-            for each access to the log dir.
+        at: a function that returns a context manager for a log dir; each access to the log dir runs
+            inside it.
 
     Raises:
         LogDirError: this process lacks a resource, so nothing can be decided; retry later.
@@ -124,7 +124,7 @@ def was_deleted(replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts) -> boo
 
 
 def facts_of_open(replica: Replica) -> ReplicaFacts:
-    """Give the `ReplicaFacts` of a live copy that this process has open."""
+    """Return the `ReplicaFacts` of a live copy that this process has open."""
     log, log_dir = replica
     metadata = host.metadata_of(log)
     topic, partition = key_of(log)
@@ -138,7 +138,7 @@ def facts_of_open(replica: Replica) -> ReplicaFacts:
         generation=metadata.generation,
         directory_id=log_dir.directory_id,
         moving=metadata.moving,
-        # Unflushed data can be lost in a power cut, so no decision relies on unflushed data.
+        # A power cut can remove unflushed data, so no decision relies on it.
         end_offset=log.recovery_point,
         is_open=True,
     )

@@ -35,7 +35,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """If a log has no other copy in the store, record in the log that it may have come back."""
+    """If a log has no other copy in the store, record in the log that it may be a deleted copy."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None
@@ -48,8 +48,8 @@ def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
         if log_dir.directory_id == superseded.directory_id and log_dir.path != log.log_dir:
             path, end = os.path.join(log.directory, FILE_NAME), log.log_end_offset
             reason = (
-                f"a copy of generation {superseded.generation} in {log_dir.path} replaced it, "
-                "and that copy is missing"
+                f"a copy of generation {superseded.generation} in {log_dir.path} replaced this "
+                "copy, and is now missing"
             )
             found = Problem(path, 0, 0, reason, end, end, DamageName.RESURRECTED_PARTITION)
             log.recovery.findings.append(found)

@@ -1,4 +1,4 @@
-"""Decide at start what each configured directory is: ours, new, foreign, swapped, damaged.
+"""Decide at start what each configured directory is: member, new, foreign, swapped or damaged.
 
 `decide` is a pure function from `DirFacts` to a `Roll`. `identity` reads the `DirFacts` before the
 decision, and writes the decided identities after it. While the store runs, `dirs/membership`
@@ -30,7 +30,7 @@ from logstore.store.start.refusals import FORMAT_REMEDY, TAKE_BACK, Refused
 
 
 class Found(enum.Enum):
-    """What a start can find at a configured path."""
+    """The kinds of contents that a start can find at a configured path."""
 
     FORMATTED = "formatted"
     DAMAGED = "damaged"
@@ -40,12 +40,12 @@ class Found(enum.Enum):
 
 
 class DirFacts(NamedTuple):
-    """What a start has found at one configured path.
+    """The contents that a start has found at one configured path.
 
     Attributes:
-        unmounted: for an empty dir, the mount point above it that fstab lists and on which nothing
-            is mounted now.
-        last_paths: by directory id, the last path of each other log dir that this dir has recorded.
+        unmounted: for an empty dir, the mount point above it that fstab lists, but where nothing is
+            mounted at present.
+        last_paths: the last path of each other log dir that this dir has recorded, by directory id.
         nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
     """
 
@@ -61,7 +61,7 @@ class DirFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A dir that serves, with its identity, and whether the identity must be written."""
+    """A dir that serves, its identity, and whether the identity must be written."""
 
     path: str
     meta: MetaProperties
@@ -80,7 +80,7 @@ class Roll(NamedTuple):
 
 
 def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Give the last known path of each log dir, from the dirs with the latest roster."""
+    """Return the last known path of each log dir, from the dirs with the latest roster."""
     told: dict[str, str] = {}
     for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
         told |= fact.last_paths
@@ -125,7 +125,8 @@ def _refuse_twins(formatted: Sequence[DirFacts]) -> None:
             raise LogDirIdentityError(
                 path=fact.path,
                 reason=f"it has the same directory id as {other} ({fact.meta.directory_id}): a "
-                "disk is mounted twice, or a log dir was copied; leave out one of the two paths",
+                "disk is mounted twice, or a log dir was copied; leave out one of the two "
+                "paths",
             )
 
 
@@ -140,7 +141,7 @@ def _new_store(
     format_new: bool,
     new_id: Callable[[], str],
 ) -> Roll:
-    """Form a new store; if a dir is unreadable or unmounted, `format_new` is needed.
+    """Form a new store; if a dir is unreadable or unmounted, require `format_new`.
 
     An unreadable or unmounted dir may belong to an existing store.
     """
@@ -207,7 +208,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Say which fstab mount points above empty dirs are unmounted; return "" if none are."""
+    """Name the fstab mount points above empty dirs that are not mounted; return "" if none."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} listed in /etc/fstab and "
@@ -216,7 +217,7 @@ def not_mounted(*facts: DirFacts) -> str:
 
 def _bare_refusal(fact: DirFacts) -> Refused:
     what = "there is no such directory" if fact.found is Found.ABSENT else "it is not formatted"
-    reason = not_mounted(fact) or f"{what}, though the store is not new"
+    reason = not_mounted(fact) or f"{what}, although the store is not new"
     is_empty = fact.found is Found.BARE and not fact.unmounted
     return Refused(fact.path, reason, True, FORMAT_REMEDY, is_empty=is_empty)
 
@@ -248,8 +249,8 @@ class _Existing:
                 path=ours[0].path,
                 reason=f"broker id {self.broker_id} is recorded, but {broker_id} is configured",
             )
-        # If two rosters have the same epoch, each was changed while the dirs of the other were
-        # missing. So the new roster has the members of both rosters.
+        # If two rosters have the same epoch, each roster was changed while the dirs of the other
+        # roster were missing. So the new roster gets the members of both.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}
@@ -289,8 +290,8 @@ class _Existing:
         remedy = ""
         if meta.cluster_id != self.cluster_id:
             reason = (
-                f"it belongs to another store ({meta.cluster_id}, not {self.cluster_id}): "
-                "a foreign or swapped disk; mount the disk that belongs here"
+                f"it belongs to another store ({meta.cluster_id}, not {self.cluster_id}): a "
+                "foreign or swapped disk; mount the right disk here"
             )
         elif meta.directory_id in self.roster:
             self.ids[fact.path] = meta.directory_id
@@ -316,7 +317,7 @@ class _Existing:
         self.is_roster_changed = True
 
     def _complete_forming(self) -> None:
-        """Complete the forming of a store after a crash: there is no data yet, so all dirs join."""
+        """Complete the forming of a store after a crash; all dirs join, because none has data."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
             if fact.unmounted and not self.format_new:
@@ -349,8 +350,8 @@ class _Existing:
                 self.warnings[fact.path] = f"{fact.path}: its meta.properties {_lost(fact)}"
             else:
                 reason = (
-                    f"its meta.properties {fact.reason or 'is gone'}, and nothing shows which log "
-                    "dir of the store it is"
+                    f"its meta.properties is lost ({fact.reason or 'it is gone'}), and nothing "
+                    "shows which log dir of the store it is"
                 )
                 self.refused.append(Refused(fact.path, reason, True, FORMAT_REMEDY))
 
@@ -388,7 +389,7 @@ class _Existing:
         return Roll(tuple(members), refused, tuple(self._gaps()), self.is_forming)
 
     def _with_missing(self, refusal: Refused) -> Refused:
-        """Add to an error the id of the missing log dir that was at its path, if only one was."""
+        """If only one missing log dir was last at the path of a refused dir, add its id."""
         paths = known_paths(fact for fact in self.facts if fact.path in self.metas)
         here = [id_ for id_ in self._gaps() if paths.get(id_) == refusal.path]
         return refusal._replace(missing_id=here[0]) if len(here) == 1 else refusal

@@ -14,11 +14,11 @@
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
 
-A deletion applies to live copies too, unless a copy has a later generation. So if a copy was on a
-bad dir when its partition was deleted, the copy is deleted when the dir comes back. If a dir comes
+A deletion applies to live copies, too, unless a copy has a later generation. So if a copy was on a
+bad dir when its partition was deleted, the copy is deleted after the dir comes back. If a dir comes
 back while the store runs, a copy may be open already. An open copy is never replaced: if another
-copy outranks the open copy, an error reports both copies. An open copy also stays if a log dir
-with a deletion comes back, because records may have been appended to the open copy.
+copy outranks the open copy, an error reports both copies. An open copy also stays if a log dir with
+a deletion comes back, because records may have been appended to the open copy.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReplicaFacts(NamedTuple):
             read.
         record: the record that a `.move` keeps about its move.
         end_offset: the log end offset; -1 if it was not read.
-        is_open: whether this is the live copy that this process has open.
+        is_open: whether this process has this live copy open.
         is_empty: whether this is a `.move` without metadata and segments: nothing was copied yet.
         size_bytes: the size of a `.move`, in bytes.
         is_bare: whether this is a live directory with a log, but without `partition.metadata`.
@@ -77,7 +77,7 @@ class ReplicaFacts(NamedTuple):
 
     @property
     def move_id(self) -> str:
-        """The id of the move that builds this `.move`: the recorded id, or the id in its name."""
+        """The id of the move that builds this `.move`: the recorded id, or the id in the name."""
         return self.record.move_id if self.record else self.dir_name.split(".")[-2]
 
     @property
@@ -97,12 +97,12 @@ class Act(enum.Enum):
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in the order of the decision
-    PURGE_COVERED = "purge covered"  # like PURGE, once the live copy has as many records
+    PURGE_COVERED = "purge covered"  # like PURGE, but after the live copy has as many records
     LEAVE = "leave"
 
 
 class Decision(NamedTuple):
-    """One action, the directories that the action is about, and the reason of the action."""
+    """One action, the directories to which it applies, and its reason."""
 
     act: Act
     topic_partition: TopicPartition
@@ -112,7 +112,7 @@ class Decision(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the directories that the decision is about."""
+        """The paths of the directories to which the decision applies."""
         return [replica.path for replica in self.replicas]
 
     def error(self) -> LogStoreError:
@@ -165,7 +165,7 @@ def _decide_one(
     ]
     doomed = (*dead, *deletions)  # deletions come last: without them, other copies would come back
     if doomed and is_a_dir_bad:
-        reason = "deleted; it is purged once no log dir is bad"
+        reason = "deleted; it is purged when no log dir is bad"
         decisions += [_leave(key, facts, reason) for facts in doomed]
     elif doomed:
         decisions.append(Decision(Act.PURGE, key, doomed, "deleted by the user"))
@@ -205,7 +205,7 @@ def _with_live(
             reason = f"a copy of an older generation than {top.path}"
             decisions.append(Decision(Act.STRAY, key, (facts,), reason))
         else:
-            reason = f"{top.path} is open already, and {facts.path} is live too"
+            reason = f"{top.path} is already open, but {facts.path} is live, too"
             decisions.append(Decision(Act.CONFLICT, key, (facts, top), reason))
     return decisions + [_beside_live(key, top, facts) for facts in others]
 
@@ -225,18 +225,20 @@ def _top(live: Sequence[ReplicaFacts]) -> ReplicaFacts | None:
 
 
 def _beside_live(key: TopicPartition, top: ReplicaFacts, facts: ReplicaFacts) -> Decision:
-    """Decide about a `.move` or `.delete` of a replica whose live copy is opened."""
+    """Decide about a `.move` or `.delete` of a replica whose live copy will be opened."""
     is_same = facts.topic_id == top.topic_id
     if not top.topic_id:
-        return _leave(key, facts, "it is unknown whether the live copy has a move")
+        return _leave(key, facts, "it is unknown whether the live copy records a move")
     if facts.kind == "move":
         if (is_same or not facts.topic_id) and _names(top.moving, facts):
-            return Decision(Act.RESUME, key, (facts,), "its move will be resumed")
+            return Decision(Act.RESUME, key, (facts,), "the move that builds it will be resumed")
         return Decision(Act.PURGE, key, (facts,), "the live copy has no record of this move")
     if is_same and facts.superseded_by is not None:
-        reason = "the live copy replaced it, and it is purged once the live copy is as long"
+        reason = "the live copy replaced this copy, which is purged when the live copy is as long"
         return Decision(Act.PURGE_COVERED, key, (facts,), reason)
-    return _leave(key, facts, "a .delete directory that does not say why it was deleted")
+    return _leave(
+        key, facts, "a .delete directory that has no record of the reason for its deletion"
+    )
 
 
 def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
@@ -247,7 +249,7 @@ def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
 def _without_live(
     key: TopicPartition, copies: Sequence[ReplicaFacts], is_a_dir_bad: bool
 ) -> list[Decision]:
-    """Decide about a replica without a live copy: its last records may be in another copy."""
+    """Decide about a replica without a live copy: another copy may have its last records."""
     names = ", ".join(facts.path for facts in copies)
     if is_a_dir_bad:
         reason = f"its live copy may be on a log dir that is offline; found: {names}"
@@ -267,7 +269,7 @@ def _without_live(
         reason = (
             "belong to different topics" if known else "do not show which partition they belong to"
         )
-        reason = f"no live copy of it is left, and {names} {reason}; close the store, and move "
+        reason = f"the replica has no live copy, and {names} {reason}; close the store, and move"
         reason += "the unwanted ones out of their log dirs"
         return [*decisions, Decision(Act.OFFLINE, key, tuple(copies), reason)]
     whole = [move for move in known if any(_is_swapped(move, old) for old in known)]
@@ -276,11 +278,13 @@ def _without_live(
     if not whole:
         reason = _what_is_missing(best, rest)
         return [*decisions, Decision(Act.INCOMPLETE, key, (best, *rest), reason)]
-    reason = "its move was complete except for its last step"
+    reason = "only the last step of its move was missing"
     decisions.append(Decision(Act.COMPLETE, key, (best,), reason))
     for facts in rest:
         if facts.superseded_by is not None and facts.topic_id:
-            decisions.append(Decision(Act.PURGE_COVERED, key, (facts,), "a move replaced it"))
+            decisions.append(
+                Decision(Act.PURGE_COVERED, key, (facts,), "a move replaced this copy")
+            )
         else:
             decisions.append(_leave(key, facts, f"beside {best.path}, which becomes live"))
     return decisions
@@ -308,21 +312,21 @@ def is_covered(old: ReplicaFacts, live: ReplicaFacts) -> bool:
 
 
 def _what_is_missing(best: ReplicaFacts, rest: Sequence[ReplicaFacts]) -> str:
-    """If there is no live copy, say which records the best copy may lack, as far as is known."""
-    told = [f"no live copy of it is left; {best.path} ends at offset {best.end_offset}"]
+    """If there is no live copy, describe the records that the best copy is known to lack."""
+    told = [f"the replica has no live copy; {best.path} ends at offset {best.end_offset}"]
     if not best.topic_id:
-        told.append("its partition.metadata is lost, and its configuration with it")
+        told.append("the partition.metadata of the replica is lost, and with it the configuration")
     if best.superseded_by is not None:
         generation, directory_id = best.superseded_by
         told.append(
-            f"a copy of generation {generation} in log dir {directory_id} replaced it, and the "
-            "records appended after that are missing"
+            f"a copy of generation {generation} in log dir {directory_id} replaced this copy, and "
+            "the records appended after that are missing"
         )
     if best.record is not None and best.record.source_end_offset > best.end_offset:
         source, end_offset = best.record.source_directory_id, best.record.source_end_offset
         told.append(
-            f"offsets {best.end_offset} to {end_offset}, which its source in log dir {source} had, "
-            "are missing"
+            f"offsets {best.end_offset} to {end_offset}, which its source in log dir {source} "
+            "had, are missing"
         )
     told += [f"{facts.path} ends at offset {facts.end_offset}" for facts in rest]
     return "; ".join(told)

@@ -1,8 +1,8 @@
-"""Decide again about replicas that are not open, after a copy or a log dir was given up.
+"""After a copy or a log dir was given up, decide again about replicas that are not open.
 
 Without this module, undecided replicas would not be served before the next start. There are two
 kinds of undecided replicas. Some replicas had two copies that contradicted each other, and now have
-only one copy. Other replicas have only the unfinished copy of a move.
+only one. Other replicas have only the unfinished copy of a move.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
         conclude(replicas, doubted, is_start=False)
     except LogStoreError as error:
         names = ", ".join(map(str, sorted(keys)))
-        warn("the decision about %s is put off to the next start: %s", names, error)
+        warn("the decision about %s is postponed to the next start: %s", names, error)
     forget_postponed(replicas, loader.purges)
     for doomed in loader.purges:
         replicas.purge(doomed)

@@ -1,6 +1,6 @@
 """Create, configure, delete, promote and repair the partitions of a store.
 
-Each change reserves its replicas. Ctrl-C does not interrupt a change.
+Each change first reserves its replicas. Ctrl-C does not interrupt a change.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def check_choice(*, is_new: bool, exist_ok: bool) -> None:
     """Refuse two arguments that contradict each other."""
     if flag(exist_ok, "exist_ok") & flag(is_new, "is_new"):
         raise ValueError(
-            "is_new=True says that the partition does not exist, and exist_ok=True that it may "
-            "exist: pass only one of them"
+            "is_new=True says that the partition does not exist, but exist_ok=True says that it "
+            "may exist: pass only one of these arguments"
         )
 
 
@@ -155,9 +155,9 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 
 @contextmanager
 def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
-    """Decide about undecided replicas again if the `with` block accepted the last bad log dir.
+    """If the `with` block accepts the last bad log dir, decide about undecided replicas again.
 
-    The start-up table decides. The accepted log dir was an old copy, and a recorded deletion may
+    The start-up table decides. The accepted log dir was an old copy, so a recorded deletion may
     apply to one of its replicas.
     """
     from logstore.store.start.undecided import decide_again
@@ -188,7 +188,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
         path = doomed[-1].log_dir.path
         state.events.of_replica(StoreEventKind.REPLICA_DELETED, key, path)
         is_claimed = key in replicas.offline
-    if is_claimed:  # another live copy has the same name, and may be deleted too
+    if is_claimed:  # another live copy has the same name, and may be deleted, too
         decide_again(state, [key])
     else:
         replicas.purge(doomed)
@@ -196,9 +196,10 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion to the catalogs of other log dirs, in case the replica's log dir is lost.
+    """Write a deletion to the catalogs of other log dirs, in case the replica's log dir gets lost.
 
-    Old copies are left out: the catalog of an old copy is lost when the current disk is mounted.
+    Old copies are left out: the catalog of an old copy is no longer used when the current disk is
+    mounted.
     """
     from logstore.store.dirs.old_copies import WITNESSES
 

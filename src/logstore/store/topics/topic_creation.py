@@ -1,8 +1,8 @@
 """Create the missing partitions of a topic, in batches of many partitions.
 
 Each partition goes to the log dir that `create` would choose. The partitions of a batch that go to
-the same log dir share their syncs. If the log dir of some partitions fails, they are created one by
-one on other log dirs, as `create` does.
+the same log dir share their syncs. If the log dir of some partitions fails, these partitions are
+created one by one on other log dirs, as `create` does.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def create_all(
         topic_id: the topic id of all partitions; None means a random id for each.
 
     Raises:
-        LogDirError: no log dir accepts a partition; the partitions before it are created.
+        LogDirError: no log dir accepts a partition; the partitions before this one are created.
     """
     for key in keys:
         dir_name(*key)
@@ -73,7 +73,7 @@ def create_all(
 
 
 def _placed(replicas: Replicas, batch: Sequence[PartitionMetadata], config: LogConfig) -> Placed:
-    """Choose the log dir of each partition, as if the partitions before it existed already."""
+    """Choose the log dir of each partition, as if the earlier partitions already existed."""
     good, failure = creation.candidates(replicas)
     if not good:
         assert failure is not None
@@ -110,14 +110,14 @@ def _create_on(
         left = [one for one in metadatas if one not in free]
     except LogDirError:
         # If a log dir fails during the creation, it may keep parts of the partitions. The copies on
-        # other log dirs get a higher generation, so the copies outrank the parts that were kept.
+        # other log dirs get a higher generation, so that they outrank these parts.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
 
 
 def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
-    """Check that a log dir has no directory of a partition's name; forget its old checkpoints."""
+    """Check that a log dir has no directory with a partition's name; forget its old checkpoints."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
@@ -154,7 +154,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # catch MemoryError too: a start would open the incomplete logs
+    except BaseException:  # catch MemoryError, too: a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

@@ -2,8 +2,8 @@
 
 At intervals, the keeper of the log dir checks whether a log is due, and starts the thread. The
 thread first compacts logs that must be compacted now, and then the log with the largest part that
-is not compacted yet. If a log cannot be compacted, it is reported, and tried again later. The other
-logs are still compacted. A disk that hangs stops only this thread.
+is not yet compacted. If a log cannot be compacted, the log is reported, and tried again later. The
+other logs are still compacted. A disk that hangs stops only this thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logstore.log.environment import Clock
     from logstore.log.log import Log
 
-RETRIES_DOUBLED = 8  # so the longest pause between retries is 256 intervals
+RETRIES_DOUBLED = 8  # so the longest pause between two attempts is 256 intervals
 
 
 class _StoppedError(Exception):
@@ -52,7 +52,7 @@ class Compactor:
     """The compaction of one log dir.
 
     Attributes:
-        set_aside: the logs that could not be compacted. The thread replaces `set_aside` as a whole.
+        set_aside: the logs that could not be compacted. The thread replaces this dict as a whole.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Compactor:
         self._backoff_ms = config.log_cleaner_backoff_ms
         self._table_bytes = config.log_cleaner_dedupe_buffer_size
         self._bytes_per_second = config.log_cleaner_io_max_bytes_per_second
-        self._paid_until = 0.0  # the rate allows no more bytes until this monotonic time
+        self._paid_until = 0.0  # the rate limit allows no more bytes before this monotonic time
         self._stopping = threading.Event()
         self._thread: Thread | None = None
 
@@ -97,8 +97,8 @@ class Compactor:
     def run_due(self) -> None:
         """Compact all logs that are due, one after another.
 
-        If a compaction found nothing to read, its log waits for the next run. Otherwise, a log that
-        is due, but cannot be compacted further, would keep this thread busy for ever.
+        If a compaction found nothing to read, its log waits for the next run. Otherwise a log that
+        is due, but cannot be compacted further, would keep this thread busy forever.
         """
         idle: set[TopicPartition] = set()
         try:
@@ -152,7 +152,7 @@ class Compactor:
     def _set_aside(self, log: Log, error: Exception) -> None:
         """Plan a retry for a log; report the error, unless the same error was reported before."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
-            return  # the state of the log dir is the cause; other code reports it
+            return  # the state of the log dir is the cause, and other code reports it
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
         wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)
@@ -162,8 +162,8 @@ class Compactor:
             import logging
 
             logging.getLogger("logstore").warning(
-                "%s in %s cannot be compacted: %s; it is tried again later, and the other logs are "
-                "still compacted",
+                "%s in %s cannot be compacted: %s; the compaction is tried again later, and the "
+                "other logs are still compacted",
                 *(key, self._log_dir.path, aside.reason),
             )
 
@@ -174,7 +174,7 @@ class Compactor:
             figures.uncompacted_logs = len(set_aside)
 
     def _pace(self, size_bytes: int) -> None:
-        """Let other threads run, and sleep to keep the rate, after each part of the work."""
+        """After each part of the work, let other threads run, and sleep to keep the rate limit."""
         log_dir = self._log_dir
         if self._stopping.is_set() or log_dir.is_refusing or log_dir.is_outdated:
             raise _StoppedError

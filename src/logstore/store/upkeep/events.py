@@ -1,14 +1,14 @@
 """Report to listeners what happens to a store; `LogStore.add_listener` adds a listener.
 
-There is an event if a log dir changes its state, or a partition is created, deleted or moved. A
-thread that causes an event only appends the event to queues. Each listener has a thread of its own,
-so a listener that blocks delays neither the store nor another listener. A queue has no bound, so no
-event is ever dropped. Events are rare, and an event takes a hundred bytes.
+There is an event when a log dir changes its state, and when a partition is created, deleted or
+moved. The thread that causes an event only appends the event to queues. Each listener has a thread
+of its own, so a listener that blocks delays neither the store nor another listener. A queue has no
+bound, so no event is ever dropped. Events are rare, and an event takes a hundred bytes.
 
-Threads: because of `Events._lock`, all listeners get the events in the same order. A thread holds
-this lock only for a moment. A thread may take this lock while it holds any other lock. A thread
-that holds this lock takes no other lock. While a listener's thread waits, the thread refers only to
-its `Bell`. So a listener that refers to the store does not keep the store open.
+Threads: `Events._lock` ensures that all listeners get the events in the same order. A thread holds
+this lock only for a moment, and takes no other lock meanwhile. A thread may take this lock while it
+holds any other lock. While a listener's thread waits, the thread refers only to its `Bell`. So a
+listener that refers to the store does not keep the store open.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class StoreEvent:
     """One event in a store.
 
     Attributes:
-        log_dir: the log dir of the event; for a moved replica, its new log dir. None if a deleted
-            partition's log dir is unknown.
+        log_dir: the log dir of the event; for a moved replica, its new log dir. None if the log dir
+            of a deleted partition is unknown.
         reason: why the log dir is offline, suspect or full; "" for other events.
         topic, partition: the replica of the event; None if the event is about a log dir.
         source, target: the old and new log dir of a move; None for other events.
@@ -82,7 +82,7 @@ class _Listening:
         self.bell = Bell()
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
-        # If the last events must still be delivered, `end` adds this `_Listening` to `_kept`. While
+        # `end` adds this `_Listening` to `_kept` if the last events must still be delivered. While
         # the thread of the listener waits, it refers only to `_kept`.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
@@ -125,7 +125,7 @@ def _ring(bell: Bell, _: object) -> None:
 
 
 def _listen(entry: ref[_Listening], kept: list[_Listening], bell: Bell) -> None:
-    """Deliver events until the listener is removed, or dropped with its store.
+    """Deliver events until the listener is removed, or is dropped with its store.
 
     Args:
         kept: a list that keeps the listener alive if its last events must still be delivered.
@@ -145,7 +145,7 @@ class Events:
 
     Attributes:
         on_full: a function that is called when a log dir becomes full, with the path of the log
-            dir; the function must not wait.
+            dir. The function must not wait.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Events:
 
         Raises:
             LogDirError: the process cannot start another thread; the error is retriable.
-            LogClosedError: the store was closed meanwhile.
+            LogClosedError: the store was closed in the meantime.
         """
         listening = _Listening(listener)
         start_for(path, listening.thread)
@@ -221,7 +221,7 @@ class Events:
     def watch(self, log_dir: LogDir) -> None:
         """From now on, post the changes of a log dir's state.
 
-        The log dir's reference to this object does not keep the object alive.
+        The log dir refers to this object weakly, so it does not keep the object alive.
         """
         entry, path = ref(self), log_dir.path
 
@@ -251,7 +251,7 @@ class Events:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 
     def removed(self, path: str | None) -> None:
-        """Post that a log dir was removed from the store; its path can be unknown."""
+        """Post that a log dir was removed from the store; its path may be unknown."""
         self.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:

@@ -1,11 +1,10 @@
 """Maintain one log dir in a thread of its own: flush, apply retention, checkpoint, purge, scrub.
 
-Compaction takes long. So when a log must be compacted, the keeper's thread starts another thread
-(`compactor`).
+Compaction takes long, so the keeper's thread starts another thread for it (`compactor`).
 
 There is one keeper per log dir, so a disk that hangs stops only the upkeep of its own log dir. The
 thread sleeps on a condition until a duty is due or a removal is requested. Only `stop` ends the
-thread; no exception does.
+thread. No exception ends it.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class Duty(NamedTuple):
 def warn(text: str, *arguments: object, exc_info: bool = False) -> None:
     """Log a warning; the first call imports `logging`.
 
-    Errors are logged as text. If an error itself were logged, and a handler kept the log record,
-    the error's stack frames would stay alive, with the descriptors in them.
+    Errors are logged as text. If a handler kept a log record that contains the error itself, the
+    error's stack frames would stay alive, with the descriptors in them.
     """
     import logging
 
@@ -120,7 +119,7 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread. The thread first purges superseded copies, which can need a flush.
+        """Start the thread, which first purges superseded copies; this may need a flush.
 
         Raises:
             LogDirError: this process can start no more threads; the error is retriable.
@@ -142,7 +141,7 @@ class DirKeeper:
         return not self._thread.is_alive() and self.compactor.join(timeout)
 
     def purge(self, path: str, then: Callable[[], object] = lambda: None) -> None:
-        """Ask the thread to remove a replica's directory, and to call `then` after that."""
+        """Ask the thread to remove a replica's directory, and to call `then` afterwards."""
         self._replicas.copies.doomed[path] = self.log_dir
         with self._waking:
             self._purges.append((path, then))
@@ -184,8 +183,8 @@ class DirKeeper:
         """Write the log dir's offsets checkpoints, which contain only offsets that are durable.
 
         Args:
-            is_last: whether the log dir is being closed or taken offline: then its generation grows
-                even if no offset changed, so that an older copy of the log dir is recognised.
+            is_last: whether the log dir is being closed or taken offline. If so, its generation
+                grows even if no offset changed, so that an older copy of the log dir is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))
@@ -224,12 +223,12 @@ class DirKeeper:
         )
 
     def _replicated(self) -> list[tuple[Log, int]]:
-        """Give the high watermarks of the logs that are replicated."""
+        """Return the high watermarks of the replicated logs."""
         found = [(log, replicated_to(log)) for log in self._replicas.on(self.log_dir)]
         return [(log, at) for log, at in found if at is not None]
 
     def _write_catalog(self) -> None:
-        """Bring the catalog file up to date; if the disk is full, a later checkpoint does this."""
+        """Bring the catalog file up to date; if the disk is full, a later checkpoint writes it."""
         try:
             with call(self.log_dir.path, SYNCING):
                 self.log_dir.ballast.use(partial(self._replicas.catalog.write, self.log_dir))
@@ -259,8 +258,8 @@ class DirKeeper:
     def keep_pace(self) -> None:
         """Probe a disk that is in use or SLOW, to compare it with the other disks.
 
-        An idle disk is not probed: a probe would wake up a sleeping disk, and no caller waits for
-        an idle disk.
+        An idle disk is not probed: a probe would wake a sleeping disk, and no caller waits for an
+        idle disk.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:
@@ -268,11 +267,11 @@ class DirKeeper:
             self.probe()
 
     def probe_soon(self) -> None:
-        """Make the thread probe the dir as soon as possible, because the dir became SUSPECT."""
+        """Because the dir became SUSPECT, make the thread probe it as soon as possible."""
         self._do_soon(PROBE)
 
     def relieve_soon(self) -> None:
-        """Make the thread look for room as soon as possible, because the dir became full."""
+        """Because the dir became full, make the thread look for room as soon as possible."""
         self._do_soon(PRESSURE)
 
     def _do_soon(self, duty: str) -> None:
@@ -281,7 +280,7 @@ class DirKeeper:
             self._wakeup.notify_all()
 
     def run_due(self, now: float) -> None:
-        """Do the requested removals, and the duties that are due at `now`, a monotonic time."""
+        """Do the requested removals, and the duties that are due at `now` (a monotonic time)."""
         while self._purges and not self.log_dir.is_suspect:
             self._guard("purge", self._purge_next)
         for duty in self._duties:
@@ -309,7 +308,7 @@ class DirKeeper:
         self._write_catalog()  # the file must record the log dir of the copy that remains
         try:
             with call(path, WORKING) as work:
-                self.log_dir.check_place()  # on an empty mount point, the directory is missing too
+                self.log_dir.check_place()  # on an empty mount point, the directory is missing, too
                 purge_tree(path, work.beat)
         except (OSError, MemoryError):
             self._unpurged.append(purge)
@@ -318,7 +317,7 @@ class DirKeeper:
         then()
 
     def _purge_again(self) -> None:
-        """Retry failed removals; the first failure of each removal was reported."""
+        """Retry failed removals; the first failure of each removal has already been reported."""
         for _ in range(len(self._unpurged)):
             try:
                 self._purge(self._unpurged.popleft())
@@ -331,11 +330,11 @@ class DirKeeper:
         purge_covered(self._replicas, self.log_dir)
 
     def _guard(self, name: str, work: Callable[[], object]) -> None:
-        """Do some work; convert or log an exception, so that the thread continues."""
+        """Do some work; convert or log any exception, so that the thread continues."""
         try:
             work()
         except FileNotFoundError:
-            pass  # another thread removed the file first; no disk is to blame
+            pass  # another thread removed the file first; no disk is at fault
         except OSError as error:
             failure = self.log_dir.failed(error)
             warn("%s of %s failed: %s", name, self.log_dir.path, failure)
@@ -349,7 +348,7 @@ class DirKeeper:
     # --- the thread -------------------------------------------------------------------------------
 
     def _next_due(self) -> float:
-        """Give the time of the next duty, or of the next probe if the dir is SUSPECT."""
+        """Return the time of the next duty; if the dir is SUSPECT, the time of the next probe."""
         return self._due[PROBE] if self.log_dir.is_suspect else min(self._due.values())
 
     def begin(self) -> None:
@@ -393,6 +392,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # no memory to log an error; the next turn may have more
+            except MemoryError:  # there is no memory to log an error; the next turn may have more
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

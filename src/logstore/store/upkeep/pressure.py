@@ -1,8 +1,8 @@
 """Make room on a full disk: drop the oldest segments of the logs that allow this.
 
-The setting `retention_pressure` of a log allows its segments to be dropped. A segment is as old as
-its newest record. The oldest segment of all logs with this setting is dropped first. No more
-segments are dropped as soon as the log dir accepts records again.
+The setting `retention_pressure` of a log allows its segments to be dropped. The age of a segment is
+the age of its newest record. The oldest segment of all logs with this setting is dropped first.
+When the log dir accepts records again, no more segments are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logstore.units import format_count
 
 
 def relieve(log_dir: LogDir, replicas: Replicas) -> int:
-    """Drop segments until a full log dir has room again; return how many were dropped.
+    """Drop segments until a full log dir has room again; return the number of dropped segments.
 
     Raises:
         OSError: the disk failed. LogStoreError: a log could not drop its segment.

@@ -1,9 +1,9 @@
-"""Accept an incomplete replica as complete, durably, because its user decided so.
+"""Accept an incomplete replica as complete, durably, because the user decided so.
 
-First, remove the marks of a move and of a deletion that was not completed from
-`partition.metadata`, and raise the generation above all known generations. Then rename the
-directory to the live name, unless it has that name, as in an old copy of a log dir. Finally, in an
-old copy of a log dir, remove the replica from the list of doubts.
+First, remove the marks of a move and of an incomplete deletion from `partition.metadata`, and raise
+the generation above all known generations. Then rename the directory to the live name; in an old
+copy of a log dir, it may have this name already. Finally, in an old copy of a log dir, remove the
+replica from the doubts.
 
 After a crash the replica is either incomplete as before, or live.
 """
@@ -60,7 +60,7 @@ def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition
 def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> None:
     """Remove the marks of a move or a deletion; raise the generation above all known generations.
 
-    The generation of an unreadable copy is known if another copy records this generation.
+    The generation of an unreadable copy counts as known if another copy has recorded it.
     """
     metadata = _metadata_of(incomplete, key)
     known = [metadata.generation]
@@ -77,12 +77,12 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
 
 
 def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> PartitionMetadata:
-    """Read the metadata; if it is lost, make new metadata as the opening of a live log does."""
+    """Read the metadata; if it is lost, make new metadata, like the opening of a live log."""
     log_dir, facts = incomplete.log_dir, incomplete.facts
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # empty unless the copy is live
+    checkpointed = Checkpointed()  # empty, unless the copy is live
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))
@@ -103,7 +103,7 @@ def _open_live(
     incomplete: IncompleteReplica,
     name: str,
 ) -> None:
-    """Open the replica for writing; the opening scans the whole log."""
+    """Open the replica for writing; opening it scans the whole log."""
     log_dir = incomplete.log_dir
     try:
         log = Log(open_log(log_dir, name, environment, None, None, is_clean=False))

@@ -1,9 +1,9 @@
 """Decide which directories are removed in the background, and in which order.
 
-A superseded copy is removed as soon as the live copy durably has as many records. If a user deleted
-a partition, its copies are removed first, and the `.delete` with the record of the deletion is
-removed last. This `.delete` is removed only while no log dir is bad: without it, a copy on a bad
-dir would come back.
+A superseded copy is removed when the live copy durably has as many records. If a user deleted a
+partition, its copies are removed first, and the `.delete` with the record of the deletion is
+removed last. While a log dir is bad, this `.delete` is kept: without its record, a copy on the bad
+dir would come back when that dir returns.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def forget_purged(
 def purge_in_order(
     replicas: Replicas, keepers: Mapping[str, Purger], doomed: Sequence[Doomed]
 ) -> None:
-    """Remove directories in the background, each directory after the previous one is gone.
+    """Remove directories in the background, one after another.
 
-    Directories of a deletion are not removed while a log dir is bad: a copy may come back with that
-    dir, and then the start-up table decides again. While a log dir hangs, or is being opened or
-    removed, the removals of a deletion are postponed.
+    While a log dir is bad, the directories of a deletion are not removed: a copy may come back with
+    that dir, and then the start-up table decides again. While a log dir hangs, or is being opened
+    or removed, the removals of a deletion are postponed.
     """
     if not doomed:
         return
@@ -106,7 +106,7 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 
 
 def note_deletion(doomed: Doomed) -> bool:
-    """Record durably in a directory that the user deleted the replica; return whether it worked.
+    """Record durably in a directory that the user deleted the replica; return True on success.
 
     The result is False if the disk fails, or if the directory has no readable `partition.metadata`.
     """
@@ -130,7 +130,7 @@ def note_deletion(doomed: Doomed) -> bool:
 
 
 def purge_postponed(replicas: Replicas) -> None:
-    """Request all postponed removals again; removals that must still wait are postponed again."""
+    """Request all postponed removals again; some of them may be postponed once more."""
     for _ in range(len(replicas.copies.postponed)):
         with suppress(IndexError):  # the keeper of another log dir took the last removal
             replicas.purge(replicas.copies.postponed.popleft())
@@ -149,7 +149,7 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of superseded copies whose live copy is on this log dir.
 
-    If a live copy has enough records, but has not flushed all of them, the copy is flushed first.
+    If a live copy has enough records, but has not flushed all of them, it is flushed first.
     """
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
@@ -158,7 +158,7 @@ def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
-    """Request the removal of superseded copies on this log dir, wherever the live copies are."""
+    """Request the removal of superseded copies on this log dir, wherever their live copies are."""
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and old.log_dir == log_dir.path:
@@ -177,10 +177,10 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 
 
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """List the other copies of a replica: they are removed before the record of its deletion.
+    """List the other copies of a replica, which are removed before the record of its deletion.
 
-    Copies that are being removed already are in the list, because without the record of the
-    deletion, a start would serve a half removed copy.
+    The list includes copies that are being removed already: without the record of the deletion, a
+    start would serve a half removed copy.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]

@@ -1,11 +1,11 @@
-"""Find bit rot in data that nobody reads: check all flushed batches of a log dir at a limited rate.
+"""Find bit rot in data that is rarely read: check all flushed batches at a limited rate.
 
 The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs. The
 order is random, so that each segment is checked eventually, even if the process is often restarted.
 After a pass the scrubber rests. A replica that just arrived by a move is checked first, including
-its active segment, because the move verified the replica only from the kernel's cache. Rot is
-reported and counted. No record is removed, and no log dir goes offline because of rot. If a segment
-is deleted, truncated or moved meanwhile, it is skipped.
+its active segment: during the move, it was verified only from the kernel's cache. Rot is reported
+and counted. No record is removed because of rot, and no log dir goes offline. If a segment is
+deleted, truncated or moved during the check, the rest of it is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logstore.log.log import Log
 
 STEP_SECONDS = 1.0
-# After the opening of a log dir, the scrubber waits this long, so that other work can use the disk.
+# The scrubber waits this long after the opening of a log dir, so that other work can use the disk.
 QUIET_MS = 60_000
 # After this many bytes, the scrubber checks whether the keeper has other work.
 SLICE_BYTES = 1 << 20
@@ -62,7 +62,7 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        # How many bytes the last step read beyond its budget, because a batch is always read whole.
+        # How many bytes the last step read beyond its budget: a batch is always read as a whole.
         self._debt = 0
         # The logs that this pass has not begun to check; None between two passes.
         self._logs: list[Log] | None = None
@@ -88,7 +88,7 @@ class Scrubber:
     # --- the choice of a segment ------------------------------------------------------------------
 
     def _next(self) -> Piece | None:
-        """Give the next segment to check; return None if there is no work now."""
+        """Return the next segment to check; return None if there is no work now."""
         if self._clock.now_ms() < self._quiet_until_ms:
             return None
         for log in self._replicas.take_arrived(self._log_dir):
@@ -128,11 +128,11 @@ class Scrubber:
             self._log = log
 
     def _go_on(self, budget_bytes: int) -> int:
-        """Check more of the segment; return how many bytes were read."""
+        """Check a further part of the segment; return how many bytes were read."""
         check, log = self._check, self._log
         if check is None or log is None:
             return 0
-        self._check = None  # if `run` raises, this pass skips the rest of the segment
+        self._check = None  # if `run` raises an error, this pass skips the rest of the segment
         known = len(check.found)
         with call(self._log_dir.path, SYNCING) as reading:
             done_bytes = check.run(budget_bytes, lambda _: reading.beat())
@@ -152,7 +152,7 @@ class Scrubber:
 
         logging.getLogger("logstore").warning(
             "rot in %s at position %d, offset %d of %s-%d: %s; 'logstore verify %s %d' shows all "
-            "damage, 'logstore repair %s %d' moves it to a *.quarantine file",
+            "damage, 'logstore repair %s %d' moves the damaged bytes to a *.quarantine file",
             *(path, position, offset, log.topic, log.partition, reason),
             *(log.topic, log.partition, log.topic, log.partition),
         )
