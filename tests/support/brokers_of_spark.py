@@ -71,6 +71,17 @@ def produce(cluster: Cluster, name: str, count: int, first: int = 0, **config: A
     assert producer.flush(SECONDS) == 0
 
 
+def produce_keyed(cluster: Cluster, name: str, count: int) -> None:
+    """Send records with few different keys to both partitions."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for number in range(count):
+        for partition in range(PARTITIONS):
+            producer.produce(name, b"%d" % number, b"k%d" % (number % 50), partition)
+        if number % 100 == 99:
+            assert producer.flush(SECONDS) == 0
+    assert producer.flush(SECONDS) == 0
+
+
 def produce_transactions(cluster: Cluster, name: str, count: int, *, is_last_open: bool) -> Any:
     """Send transactions of ten records; every second one is aborted. Return the producer."""
     producer = Producer(
@@ -92,8 +103,10 @@ def produce_transactions(cluster: Cluster, name: str, count: int, *, is_last_ope
     return producer
 
 
-def consumed(servers: str, topic: str, level: str = "read_uncommitted") -> list[Row]:
-    """Read a topic to its end with a consumer of librdkafka."""
+def consumed(
+    servers: str, topic: str, level: str = "read_uncommitted", first: int = 0
+) -> list[Row]:
+    """Read a topic from an offset to its end with a consumer of librdkafka."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers, "group.id": "none", "isolation.level": level,
@@ -103,7 +116,7 @@ def consumed(servers: str, topic: str, level: str = "read_uncommitted") -> list[
     )  # fmt: skip
     left, rows = set(range(PARTITIONS)), []
     try:
-        consumer.assign([TopicPartition(topic, one, 0) for one in left])
+        consumer.assign([TopicPartition(topic, one, first) for one in left])
         while left:
             message = consumer.poll(SECONDS)
             assert message is not None
