@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import logging
 import random
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from cluster import Cluster
 from cluster.errors import PeerError
-from cluster.spark import bounds, local_replica
+from cluster.spark import bounds
 from cluster.spark.leader_reading import TopicGoneError
 from cluster.spark.pieces import ClusterPiece
 from cluster.tools.asking import Asked, parse_servers
+from logstore import LogStore
 from logstore.errors import OffsetOutOfRangeError
+from logstore.log import host
+from logstore.spark.options import read_options
+from logstore.spark.read.stream import StreamReader
 from logstore.spark.source import BatchReader
 from support import brokers_of_spark as spark_brokers
 from support.brokers_of_spark import (
@@ -41,6 +50,8 @@ from support.brokers_of_spark import (
     rows_of,
     wait_until_local,
 )
+from support.mount_namespaces import hiding
+from support.places import environment
 from support.replica_nodes import wait_until
 
 LEVELS = ("read_uncommitted", "read_committed")
@@ -59,7 +70,7 @@ def cluster() -> Iterator[Cluster]:
 def topic(cluster: Cluster) -> str:
     """Make a topic with records in many segments, whose high watermarks are on the disks."""
     name = f"topic-{next(numbers)}"
-    create(cluster, name, **{"segment.bytes": "16384"})
+    create(cluster, name, {"segment.bytes": "16384"})
     produce(cluster, name, COUNT)
     wait_until_local(cluster, name)
     return name
@@ -114,7 +125,7 @@ def segments(cluster: Cluster, broker: int, topic: str, partition: int) -> list[
 def test_compressed_records(cluster: Cluster, codec: str) -> None:
     """The bytes of each codec are decoded as the consumer decodes them."""
     create(cluster, codec)
-    produce(cluster, codec, COUNT, **{"compression.type": codec})
+    produce(cluster, codec, COUNT, codec=codec)
     wait_until_local(cluster, codec)
     wanted = consumed(cluster.bootstrap_servers, codec)
     reader, pieces = planned(cluster, codec)
@@ -157,7 +168,7 @@ def test_a_compacted_topic(cluster: Cluster) -> None:
     """What compaction left is what a consumer reads; a compaction during a read doubles nothing."""
     name = "compacted"
     given = {"cleanup.policy": "compact", "segment.bytes": "16384"}
-    create(cluster, name, **given)
+    create(cluster, name, given)
     spark_brokers.produce_keyed(cluster, name, 3000)
     wait_until_local(cluster, name)
     before = consumed(cluster.bootstrap_servers, name)
@@ -178,7 +189,7 @@ def test_the_records_after_the_known_high_watermark_are_fetched(
     wanted = consumed(cluster.bootstrap_servers, topic)
     reader, pieces = planned(cluster, topic)
     for mark in (170, 0, None):
-        monkeypatch.setattr(local_replica.host, "checkpointed_high_watermark", lambda _, m=mark: m)
+        monkeypatch.setattr(host, "checkpointed_high_watermark", lambda _, m=mark: m)
         rows, origins = rows_of(reader, pieces)
         assert rows == wanted and origins["local"] == 2 * (mark or 0)
 
@@ -207,9 +218,12 @@ def move(cluster: Cluster, topic: str) -> None:
             }
             assert not any(asked.move_replicas(broker, wanted).values())
             store = cluster._node(broker.node_id).store
-            wait_until(
-                lambda s=store, w=wanted: all(s.log(*key).log_dir == w[key] for key in w), SECONDS
-            )
+            wait_until(partial(are_in, store, wanted), SECONDS)
+
+
+def are_in(store: LogStore, paths: Mapping[tuple[str, int], str]) -> bool:
+    """Report whether replicas are in these log dirs."""
+    return all(store.log(*key).log_dir == path for key, path in paths.items())
 
 
 def test_a_damaged_or_short_replica_is_left_for_another_one(
@@ -295,7 +309,7 @@ def is_absent(cluster: Cluster, topic: str) -> bool:
 def test_a_broker_dies_between_planning_and_reading(small_batches: None) -> None:
     """Its files are read, or the next leader gives the records; and so if it dies in a read."""
     with spark_brokers.started() as cluster:
-        create(cluster, "orders", **{"min.insync.replicas": "1"})
+        create(cluster, "orders", {"min.insync.replicas": "1"})
         produce(cluster, "orders", COUNT)
         wait_until_local(cluster, "orders")
         wanted = consumed(cluster.bootstrap_servers, "orders")
@@ -312,6 +326,58 @@ def test_a_broker_dies_between_planning_and_reading(small_batches: None) -> None
         assert rows == wanted and origins == {"fetched": len(wanted)}
         new_reader, new_pieces = planned(cluster, "orders")
         assert rows_of(new_reader, new_pieces)[0] == wanted
+
+
+def test_a_machine_without_the_log_dirs_of_a_broker_fetches(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Spark runs where other directories are at these paths; other replicas are read in place."""
+    for name, replicas in (("sole", 1), ("several", 3)):
+        create(cluster, name, replicas=replicas)
+        produce(cluster, name, COUNT)
+        wait_until_local(cluster, name)
+    hidden = itertools.chain.from_iterable(
+        hiding(Path(path), tmp_path / f"empty-{number}")
+        for number, path in enumerate(cluster.log_dirs(1))
+    )
+    driver = Path(__file__).with_name("brokers_driver.py")
+    command = [sys.executable, str(driver), cluster.bootstrap_servers, str(tmp_path)]
+    done = subprocess.run(
+        [*hidden, *command, "sole", "several"],
+        env=environment(), capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    for name, found in zip(("sole", "several"), lines, strict=True):
+        assert found["records"] == repr(consumed(cluster.bootstrap_servers, name))
+        kinds = ("fetched", "local") if name == "sole" else ("local", "local")
+        assert found["places"] == {"0": {kinds[0]: COUNT}, "1": {kinds[1]: COUNT}}
+
+
+def test_a_stream_continues_while_leaders_die(tmp_path: Path) -> None:
+    """Each record is in exactly one batch, and a new reader continues from the checkpoint."""
+    with spark_brokers.started() as cluster:
+        create(cluster, "orders", {"min.insync.replicas": "1"})
+        servers, found, reached = cluster.bootstrap_servers, list[Row](), None
+        given = {"brokers": servers, "topic": "orders", "columns": spark_brokers.ALL_COLUMNS}
+        given["startingOffsets"] = "earliest"
+        for number in range(4):
+            produce(cluster, "orders", 50, 50 * number)
+            reader = StreamReader(read_options(given, is_stream=True))
+            start = reader.initialOffset() if reached is None else reached
+            reached = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+            pieces: list[Any] = [*reader.partitions(start, reached)]
+            if number % 2:
+                pieces = with_holders(pieces, lambda _: ())
+            leader = cluster.wait_for_leader("orders", 0)
+            cluster.kill(leader)
+            for piece in pieces:
+                found += [row_of(row) for batch in reader.read(piece) for row in batch.to_pylist()]
+            cluster.restart(leader)
+            for partition in range(2):
+                cluster.wait_in_sync("orders", partition)
+        assert sorted(found, key=lambda row: row[:2]) == consumed(servers, "orders")
+        assert len(found) == 400
 
 
 def test_a_cluster_that_does_not_answer_is_an_error(

@@ -43,11 +43,13 @@ def started() -> Iterator[Cluster]:
         yield cluster
 
 
-def create(cluster: Cluster, name: str, replicas: int = 3, **config: str) -> None:
+def create(
+    cluster: Cluster, name: str, config: Mapping[str, str] | None = None, replicas: int = 3
+) -> None:
     """Create a topic whose partitions have their first replicas on brokers 1 and 2."""
     chosen = [[1, 2, 3][:replicas], [2, 3, 1][:replicas]]
     topic = NewTopic(name, PARTITIONS, replica_assignment=chosen)
-    topic.config = config
+    topic.config = dict(config or {})
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([topic])[name].result(SECONDS)
     for partition in range(PARTITIONS):
@@ -55,9 +57,9 @@ def create(cluster: Cluster, name: str, replicas: int = 3, **config: str) -> Non
         cluster.wait_in_sync(name, partition)
 
 
-def produce(cluster: Cluster, name: str, count: int, first: int = 0, **config: Any) -> None:
+def produce(cluster: Cluster, name: str, count: int, first: int = 0, codec: str = "none") -> None:
     """Send records to both partitions, in batches of 50; some have no key, or headers."""
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **config})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "compression.type": codec})
     for number in range(first, first + count):
         for partition in range(PARTITIONS):
             key = None if number % 7 == 0 else b"k%d" % (number % 10)

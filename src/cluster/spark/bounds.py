@@ -19,7 +19,7 @@ from cluster.errors import ClusterError, PeerError
 from cluster.tools.asking import Asked, parse_servers
 from logstore.errors import LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition
-from logstore.spark.options import ReadOptions
+from logstore.spark.options import PartitionOffsets, ReadOptions
 from logstore.spark.read.read_plan import INTERNAL_TOPICS
 
 LIST_OFFSETS = (2, 7)
@@ -27,7 +27,9 @@ EARLIEST, LATEST = -2, -1
 UNCOMMITTED, COMMITTED = 0, 1
 ANSWER_SECONDS = 10.0
 SECONDS_MAX, PAUSE_SECONDS = 30.0, 0.1
+OLD_LEADER_SECONDS = 10.0
 NAMES_MAX = 10
+NOTHING: PartitionOffsets = {}
 
 Found = TypeVar("Found")
 
@@ -81,22 +83,41 @@ class ClusterSpan(NamedTuple):
     place: Place
 
 
-def survey(options: ReadOptions) -> dict[TopicPartition, ClusterSpan]:
-    """Select partitions, and find their readable ranges.
+def survey(
+    options: ReadOptions, known: PartitionOffsets = NOTHING
+) -> dict[TopicPartition, ClusterSpan]:
+    """Select partitions, and find their readable ranges; see `look`.
 
     Raises:
         LogStoreError: a partition does not exist or has no leader, or no broker answers.
     """
     with connected(options.brokers) as asked:
         keys = _selected(asked.metadata(), options)
-    return look(keys, options)
+    return look(keys, options, known)
 
 
-def look(keys: Sequence[TopicPartition], options: ReadOptions) -> dict[TopicPartition, ClusterSpan]:
+def look(
+    keys: Sequence[TopicPartition], options: ReadOptions, known: PartitionOffsets = NOTHING
+) -> dict[TopicPartition, ClusterSpan]:
     """Find the present readable ranges of partitions.
 
-    If the options accept data loss, partitions that do not exist are left out.
+    If the options accept data loss, partitions that do not exist are left out. An old leader that
+    does not know yet that it was replaced may answer with a high watermark that is too low. So if a
+    log ends before an offset in `known`, the question is asked again for some seconds.
     """
+    deadline = time.monotonic() + OLD_LEADER_SECONDS
+    while True:
+        spans = _look_once(keys, options)
+        is_short = any(span.log.log_end_offset < known.get(key, 0) for key, span in spans.items())
+        if not is_short or time.monotonic() > deadline:
+            return spans
+        time.sleep(PAUSE_SECONDS)
+
+
+def _look_once(
+    keys: Sequence[TopicPartition], options: ReadOptions
+) -> dict[TopicPartition, ClusterSpan]:
+    """Ask for the ranges until all leaders know them."""
 
     def find(
         asked: Asked, places: Mapping[TopicPartition, Place]

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 class ClusterOrigin:
     """Read the topics of a cluster; a task reads a replica's files if they are on its machine."""
 
-    def survey(self, options: ReadOptions) -> Spans:
+    def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
         """Select partitions, and ask their leaders for the readable ranges."""
-        return survey(options)
+        return survey(options, known)
 
-    def look(self, keys: Iterable[TopicPartition], options: ReadOptions) -> Spans:
+    def look(
+        self, keys: Iterable[TopicPartition], options: ReadOptions, known: PartitionOffsets
+    ) -> Spans:
         """Ask the leaders of some partitions for the readable ranges."""
-        return look(list(keys), options)
+        return look(list(keys), options, known)
 
     def pieces(
         self, spans: Mapping[TopicPartition, ClusterSpan], starts: PartitionOffsets,

@@ -88,7 +88,7 @@ class BatchReader(DataSourceReader):
         Spark stores the pieces with the DataFrame. Only a new call of `load()` plans again.
         """
         options = self._options
-        spans = self._origin.survey(options)
+        spans = self._origin.survey(options, {})
         starts, ends = starts_of(spans, options), ends_of(spans, options)
         check_order(starts, ends)
         return self._origin.pieces(spans, starts, ends, options)

@@ -26,12 +26,18 @@ CLUSTER = "cluster.spark.cluster_origin"
 
 
 class Origin(Protocol):
-    """Where records come from."""
+    """Where records come from.
 
-    def survey(self, options: ReadOptions) -> Spans:
+    The argument `known` of two methods has offsets that the logs once had. If a log ends before
+    its offset, an origin may look again for some seconds: the answer may be of an old leader.
+    """
+
+    def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
         """Select partitions, and find their present readable ranges; raises LogStoreError."""
 
-    def look(self, keys: Iterable[TopicPartition], options: ReadOptions) -> Spans:
+    def look(
+        self, keys: Iterable[TopicPartition], options: ReadOptions, known: PartitionOffsets
+    ) -> Spans:
         """Find the present readable ranges of some partitions; raises LogStoreError."""
 
     def pieces(
@@ -54,11 +60,13 @@ class Origin(Protocol):
 class StoreOrigin:
     """Read the log dirs of a store, which every executor sees under the same paths."""
 
-    def survey(self, options: ReadOptions) -> Spans:
+    def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
         """Select partitions, and find their present readable ranges."""
         return survey(options)
 
-    def look(self, keys: Iterable[TopicPartition], options: ReadOptions) -> Spans:
+    def look(
+        self, keys: Iterable[TopicPartition], options: ReadOptions, known: PartitionOffsets
+    ) -> Spans:
         """Find the present readable ranges of some partitions."""
         return look(view_of(options.place), keys, options)
 
