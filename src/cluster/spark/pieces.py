@@ -100,7 +100,7 @@ def pieces_of(
         holders = tuple(
             Holder(broker, found[broker].log_dirs)
             for broker in span.place.in_sync
-            if broker in found and key in found[broker].sizes
+            if options.uses_local_replicas and broker in found and key in found[broker].sizes
         )
         count = -(-sizes[key] // piece_bytes) or 1
         most = -(-(end - start) // count)

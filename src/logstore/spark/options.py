@@ -24,8 +24,8 @@ BOUND_SYNONYMS = {
 }  # fmt: skip
 
 READ_OPTIONS = (
-    "logDirs", "kafkaLogDirs", "brokers", "subscribe", "subscribePattern", "assign", "columns",
-    "includeHeaders",
+    "logDirs", "kafkaLogDirs", "brokers", "localReplicas", "subscribe", "subscribePattern",
+    "assign", "columns", "includeHeaders",
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
@@ -68,6 +68,7 @@ class ReadOptions(NamedTuple):
 
     Attributes:
         brokers: the addresses of brokers of a cluster; "" if the log dirs of a store are read.
+        uses_local_replicas: whether tasks read replicas of the cluster on their machine.
     """
 
     place: Place
@@ -88,6 +89,7 @@ class ReadOptions(NamedTuple):
     trigger_delay_ms_max: float
     is_committed: bool
     brokers: str = ""
+    uses_local_replicas: bool = True
 
     def is_wanted(self, key: TopicPartition) -> bool:
         """Report whether the options select a partition, even if the partition does not exist."""
@@ -170,6 +172,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         trigger_delay_ms_max=_duration_ms(options, "maxTriggerDelay", "15m"),
         is_committed=isolation == READ_COMMITTED,
         brokers=brokers,
+        uses_local_replicas=flag(options, "localReplicas", True),
     )
 
 
@@ -188,6 +191,8 @@ def _brokers(options: Mapping[str, str]) -> str:
     if "logDirs" in options:
         if "brokers" in options:
             raise ValueError("set logDirs or brokers, not both")
+        if "localReplicas" in options:
+            raise ValueError("localReplicas belongs to brokers: leave it out if you set logDirs")
         return ""
     brokers = options.get("brokers", options.get("kafka.bootstrap.servers", "")).strip()
     if brokers and "kafkaLogDirs" in options:
