@@ -95,7 +95,7 @@ spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master wit
 	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py
 
 spark-brokers: $(VENV)/stamp-test ## Spark over a cluster: local replicas and Fetch, moves, damage, deletions, dead brokers
-	@$(PYTEST) -s tests/spark/read_brokers.py
+	@$(PYTEST) -s tests/spark/read_brokers.py tests/spark/read_dying_brokers.py
 
 spark-fuzz: $(VENV)/stamp-test ## 20,000 mutated batches of both layouts through Spark itself
 	@LOGSTORE_SPARK_MUTANTS=20000 LOGSTORE_SPARK_READS=8 $(PYTEST) -s tests/spark/test_mutated_batches.py

@@ -8,50 +8,38 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import random
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from cluster import Cluster
 from cluster.errors import PeerError
 from cluster.spark import bounds
 from cluster.spark.leader_reading import TopicGoneError
-from cluster.spark.pieces import ClusterPiece
 from cluster.tools.asking import Asked, parse_servers
 from logstore import LogStore
 from logstore.errors import OffsetOutOfRangeError
 from logstore.log import host
-from logstore.spark.options import read_options
-from logstore.spark.read.stream import StreamReader
-from logstore.spark.source import BatchReader
 from support import brokers_of_spark as spark_brokers
 from support.brokers_of_spark import (
     CODECS,
     SECONDS,
-    Row,
     consumed,
     create,
+    planned,
     produce,
     produce_transactions,
-    reader_of,
-    row_of,
     rows_of,
+    rows_with,
     wait_until_local,
+    with_holders,
 )
-from support.mount_namespaces import hiding
-from support.places import environment
 from support.replica_nodes import wait_until
 
 LEVELS = ("read_uncommitted", "read_committed")
@@ -74,44 +62,6 @@ def topic(cluster: Cluster) -> str:
     produce(cluster, name, COUNT)
     wait_until_local(cluster, name)
     return name
-
-
-def planned(cluster: Cluster, topic: str, **options: str) -> tuple[BatchReader, list[Any]]:
-    """Plan a read, with one piece for each partition."""
-    reader = reader_of(cluster.bootstrap_servers, topic, **options)
-    return reader, list(reader.partitions())
-
-
-def with_holders(
-    pieces: list[Any], choose: Callable[[ClusterPiece], tuple[Any, ...]]
-) -> list[ClusterPiece]:
-    """Give the pieces as they are for a machine that has only some of the replicas."""
-    return [dataclasses.replace(piece, holders=choose(piece)) for piece in pieces]
-
-
-def rows_with(
-    reader: BatchReader, pieces: list[Any], change: Callable[[], object]
-) -> tuple[list[Row], Counter[str]]:
-    """Read the pieces, and call `change` after the first batch of the first piece."""
-    rows, origins, is_changed = [], Counter[str](), False
-    for piece in pieces:
-        for batch in reader.read(piece):
-            for row in batch.to_pylist():
-                rows.append(row_of(row))
-                origins[row["readFrom"]] += 1
-            if not is_changed:
-                change()
-                is_changed = True
-    assert is_changed
-    return sorted(rows, key=lambda row: row[:2]), origins
-
-
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the reader hand over a batch as soon as it has one."""
-    from logstore.spark.read import columns
-
-    monkeypatch.setattr(columns, "ROWS_MIN", 1)
 
 
 def segments(cluster: Cluster, broker: int, topic: str, partition: int) -> list[Path]:
@@ -296,6 +246,25 @@ def test_a_topic_that_was_created_again_is_not_read(cluster: Cluster, topic: str
     assert rows_of(lenient, pieces) == ([], {})
 
 
+def test_a_topic_that_is_created_again_during_a_read_gives_no_record(
+    cluster: Cluster, topic: str, small_batches: None
+) -> None:
+    """The files of the new topic have the same names, and records at the same offsets."""
+    reader, pieces = planned(cluster, topic, failOnDataLoss="false")
+
+    def create_again() -> None:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.delete_topics([topic])[topic].result(SECONDS)
+        wait_until(lambda: is_absent(cluster, topic), SECONDS)
+        create(cluster, topic, {"segment.bytes": "16384"})
+        produce(cluster, topic, COUNT, 1000)
+        wait_until_local(cluster, topic)
+
+    wanted = consumed(cluster.bootstrap_servers, topic)
+    rows, _ = rows_with(reader, pieces, create_again)
+    assert 0 < len(rows) < len(wanted) and set(rows) <= set(wanted)
+
+
 def is_absent(cluster: Cluster, topic: str) -> bool:
     """Report whether no broker has a directory of a topic."""
     return not any(
@@ -304,80 +273,6 @@ def is_absent(cluster: Cluster, topic: str) -> bool:
         for path in cluster.log_dirs(broker)
         for one in range(2)
     )
-
-
-def test_a_broker_dies_between_planning_and_reading(small_batches: None) -> None:
-    """Its files are read, or the next leader gives the records; and so if it dies in a read."""
-    with spark_brokers.started() as cluster:
-        create(cluster, "orders", {"min.insync.replicas": "1"})
-        produce(cluster, "orders", COUNT)
-        wait_until_local(cluster, "orders")
-        wanted = consumed(cluster.bootstrap_servers, "orders")
-        reader, pieces = planned(cluster, "orders")
-        fetched = with_holders(pieces, lambda _: ())
-        cluster.kill(1)  # it leads partition 0
-        assert rows_of(reader, pieces) == (wanted, {"local": len(wanted)})
-        assert rows_of(reader, fetched) == (wanted, {"fetched": len(wanted)})
-        cluster.restart(1)
-        cluster.wait_in_sync("orders", 0)
-        cluster.wait_in_sync("orders", 1)
-        leader = cluster.wait_for_leader("orders", 0)
-        rows, origins = rows_with(reader, fetched, lambda: cluster.kill(leader))
-        assert rows == wanted and origins == {"fetched": len(wanted)}
-        new_reader, new_pieces = planned(cluster, "orders")
-        assert rows_of(new_reader, new_pieces)[0] == wanted
-
-
-def test_a_machine_without_the_log_dirs_of_a_broker_fetches(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """Spark runs where other directories are at these paths; other replicas are read in place."""
-    for name, replicas in (("sole", 1), ("several", 3)):
-        create(cluster, name, replicas=replicas)
-        produce(cluster, name, COUNT)
-        wait_until_local(cluster, name)
-    hidden = itertools.chain.from_iterable(
-        hiding(Path(path), tmp_path / f"empty-{number}")
-        for number, path in enumerate(cluster.log_dirs(1))
-    )
-    driver = Path(__file__).with_name("brokers_driver.py")
-    command = [sys.executable, str(driver), cluster.bootstrap_servers, str(tmp_path)]
-    done = subprocess.run(
-        [*hidden, *command, "sole", "several"],
-        env=environment(), capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    for name, found in zip(("sole", "several"), lines, strict=True):
-        assert found["records"] == repr(consumed(cluster.bootstrap_servers, name))
-        kinds = ("fetched", "local") if name == "sole" else ("local", "local")
-        assert found["places"] == {"0": {kinds[0]: COUNT}, "1": {kinds[1]: COUNT}}
-
-
-def test_a_stream_continues_while_leaders_die(tmp_path: Path) -> None:
-    """Each record is in exactly one batch, and a new reader continues from the checkpoint."""
-    with spark_brokers.started() as cluster:
-        create(cluster, "orders", {"min.insync.replicas": "1"})
-        servers, found, reached = cluster.bootstrap_servers, list[Row](), None
-        given = {"brokers": servers, "topic": "orders", "columns": spark_brokers.ALL_COLUMNS}
-        given["startingOffsets"] = "earliest"
-        for number in range(4):
-            produce(cluster, "orders", 50, 50 * number)
-            reader = StreamReader(read_options(given, is_stream=True))
-            start = reader.initialOffset() if reached is None else reached
-            reached = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
-            pieces: list[Any] = [*reader.partitions(start, reached)]
-            if number % 2:
-                pieces = with_holders(pieces, lambda _: ())
-            leader = cluster.wait_for_leader("orders", 0)
-            cluster.kill(leader)
-            for piece in pieces:
-                found += [row_of(row) for batch in reader.read(piece) for row in batch.to_pylist()]
-            cluster.restart(leader)
-            for partition in range(2):
-                cluster.wait_in_sync("orders", partition)
-        assert sorted(found, key=lambda row: row[:2]) == consumed(servers, "orders")
-        assert len(found) == 400
 
 
 def test_a_cluster_that_does_not_answer_is_an_error(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker.config import STORE_CONFIG
 from cluster import Cluster
+from cluster.spark.pieces import ClusterPiece
 from logstore.spark.options import read_options
 from logstore.spark.source import BatchReader
 from support.places import fast_directory
@@ -168,3 +170,33 @@ def wait_until_local(cluster: Cluster, topic: str, **options: str) -> None:
         return set(rows_of(reader)[1]) <= {"local"}
 
     wait_until(is_local, SECONDS)
+
+
+def planned(cluster: Cluster, topic: str, **options: str) -> tuple[BatchReader, list[Any]]:
+    """Plan a read, with one piece for each partition."""
+    reader = reader_of(cluster.bootstrap_servers, topic, **options)
+    return reader, list(reader.partitions())
+
+
+def with_holders(
+    pieces: list[Any], choose: Callable[[ClusterPiece], tuple[Any, ...]]
+) -> list[ClusterPiece]:
+    """Give the pieces as they are for a machine that has only some of the replicas."""
+    return [dataclasses.replace(piece, holders=choose(piece)) for piece in pieces]
+
+
+def rows_with(
+    reader: BatchReader, pieces: list[Any], change: Callable[[], object]
+) -> tuple[list[Row], Counter[str]]:
+    """Read the pieces, and call `change` after the first batch of the first piece."""
+    rows, origins, is_changed = [], Counter[str](), False
+    for piece in pieces:
+        for batch in reader.read(piece):
+            for row in batch.to_pylist():
+                rows.append(row_of(row))
+                origins[row["readFrom"]] += 1
+            if not is_changed:
+                change()
+                is_changed = True
+    assert is_changed
+    return sorted(rows, key=lambda row: row[:2]), origins

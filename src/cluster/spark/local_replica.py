@@ -113,6 +113,8 @@ class LocalReading:
             if log.log_end_offset < found.end:
                 return
             for batch in log.read_batches(self.offset, end_offset=found.end):
+                if log.topic_id != self._piece.topic_id:  # its directory is of a new topic now
+                    return
                 if not is_aborted(found.aborted, batch.header):
                     yield batch
                 self.offset = batch.last_offset + 1
