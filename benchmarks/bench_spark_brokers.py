@@ -11,7 +11,9 @@ number of records, the bytes of values and the sum of timestamps. All sides must
     kafka      Spark's own Kafka source, from the same brokers (if Maven can fetch it)
     client     confluent-kafka, in one thread
 
-All data is in the page cache. The first round of each side is reported separately.
+All data is in the page cache. The first round of each side is reported separately. Before that, one
+process reads all records without Spark, from files and by Fetch, and its processor time is printed.
+With `--rounds 0`, only this is done.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,14 @@ from benchmarks.cluster.processes import Brokers, running
 from benchmarks.cluster.zookeeper import zookeeper
 from benchmarks.kafka import java
 from benchmarks.report import machine
+from logstore.spark.options import read_options
+from logstore.spark.source import BatchReader
 
 TOPIC, PARTITIONS, REPLICAS = "measured", 4, 3
 RECORD_BYTES = 100
 SECONDS = 120.0
 CHECKPOINT_SECONDS_MAX, LOOK_SECONDS = 150.0, 2.0
+PROCESSOR_RUNS = 5
 KAFKA_SOURCE = ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0")
 SUMS = (
     "select partition, count(*), sum(length(value)), sum(unix_millis(timestamp)) "
@@ -103,17 +109,37 @@ def by_kafka_source(spark: Any, servers: str) -> Sums:
     return summed(spark, spark.read.format("kafka").options(**given).load())
 
 
-def wait_for_checkpoints(spark: Any, servers: str) -> None:
+def read_here(servers: str, columns: str, **options: str) -> tuple[float, Counter[str]]:
+    """Read all records in this process, as tasks do; return the processor time, and the origins."""
+    given = {"brokers": servers, "topic": TOPIC, "columns": f"{columns},readFrom", **options}
+    reader = BatchReader(read_options(given, is_stream=False))
+    began, origins = time.process_time(), Counter[str]()
+    for piece in reader.partitions():
+        for batch in reader.read(piece):
+            origins[batch.column("readFrom")[0].as_py()] += batch.num_rows
+    return time.process_time() - began, origins
+
+
+def wait_for_checkpoints(servers: str) -> None:
     """Wait until the brokers have written the high watermarks, so that all records are local."""
-    given = {"brokers": servers, "topic": TOPIC, "columns": "readFrom"}
     deadline = time.monotonic() + CHECKPOINT_SECONDS_MAX
-    while True:
-        frame = spark.read.format("logstore").options(**given).load()
-        if not frame.where("readFrom != 'local'").limit(1).collect():
-            return
+    while set(read_here(servers, "offset")[1]) != {"local"}:
         if time.monotonic() > deadline:
             raise RuntimeError("not all records became local")
         time.sleep(LOOK_SECONDS)
+
+
+def measure_processor(servers: str, records: int) -> None:
+    """Print the processor time of reading in one process, without Spark: the best of some runs."""
+    for name in ("true", "false"):
+        turns = [read_here(servers, "partition,timestamp,value", localReplicas=name)
+                 for _ in range(PROCESSOR_RUNS)]  # fmt: skip
+        seconds = min(turn[0] for turn in turns)
+        print(
+            f"  processor time of a reader, {'/'.join(turns[0][1])}: "
+            f"{seconds:.2f} s, {seconds / records * 1e6:.2f} us a record",
+            flush=True,
+        )
 
 
 def kafka_jars() -> str:
@@ -134,11 +160,14 @@ def compare(brokers: Brokers, arguments: argparse.Namespace) -> dict[str, list[f
     print(f"sent {arguments.records:,} records in {time.perf_counter() - began:.1f} s", flush=True)
     expected = by_client(servers)
     assert sum(row[0] for row in expected.values()) == arguments.records
+    wait_for_checkpoints(servers)
+    measure_processor(servers, arguments.records)
+    if not arguments.rounds:
+        return {}
     found = kafka_jars()
     spark = logstore.spark.session(arguments.master, conf={"spark.jars": found} if found else {})
     try:
         logstore.spark.register(spark)
-        wait_for_checkpoints(spark, servers)
         sides: dict[str, Callable[[], Sums]] = {
             "local": lambda: by_spark(spark, servers),
             "fetched": lambda: by_spark(spark, servers, localReplicas="false"),
@@ -172,7 +201,10 @@ def main() -> int:
         each = " ".join(f"{one:.2f}" for one in seconds[name])
         rate = arguments.records / median / 1e6
         print(f"  {name:8} {median:6.2f} s ({each}), {rate:.2f} M records/s")
-    print(f"\n  fetched takes {medians['fetched'] / medians['local']:.2f} times as long as local")
+    if medians:
+        print(
+            f"\n  fetched takes {medians['fetched'] / medians['local']:.2f} times as long as local"
+        )
     return 0
 
 
