@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: kill-transactions bench-tls browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
-.PHONY: consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-kafka-spark spark-kill spark-cluster spark-fuzz
+.PHONY: consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-spark-brokers bench-kafka-spark spark-kill spark-cluster spark-brokers spark-fuzz
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -82,6 +82,9 @@ bench-cluster: $(VENV)/stamp-test ## three brokers beside three of a real Kafka,
 bench-spark: $(VENV)/stamp-test ## Spark over a store against a plain source, tuples, and the clock
 	@$(BIN)/python -m benchmarks.bench_spark
 
+bench-spark-brokers: $(VENV)/stamp-test ## Spark over a cluster: local replicas, Fetch, Spark's own Kafka source (Maven), a client
+	@PYTHONPATH=src:tests:. $(BIN)/python -m benchmarks.bench_spark_brokers
+
 bench-kafka-spark: $(VENV)/stamp-bench-kafka-spark ## Spark over a broker's directory against a Python client of it
 	@$(BIN)/python -m benchmarks.bench_kafka_spark
 
@@ -90,6 +93,9 @@ spark-kill: $(VENV)/stamp-test ## a Spark driver killed 20 times in its batches;
 
 spark-cluster: $(VENV)/stamp-test ## the Spark source on a standalone master with two workers
 	@PYTHONPATH=src $(BIN)/python tests/spark/on_a_cluster.py
+
+spark-brokers: $(VENV)/stamp-test ## Spark over a cluster: local replicas and Fetch, moves, damage, deletions, dead brokers
+	@$(PYTEST) -s tests/spark/read_brokers.py tests/spark/read_dying_brokers.py
 
 spark-fuzz: $(VENV)/stamp-test ## 20,000 mutated batches of both layouts through Spark itself
 	@LOGSTORE_SPARK_MUTANTS=20000 LOGSTORE_SPARK_READS=8 $(PYTEST) -s tests/spark/test_mutated_batches.py

@@ -107,3 +107,11 @@ def runtime() -> Iterator[str]:
     """Give a directory for sockets whose path is short enough for an address."""
     with TemporaryDirectory(prefix="ls-") as path:
         yield path
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a reader hand over a batch as soon as it has one."""
+    from logstore.spark.read import columns
+
+    monkeypatch.setattr(columns, "ROWS_MIN", 1)

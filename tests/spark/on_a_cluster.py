@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 import logstore.spark
 from logstore import LogStore
 from logstore.spark.local import prepare_environment
+from support.mount_namespaces import hiding
 from support.spark_data import fill, rows_of
 
 CLASSES = "org.apache.spark.deploy"
@@ -77,14 +78,6 @@ def start_worker(
     sizes = ("--cores", "1", "--memory", "700m", "--webui-port", "0")
     place = ("--work-dir", str(root / "work"), master)
     return launch(root, name, f"{CLASSES}.worker.Worker", *WHERE, *sizes, *place, prefix=prefix)
-
-
-def hiding(path: Path, empty: Path) -> tuple[str, ...]:
-    """Give a command that runs another one where an empty directory is at a path."""
-    empty.mkdir()
-    script = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
-    flags = ("--mount",) if os.geteuid() == 0 else ("--map-root-user", "--mount")
-    return ("unshare", *flags, "sh", "-c", script, "sh", str(empty), str(path))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

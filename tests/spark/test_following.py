@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from logstore import LogStore, LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
 from logstore.spark.options import ReadOptions, read_options
-from logstore.spark.read import stream, views
+from logstore.spark.read import origin, stream, views
 from logstore.spark.read.read_plan import survey
 from logstore.spark.read.stream import StreamReader
 from logstore.spark.read.views import forget
@@ -181,7 +181,7 @@ def test_an_open_transaction_takes_no_stream_back(store: LogStore, follow: Any) 
         return {key: span._replace(end=2) for key, span in survey(options).items()}
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(stream, "survey", surveyed)
+        patched.setattr(origin, "survey", surveyed)
         assert reader.latestOffset(end, ALL) == end
         assert reader.latestOffset(start, ALL)["t"] == {"0": 2, "1": 2}
 

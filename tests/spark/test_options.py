@@ -125,3 +125,34 @@ def test_a_stream_has_no_end() -> None:
     given = {"logDirs": "/a", "subscribe": "t", "endingOffsets": "latest"}
     with pytest.raises(ValueError, match="a stream has no end: leave out endingOffsets"):
         read_options(given, is_stream=True)
+
+
+def test_a_cluster_is_named_by_its_brokers() -> None:
+    """Under one of two names; the second names of other options count for log dirs, too."""
+    options = read_options({"brokers": " b:1,c:2 ", "topic": "t"}, is_stream=False)
+    assert (options.brokers, options.topics, options.place) == ("b:1,c:2", ("t",), Place(()))
+    assert options.uses_local_replicas and not options.is_committed
+    given = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "localReplicas": "false"}
+    given |= {"isolationLevel": "read_committed", "columns": "readFrom,offset"}
+    options = read_options(given, is_stream=True)
+    assert options.brokers == "b:1" and not options.uses_local_replicas
+    assert options.is_committed and options.columns == ("readFrom", "offset")
+    given = {"kafka.bootstrap.servers": "b:1", "topic": "t", "logDirs": "/a"}
+    assert read_options(given, is_stream=False).brokers == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"brokers": "b:1", "logDirs": "/a"}, "set logDirs or brokers, not both"),
+        ({"brokers": "b:1", "kafkaLogDirs": "true"}, "kafkaLogDirs belongs to logDirs"),
+        ({"logDirs": "/a", "localReplicas": "false"}, "localReplicas belongs to brokers"),
+        ({"brokers": "b:1", "kafka.security.protocol": "SSL"}, "cannot encrypt or log in"),
+        ({"brokers": "b:1", "topic": "u"}, "topic and subscribe are the same option"),
+        ({"brokers": " "}, "or set brokers to brokers of a cluster"),
+    ],
+)
+def test_options_of_a_cluster_that_contradict(given: dict[str, str], message: str) -> None:
+    """Nothing is ignored that a user may count on."""
+    with pytest.raises(ValueError, match=message):
+        read_options({"subscribe": "t", **given}, is_stream=False)

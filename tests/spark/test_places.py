@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
-from logstore import LogDirLockedError, LogStore, LogStoreError, UnknownPartitionError
+from logstore import LogConfig, LogDirLockedError, LogStore, LogStoreError, UnknownPartitionError
 from logstore.spark.checks import check_segment
 from logstore.spark.options import Place, read_options
 from logstore.spark.read import views
 from logstore.spark.read.read_plan import pieces_of, survey
 from logstore.spark.read.read_task import read_piece
-from logstore.spark.source import LogStoreSource
+from logstore.spark.source import BatchReader, LogStoreSource
 from logstore.spark.write.sink import BatchWriter, WriteOptions
 from logstore.spark.write.staging import StagedFile
 
@@ -215,3 +215,29 @@ def test_the_commit_names_the_host_that_misses_a_staged_file(dirs: tuple[str, st
     Path(message.path).unlink()
     with pytest.raises(LogStoreError, match=f"on host {socket.gethostname()}"):
         writer.commit([message])
+
+
+def test_regression_a_topic_made_anew_during_a_task_gives_no_record(
+    tmp_path: Path, small_batches: None
+) -> None:
+    """The task read on in the new topic's files, which have the same names and offsets."""
+    given = {"logDirs": str(tmp_path), "subscribe": "t", "failOnDataLoss": "false"}
+    options = read_options(given, is_stream=False)
+    old, new = b"old" * 100, b"new" * 100
+    with LogStore.open([tmp_path], admin_socket=False) as store:
+
+        def create(value: bytes) -> None:
+            log = store.create("t", 0, config=LogConfig(segment_bytes=2048))
+            for _ in range(40):
+                log.append(value)
+
+        create(old)
+        reader = BatchReader(options)
+        batches = (batch for piece in reader.partitions() for batch in reader.read(piece))
+        found = next(batches).column("value").to_pylist()
+        store.delete("t", 0)
+        create(new)
+        for batch in batches:
+            found += batch.column("value").to_pylist()
+    views.forget(options.place)
+    assert set(found) == {old} and len(found) < 40

@@ -1,4 +1,4 @@
-"""List the fields that this project adds to Kafka's messages between brokers.
+"""List the fields that this project adds to Kafka's messages.
 
 All of them are tagged fields. A reader steps over a field whose tag it does not know. A field that
 has its default is not written. Kafka numbers its tags from 0, so the tags here begin at 10000.
@@ -28,6 +28,10 @@ def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, A
 
 # The added fields, by message and struct.
 OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
+    "DescribeLogDirsResponse": {
+        # The id in the `meta.properties` of a log dir: a reader of the files compares it.
+        "DescribeLogDirsResult": _rows("2+", {"DirectoryId": ("string", "")}),
+    },
     "LeaderAndIsrRequest": {
         "LeaderAndIsrTopicState": _rows("7+", {"CreatedZxid": ("int64", -1)}),
         "LeaderAndIsrPartitionState": _rows(

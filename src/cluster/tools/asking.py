@@ -67,13 +67,16 @@ class Asked:
         self._servers, self._seconds, self._security = servers, seconds, security
         self._connections: dict[tuple[str, int], PeerConnection] = {}
 
-    def metadata(self) -> Any:
-        """Ask for all brokers, topics and partitions.
+    def metadata(self, topics: Sequence[str] | None = None) -> Any:
+        """Ask for all brokers, and for the partitions of some topics; None means all topics.
 
         Raises:
             PeerError: no server answers; the error is that of the last one.
         """
-        asked = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        named = None
+        if topics is not None:
+            named = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        asked = m.MetadataRequest(topics=named, allow_auto_topic_creation=False)
         failure = None
         for server in self._servers:
             try:
@@ -160,9 +163,17 @@ class Asked:
             for row in topic.partitions
         }
 
-    def log_dirs(self, broker: Any) -> Sequence[Any]:
-        """Ask a broker of the metadata for its log dirs, and for the replicas in them."""
-        asked = m.DescribeLogDirsRequest(topics=None)
+    def log_dirs(self, broker: Any, places: Sequence[Place] | None = None) -> Sequence[Any]:
+        """Ask a broker of the metadata for its log dirs, and for the replicas in them.
+
+        Args:
+            places: the partitions whose replicas are wanted; None means all partitions.
+        """
+        topics = None
+        if places is not None:
+            one = m.DescribeLogDirsRequest.DescribableLogDirTopic
+            topics = [one(name, numbers) for name, numbers in _by_topic(places).items()]
+        asked = m.DescribeLogDirsRequest(topics=topics)
         answer = self._ask((broker.host, broker.port), LOG_DIRS, asked)
         self._check(answer, f"broker {broker.node_id}")
         rows: Sequence[Any] = answer.results
@@ -190,7 +201,11 @@ class Asked:
 
     def fetch(self, broker: Any, request: Any) -> Any:
         """Fetch from a broker of the metadata, as a tool that reads any replica."""
-        return self._ask((broker.host, broker.port), FETCH, request)
+        return self.ask(broker, FETCH, request)
+
+    def ask(self, broker: Any, api: tuple[int, int], request: Any) -> Any:
+        """Send a request of an API and a version to a broker of the metadata; raises PeerError."""
+        return self._ask((broker.host, broker.port), api, request)
 
     @property
     def _wait_ms(self) -> int:

@@ -17,6 +17,7 @@ from logstore.errors import LogStoreError
 from logstore.log.encoded import leader_appends
 from logstore.log.latency import Latencies, Timing
 from logstore.log.metadata import (
+    HIGH_WATERMARK,
     RECOVERY_POINT_LIMIT,
     PartitionMetadata,
     without_recovery_point_limit,
@@ -28,6 +29,7 @@ from logstore.log.segments.segment import Segment
 from logstore.log.write import flush
 from logstore.log.write.hung_locks import NOT_WRITING, LockedLog
 from logstore.log.write.hung_locks import held as kept
+from logstore.names import TopicPartition
 
 if TYPE_CHECKING:
     from logstore.format.producer_file import Snapshot
@@ -309,6 +311,30 @@ def compact(log: Log, pace: Callable[[int], None], table_bytes: int) -> Compacti
     from logstore.log.compaction.compaction import compact as compact_now
 
     return compact_now(log._state, pace, table_bytes)
+
+
+def missing_of(log: ReadableLog) -> str:
+    """Return why a followed copy may lack records, or "" if it has all records."""
+    from logstore.log.follow.followed_replica import FollowedReplica
+
+    return log._state.missing if isinstance(log._state, FollowedReplica) else ""
+
+
+def checkpointed_high_watermark(log: ReadableLog) -> int | None:
+    """Return the high watermark that the owner of a log last wrote to the disk, or None.
+
+    Raises:
+        LogStoreError: the disk failed.
+    """
+    state = log._state
+    key, checkpoints = TopicPartition(state.topic, state.partition), state.log_dir.checkpoints
+    try:
+        known = checkpoints.high_watermark_now(key, state.metadata.topic_id)
+    except OSError as error:
+        raise state.failed(error) from error
+    if known is None and state.metadata.extra.get(HIGH_WATERMARK) is None:
+        return None
+    return state.high_watermark
 
 
 def note_missing(log: ReadableLog, reason: str) -> None:

@@ -24,14 +24,17 @@ BOUND_SYNONYMS = {
 }  # fmt: skip
 
 READ_OPTIONS = (
-    "logDirs", "kafkaLogDirs", "subscribe", "subscribePattern", "assign", "columns",
-    "includeHeaders",
+    "logDirs", "kafkaLogDirs", "brokers", "localReplicas", "subscribe", "subscribePattern",
+    "assign", "columns", "includeHeaders",
     "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "failOnDataLoss", "minPartitions",
     "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "kafka.isolation.level",
+    "kafka.isolation.level", "kafka.bootstrap.servers", "kafka.security.protocol",
+    "topic", "isolationLevel",
 )  # fmt: skip
+# A second name for an option, and the name under which the options are read.
+SYNONYMS = {"topic": "subscribe", "isolationLevel": "kafka.isolation.level"}
 # Options for a connection to brokers are ignored, so that a job that was written for Kafka can keep
 # its options. `includeHeaders` has no effect on writes: as in Kafka's sink, headers are written if
 # there is a column `headers`.
@@ -45,6 +48,8 @@ MILLISECONDS = {
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
+READ_FROM = "readFrom"
+OPTIONAL_COLUMNS = (HEADERS, READ_FROM)
 
 PartitionOffsets = dict[TopicPartition, int]
 # One value for all partitions, or one value for each partition.
@@ -59,7 +64,12 @@ class Place(NamedTuple):
 
 
 class ReadOptions(NamedTuple):
-    """Hold the checked options of the source, in a form that can be pickled."""
+    """Hold the checked options of the source, in a form that can be pickled.
+
+    Attributes:
+        brokers: the addresses of brokers of a cluster; "" if the log dirs of a store are read.
+        uses_local_replicas: whether tasks read replicas of the cluster on their machine.
+    """
 
     place: Place
     topics: tuple[str, ...]
@@ -78,6 +88,8 @@ class ReadOptions(NamedTuple):
     offsets_per_trigger_min: int
     trigger_delay_ms_max: float
     is_committed: bool
+    brokers: str = ""
+    uses_local_replicas: bool = True
 
     def is_wanted(self, key: TopicPartition) -> bool:
         """Report whether the options select a partition, even if the partition does not exist."""
@@ -112,6 +124,8 @@ def check_names(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, s
 def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """Check the options of a read; a ValueError says what is wrong and how to correct it."""
     options = check_names(given, READ_OPTIONS)
+    _use_first_names(options)
+    brokers = _brokers(options)
     topics, pattern, assigned = _selection(options)
     if is_stream and (unfit := [name for name in options if name.startswith("ending")]):
         raise ValueError(f"a stream has no end: leave out {unfit[0]}")
@@ -140,7 +154,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     if most is not None and least > most:
         raise ValueError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     return ReadOptions(
-        place=Place(log_dirs_of(options), flag(options, "kafkaLogDirs", False)),
+        place=Place(() if brokers else log_dirs_of(options), flag(options, "kafkaLogDirs", False)),
         topics=topics,
         pattern=pattern,
         assigned=assigned,
@@ -157,7 +171,39 @@ def read_options(given: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         offsets_per_trigger_min=least,
         trigger_delay_ms_max=_duration_ms(options, "maxTriggerDelay", "15m"),
         is_committed=isolation == READ_COMMITTED,
+        brokers=brokers,
+        uses_local_replicas=flag(options, "localReplicas", True),
     )
+
+
+def _use_first_names(options: dict[str, str]) -> None:
+    """Replace the second names of options; raise ValueError if both names are used."""
+    for second, first in SYNONYMS.items():
+        if second not in options:
+            continue
+        if first in options:
+            raise ValueError(f"{second} and {first} are the same option: leave out one of them")
+        options[first] = options.pop(second)
+
+
+def _brokers(options: Mapping[str, str]) -> str:
+    """Return the addresses of brokers to read from, or "" if log dirs are to be read."""
+    if "logDirs" in options:
+        if "brokers" in options:
+            raise ValueError("set logDirs or brokers, not both")
+        if "localReplicas" in options:
+            raise ValueError("localReplicas belongs to brokers: leave it out if you set logDirs")
+        return ""
+    brokers = options.get("brokers", options.get("kafka.bootstrap.servers", "")).strip()
+    if brokers and "kafkaLogDirs" in options:
+        raise ValueError("kafkaLogDirs belongs to logDirs: leave it out if you set brokers")
+    protocol = options.get("kafka.security.protocol", "PLAINTEXT")
+    if brokers and protocol.upper() != "PLAINTEXT":
+        raise ValueError(
+            f"kafka.security.protocol {protocol!r}: a read from brokers cannot encrypt or log in "
+            "yet. Name a listener of the protocol PLAINTEXT"
+        )
+    return brokers
 
 
 def log_dirs_of(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -169,7 +215,10 @@ def log_dirs_of(options: Mapping[str, str]) -> tuple[str, ...]:
         paths = [path.strip() for path in text.split(",")]
     paths = [path for path in paths if path]
     if not paths:
-        raise ValueError('set the option logDirs to all log dirs of the store: "/disk1,/disk2"')
+        raise ValueError(
+            'set the option logDirs to all log dirs of the store: "/disk1,/disk2", or set brokers '
+            'to brokers of a cluster: "host:9092"'
+        )
     return tuple(map(str, paths))
 
 
@@ -244,7 +293,7 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
     has_headers = flag(options, "includeHeaders", False)
     if "columns" not in options:
         return COLUMNS + ((HEADERS,) if has_headers else ())
-    known = {name.lower(): name for name in (*COLUMNS, HEADERS)}
+    known = {name.lower(): name for name in (*COLUMNS, *OPTIONAL_COLUMNS)}
     wanted = [name.strip() for name in options["columns"].split(",")]
     for name in wanted:
         if name.lower() not in known:

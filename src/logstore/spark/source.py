@@ -15,15 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from logstore.spark.options import ReadOptions, read_options
 from logstore.spark.read.columns import schema_text
-from logstore.spark.read.read_plan import (
-    Piece,
-    check_order,
-    ends_of,
-    pieces_of,
-    starts_of,
-    survey,
-)
-from logstore.spark.read.read_task import read_piece
+from logstore.spark.read.origin import origin_of
+from logstore.spark.read.read_plan import check_order, ends_of, starts_of
 from logstore.spark.read.stream import StreamReader
 from logstore.spark.write.sink import BatchWriter, StreamWriter, prepare, write_options
 
@@ -87,6 +80,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._origin = origin_of(options)
 
     def partitions(self) -> list[InputPartition]:
         """Plan which pieces of the partitions the tasks read.
@@ -94,16 +88,14 @@ class BatchReader(DataSourceReader):
         Spark stores the pieces with the DataFrame. Only a new call of `load()` plans again.
         """
         options = self._options
-        spans = survey(options)
+        spans = self._origin.survey(options, {})
         starts, ends = starts_of(spans, options), ends_of(spans, options)
         check_order(starts, ends)
-        return list(pieces_of(spans, starts, ends, options))
+        return self._origin.pieces(spans, starts, ends, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece of a partition; this method runs in a task."""
-        if not isinstance(partition, Piece):  # there was nothing to read
-            return iter(())
-        return read_piece(partition, self._options)
+        return self._origin.read(partition, self._options)
 
 
 __all__ = ["BatchReader", "LogStoreSource"]

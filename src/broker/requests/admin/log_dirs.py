@@ -40,8 +40,11 @@ def answer_describe(call: Call) -> Answer:
                 topics.setdefault(one.topic, []).append(row)
         rows = [Topic(name, partitions) for name, partitions in topics.items()]
         results.append(
-            Result(ErrorCode.NONE, log_dir.path, rows, log_dir.total_bytes, log_dir.usable_bytes)
-        )
+            Result(
+                ErrorCode.NONE, log_dir.path, rows, log_dir.total_bytes, log_dir.usable_bytes,
+                directory_id=log_dir.directory_id,
+            )
+        )  # fmt: skip
     return call.answer(DescribeLogDirsResponse(results=results))
 
 

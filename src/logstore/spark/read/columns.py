@@ -1,7 +1,7 @@
 """Convert whole batches of a log to the Arrow columns that Spark expects.
 
     key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-    timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>
+    timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, readFrom STRING
 
 Spark compares types exactly: the type of each field, and whether the field may be null.
 """
@@ -29,6 +29,7 @@ SPARK_TYPES = {
     "timestamp": "TIMESTAMP",
     "timestampType": "INT",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "readFrom": "STRING",
 }
 INSTANT = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -41,7 +42,10 @@ ARROW_TYPES = {
     "timestamp": INSTANT,
     "timestampType": pa.int32(),
     "headers": HEADERS,
+    "readFrom": pa.string(),
 }
+# The values of the column readFrom: files on this machine, or a broker.
+LOCAL, FETCHED = "local", "fetched"
 
 MS_MAX = (2**63 - 1) // 1000  # Spark's timestamps are microseconds in 64 bits
 
@@ -61,24 +65,30 @@ def schema_text(columns: Iterable[str]) -> str:
 
 
 class ArrowColumns:
-    """Convert the record batches of one partition to Arrow batches with the chosen columns."""
+    """Convert the record batches of one partition to Arrow batches with the chosen columns.
 
-    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+    Args:
+        read_from: the value of the column `readFrom`.
+    """
+
+    def __init__(
+        self, topic: str, partition: int, columns: Sequence[str], read_from: str = LOCAL
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.schema = pa.schema([(name, ARROW_TYPES[name]) for name in columns])
         builds: dict[str, Build] = {
             "key": _keys,
             "value": _values,
-            "topic": self._topics,
+            "topic": _Repeated(topic),
             "partition": self._partitions,
             "offset": _offsets,
             "timestamp": self._timestamps,
             "timestampType": _timestamp_types,
             "headers": _header_lists,
+            "readFrom": _Repeated(read_from),
         }
         self._builds = [builds[name] for name in columns]
-        self._topic_column = pa.array([], pa.string())
 
     def stream(self, batches: Iterable[RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield Arrow batches, each of them large enough to be worth a transfer to the JVM."""
@@ -106,15 +116,6 @@ class ArrowColumns:
         for start in range(0, rows, step):
             yield whole.slice(start, step)
 
-    def _topics(self, batches: Batches) -> pa.Array:
-        count = _count(batches)
-        if count > len(self._topic_column):
-            text = self.topic.encode()
-            starts = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
-            buffers = [None, pa.py_buffer(starts), pa.py_buffer(text * count)]
-            self._topic_column = pa.Array.from_buffers(pa.string(), count, buffers)
-        return self._topic_column.slice(0, count)
-
     def _timestamps(self, batches: Batches) -> pa.Array:
         times = np.concatenate([batch.timestamps for batch in batches])
         try:
@@ -131,6 +132,23 @@ class ArrowColumns:
 
     def _partitions(self, batches: Batches) -> pa.Array:
         return _numbers(np.full(_count(batches), self.partition, np.int32), pa.int32())
+
+
+class _Repeated:
+    """Build a column that has the same text in every row."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._column = pa.array([], pa.string())
+
+    def __call__(self, batches: Batches) -> pa.Array:
+        count = _count(batches)
+        if count > len(self._column):
+            text = self._text.encode()
+            starts = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+            buffers = [None, pa.py_buffer(starts), pa.py_buffer(text * count)]
+            self._column = pa.Array.from_buffers(pa.string(), count, buffers)
+        return self._column.slice(0, count)
 
 
 def _count(batches: Batches) -> int:

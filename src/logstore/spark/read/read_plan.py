@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
@@ -57,6 +57,40 @@ class Piece(InputPartition):
         self.topic, self.partition = key
         self.topic_id, self.start, self.end = span.log.topic_id, start, end
         self.aborted = {} if span.decided is None else _within(span.decided, start, end)
+
+
+class RangedLog(Protocol):
+    """The log of a partition: what a plan asks of it, whether it is a file or at a broker."""
+
+    @property
+    def topic_id(self) -> bytes:
+        """16 bytes that distinguish this topic from a later topic of the same name."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last record that can be read at present."""
+
+    def offset_for_timestamp(self, timestamp: int) -> int | None:
+        """Return the first offset with a timestamp at or after `timestamp`, or None."""
+
+
+class AnySpan(Protocol):
+    """A partition's readable range at the time of a survey."""
+
+    @property
+    def log(self) -> RangedLog:
+        """The log of the partition."""
+
+    @property
+    def start(self) -> int:
+        """The first offset of the range."""
+
+    @property
+    def end(self) -> int:
+        """The offset after the range."""
+
+
+Spans = Mapping[TopicPartition, AnySpan]
 
 
 class Span(NamedTuple):
@@ -147,7 +181,7 @@ def look(
     return spans
 
 
-def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
+def starts_of(spans: Spans, options: ReadOptions) -> PartitionOffsets:
     """Return the offset from which each partition is read."""
     if options.starting_times is None:
         _check_none_else(spans, options.starting, "startingOffsets", options)
@@ -161,7 +195,7 @@ def starts_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> Par
     }
 
 
-def ends_of(spans: Mapping[TopicPartition, Span], options: ReadOptions) -> PartitionOffsets:
+def ends_of(spans: Spans, options: ReadOptions) -> PartitionOffsets:
     """Return the offset at which the read of each partition ends (exclusive)."""
     if options.ending_times is None:
         _check_none_else(spans, options.ending, "endingOffsets", options)
@@ -188,9 +222,7 @@ def check_order(starts: PartitionOffsets, ends: PartitionOffsets) -> None:
             )
 
 
-def _check_none_else(
-    spans: Mapping[TopicPartition, Span], bound: Bound, name: str, options: ReadOptions
-) -> None:
+def _check_none_else(spans: Spans, bound: Bound, name: str, options: ReadOptions) -> None:
     """Check that a bound in the options names only partitions that are read.
 
     If the options accept data loss, the bound may also name a selected partition that no longer
@@ -217,7 +249,7 @@ def _of(bound: Bound, key: TopicPartition, name: str) -> int:
     return bound[key]
 
 
-def _at(key: TopicPartition, span: Span, bound: Bound, name: str, options: ReadOptions) -> int:
+def _at(key: TopicPartition, span: AnySpan, bound: Bound, name: str, options: ReadOptions) -> int:
     offset = _of(bound, key, name)
     if offset in (EARLIEST, LATEST):
         return span.start if offset == EARLIEST else span.end
@@ -226,7 +258,7 @@ def _at(key: TopicPartition, span: Span, bound: Bound, name: str, options: ReadO
     return min(max(offset, span.start), span.end)
 
 
-def _at_time(key: TopicPartition, span: Span, times: Bound, options: ReadOptions) -> int:
+def _at_time(key: TopicPartition, span: AnySpan, times: Bound, options: ReadOptions) -> int:
     time = _of(times, key, "startingOffsetsByTimestamp")
     offset = span.log.offset_for_timestamp(time)
     if offset is not None:
@@ -261,8 +293,7 @@ def pieces_of(
 ) -> list[Piece]:
     """Cut the ranges into pieces of similar size; the options set the least number of pieces."""
     total = sum(host.bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
-    largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
-    piece_bytes = min(largest, max(total // options.partitions_min, 1))
+    piece_bytes = piece_bytes_of(total, options)
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
@@ -271,11 +302,17 @@ def pieces_of(
         Piece(key, span, start, end)
         for key, span in spans.items()
         for whole in host.split(span.log, starts[key], ends[key], piece_bytes)
-        for start, end in _cut(*whole, options.records_per_piece_max)
+        for start, end in cut(*whole, options.records_per_piece_max)
     ]
 
 
-def _cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
+def piece_bytes_of(total_bytes: int, options: ReadOptions) -> int:
+    """Return how many stored bytes a piece of a read should have."""
+    largest = PIECE_BYTES if WIDE & set(options.columns) else NARROW_PIECE_BYTES
+    return min(largest, max(total_bytes // options.partitions_min, 1))
+
+
+def cut(start: int, end: int, records_max: int | None) -> Iterable[OffsetRange]:
     """Cut a range of offsets into equal parts of at most `records_max` offsets each."""
     count = 1 if records_max is None else -(-(end - start) // records_max)
     cuts = [start + (end - start) * number // count for number in range(count + 1)]

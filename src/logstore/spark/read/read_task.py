@@ -72,9 +72,12 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 return
             start, end = _what_is_left(key, log, offset, piece.end, options)
             for batch in log.read_batches(start, end_offset=end):
+                if log.topic_id != piece.topic_id:  # its directory is of a new topic now
+                    break
                 yield batch
                 offset = batch.last_offset + 1
-            return
+            else:
+                return
         except UnknownPartitionError as error:
             if time.monotonic() > deadline:
                 if not options.fails_on_data_loss:

@@ -6,7 +6,7 @@ A partition that is created while the stream runs is read from its beginning.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,9 +29,8 @@ from logstore.spark.read.offsets import (
     short_id,
     to_document,
 )
-from logstore.spark.read.read_plan import Piece, Span, look, lost, pieces_of, starts_of, survey
-from logstore.spark.read.read_task import read_piece
-from logstore.spark.read.views import forget, view_of
+from logstore.spark.read.origin import origin_of
+from logstore.spark.read.read_plan import Spans, lost, starts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._origin = origin_of(options)
         self._target: PartitionOffsets | None = None
         self._last_batch_at: float | None = None
 
@@ -108,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the pieces of one batch; if Spark repeats a batch, the ranges are the same."""
         begun, ends = from_document(start), from_document(end)
-        spans = look(view_of(self._options.place), sorted(ends.offsets), self._options)
+        spans = self._origin.look(sorted(ends.offsets), self._options, self._known(begun))
         starts = {key: span.start for key, span in spans.items()}
         starts |= {key: at for key, at in same(begun, ends.ids).items() if key in spans}
         is_strict = self._options.fails_on_data_loss
@@ -120,26 +120,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if is_strict and starts[key] < min(span.start, last):
                 raise lost(key, starts[key], span.start, span.end, "the stream")
             starts[key] = min(max(starts[key], span.start), last)
-        return list(pieces_of(spans, starts, ends.offsets, self._options))
+        return self._origin.pieces(spans, starts, ends.offsets, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one piece of a partition; this method runs in a task."""
-        if not isinstance(partition, Piece):
-            return iter(())
-        return read_piece(partition, self._options)
+        return self._origin.read(partition, self._options)
 
     def stop(self) -> None:
         """Close the files of the planning process."""
-        forget(self._options.place)
+        self._origin.forget(self._options)
 
-    def _look(self, begun: Reached | None = None) -> dict[TopicPartition, Span]:
+    def _look(self, begun: Reached | None = None) -> Spans:
         """Find the present ranges of the partitions; check that the stream can continue in them."""
-        spans = survey(self._options)
+        spans = self._origin.survey(self._options, {} if begun is None else self._known(begun))
         if begun is not None and self._options.fails_on_data_loss:
             self._check(begun, spans)
         return spans
 
-    def _check(self, begun: Reached, spans: Mapping[TopicPartition, Span]) -> None:
+    def _known(self, begun: Reached) -> PartitionOffsets:
+        """Return the offsets that must exist; none if the options accept data loss."""
+        return begun.offsets if self._options.fails_on_data_loss else {}
+
+    def _check(self, begun: Reached, spans: Spans) -> None:
         """Raise if the store has lost partitions or records that the stream still needs."""
         alike = same(begun, ids_of(spans))
         for key, offset in begun.offsets.items():
@@ -158,7 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
 
-def ids_of(spans: Mapping[TopicPartition, Span]) -> TopicIds:
+def ids_of(spans: Spans) -> TopicIds:
     """Return the topic ids in the form of a checkpoint document."""
     ids = {key: short_id(span.log.topic_id) for key, span in spans.items()}
     return {key: topic_id for key, topic_id in ids.items() if topic_id}

@@ -175,6 +175,13 @@ def forget(place: Place) -> None:
         _drop((place, os.getpid()))
 
 
+def forget_all() -> None:
+    """Drop all views of this process."""
+    with _lock:
+        for key in list(_views):
+            _drop(key)
+
+
 def find(store: LogStore, key: TopicPartition, *, is_read: bool = False) -> Log:
     """Find a partition's present log; if it is missing, try again for as long as a swap can take.
 
