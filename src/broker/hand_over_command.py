@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -12,14 +11,15 @@ import click
 from broker.cli import Wish, read_wish
 from broker.hands import hand_back as returning
 from broker.hands import take_over as taking
+from broker.hands.file_swap import changes_of
 from broker.hands.stages import Stage, stage_of_take_over
 from broker.hands.survey import survey
-from broker.hands.swap import changes_of
 from broker.properties import parse_properties
-from logstore import TopicPartition
+from logstore import LogConfig, TopicPartition
 from logstore.cli.interrupts import held
 from logstore.cli.options import format_option, log_dirs_option, note, wrong_usage
 from logstore.cli.output import print_facts, progress_bar
+from logstore.disk import files
 from logstore.units import format_count
 
 METADATA_KEY = "metadata.log.dir"
@@ -69,27 +69,8 @@ def take_over(
     metadata_dir = metadata_dir or entries.get(METADATA_KEY) or None
     defaults = wish.found.config.log_config
     if is_check:
-        paths = [os.path.realpath(path) for path in wish.log_dirs]
-        taking.check(paths)
-        taking.check_not_running(paths)
-        stage = stage_of_take_over(changes_of(paths))
-        if stage is not Stage.BUILD:
-            print_facts({"stage": stage.name.lower()}, output_format, STAGES[stage])
-            return
-        found = survey(paths, defaults, metadata_dir)
-        for warning in found.warnings:
-            note(f"warning: {warning}")
-        for problem in found.problems:
-            note(f"problem: {problem}")
-        count = format_count(len(found.logs), "partition")
-        facts = {
-            "cluster_id": found.cluster_id, "node_id": found.node_id,
-            "partition_count": len(found.logs), "problems": found.problems,
-            "warnings": found.warnings,
-        }  # fmt: skip
-        sentence = f"cluster {found.cluster_id}, broker {found.node_id}: {count} to take over"
-        print_facts(facts, output_format, sentence)
-        click.get_current_context().exit(1 if found.problems else 0)
+        paths = [files.real_path(path) for path in wish.log_dirs]
+        click.get_current_context().exit(_check(paths, defaults, metadata_dir, output_format))
     with progress_bar("taking over", None, is_bytes=False) as show, _interruptible():
         done = taking.take_over(wish.log_dirs, defaults, metadata_dir, show)
     for warning in done.warnings:
@@ -97,6 +78,31 @@ def take_over(
     count = format_count(done.partition_count, "partition")
     was = "are" if done.is_new else "were already"
     print_facts(done._asdict(), output_format, f"{count} {was} taken over")
+
+
+def _check(
+    paths: list[str], defaults: LogConfig, metadata_dir: str | None, output_format: str
+) -> int:
+    """Print what a take-over would do; return the exit code."""
+    taking.check(paths)
+    taking.check_not_running(paths)
+    stage = stage_of_take_over(changes_of(paths))
+    if stage is not Stage.BUILD:
+        print_facts({"stage": stage.name.lower()}, output_format, STAGES[stage])
+        return 0
+    found = survey(paths, defaults, metadata_dir)
+    for warning in found.warnings:
+        note(f"warning: {warning}")
+    for problem in found.problems:
+        note(f"problem: {problem}")
+    count = format_count(len(found.logs), "partition")
+    facts = {
+        "cluster_id": found.cluster_id, "node_id": found.node_id,
+        "partition_count": len(found.logs), "problems": found.problems, "warnings": found.warnings,
+    }  # fmt: skip
+    sentence = f"cluster {found.cluster_id}, broker {found.node_id}: {count} to take over"
+    print_facts(facts, output_format, sentence)
+    return 1 if found.problems else 0
 
 
 @contextmanager

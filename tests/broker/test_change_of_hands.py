@@ -4,123 +4,30 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
-import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPlace
+from confluent_kafka.admin import AdminClient
 
+from broker import Broker
 from broker.config import KAFKA_LOG_CONFIG
 from broker.hands.hand_back import foresee, hand_back
 from broker.hands.stages import ChangeOfHandsError
 from broker.hands.take_over import PRODUCER_IDS_FROM, take_over
-from logstore import LogDirIdentityError, LogDirLockedError, LogStore, TopicPartition
+from logstore import LogDirLockedError, LogStore, TopicPartition
+from logstore.cli.app import app
 from logstore.store.kafka.hands import WORK_DIRS
-from support.kafka_golden import Given, given, log_dirs
-from support.source_tree import REPOSITORY
+from support.hands import LEVELS, bytes_below, check, epochs_below, known, names_below, read, small
+from support.kafka_golden import log_dirs
 
-LEVELS = ("read_uncommitted", "read_committed")
-SOME = {"segments-0", "transactions-0", "stamped-0", "__consumer_offsets-0"}
-# How many points of a take-over, and of a hand-back, are tried.
-KILLS = int(os.environ.get("LOGSTORE_HANDS_KILLS", "6"))
-
-
-class Worker:
-    """A process that lets log dirs change hands, and is killed on the way."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.hands_worker"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, cwd=REPOSITORY / "tests",
-            env={"PYTHONPATH": f"{REPOSITORY / 'src'}:{REPOSITORY / 'tests'}", "PATH": "/bin"},
-        )  # fmt: skip
-
-    def ask(self, name: str, dirs: list[Path], number: int = 0) -> tuple[int, str]:
-        """Give how many changes of a disk there were, and how it ended."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        line = json.dumps([name, [str(one) for one in dirs], number])
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        count, how = json.loads(self._process.stdout.readline())
-        return count, how
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    """Run a worker for one test."""
-    made = Worker()
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def read(store: LogStore, key: TopicPartition) -> dict[str, list[tuple[Any, ...]]]:
-    """Read a log in both isolation levels."""
-    log = store.log(*key)
-    return {
-        level: [
-            tuple(record[:5])
-            for batch in log.read_batches(isolation_level=level)
-            for record in batch
-        ]
-        for level in LEVELS
-    }
-
-
-def check(store: LogStore, expected: dict[TopicPartition, Given]) -> None:
-    """Compare the logs with what Kafka's consumers were given."""
-    for key, one in expected.items():
-        log = store.log(*key)
-        assert (log.log_start_offset, log.log_end_offset) == (one.start, one.end), key
-        rows = dict(zip(LEVELS, (one.uncommitted, one.committed), strict=True))
-        assert read(store, key) == rows, key
-
-
-def names_below(dirs: list[Path]) -> set[str]:
-    """List all names in log dirs."""
-    return {str(path.relative_to(one.parent)) for one in dirs for path in one.rglob("*")}
-
-
-def bytes_below(dirs: list[Path]) -> dict[str, bytes]:
-    """Give every file below log dirs, except Kafka's empty lock file."""
-    found = (path for one in dirs for path in one.rglob("*"))
-    return {
-        str(path): path.read_bytes() for path in found if path.is_file() and path.stat().st_size
-    }
-
-
-def epochs_below(dirs: list[Path]) -> dict[str, str]:
-    """Give Kafka's leader epochs of each partition."""
-    found = (path for one in dirs for path in one.glob("*[0-9]/leader-epoch-checkpoint"))
-    return {path.parent.name: path.read_text() for path in found}
-
-
-def small(place: Path, name: str = "stopped") -> list[Path]:
-    """Lay out log dirs with few partitions."""
-    dirs = log_dirs(name, place)
-    for path in (path for one in dirs for path in one.iterdir()):
-        if path.is_dir() and path.name not in SOME:
-            shutil.rmtree(path)
-    for path in (path for one in dirs for path in one.glob("*-checkpoint")):
-        path.unlink()
-    return dirs
-
-
-def known(name: str, dirs: list[Path]) -> dict[TopicPartition, Given]:
-    """Give what consumers were given of the partitions that are in the log dirs."""
-    kept = {path.name for one in dirs for path in one.iterdir()}
-    return {key: one for key, one in given(name).items() if str(key) in kept}
-
+SECONDS = 20.0
 
 # --- there and back -------------------------------------------------------------------------------
 
@@ -220,87 +127,61 @@ def test_new_producers_get_ids_far_away_from_those_of_kafka(tmp_path: Path) -> N
         ids.close()
 
 
-# --- kills ----------------------------------------------------------------------------------------
+# --- as a broker ----------------------------------------------------------------------------------
 
 
-def killed(
-    place: Path, worker: Worker, name: str, prepare: Callable[[Path], list[Path]], seed: int
-) -> Iterator[list[Path]]:
-    """Kill a change of hands at several points, repeat it, and give the log dirs."""
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    first = prepare(place / "first")
-    count, how = worker.ask(name, first)
-    assert how == "done", how
-    names = {one for one in names_below(first) if "log-dir-ballast" not in one}
-    points = sorted(rng.sample(range(1, count + 1), min(KILLS, count)))
-    for point in points:
-        dirs = prepare(place / str(point))
-        assert worker.ask(name, dirs, point)[1] == "killed", point
-        _, how = worker.ask(name, dirs)
-        assert how == "done", (point, how)
-        assert {one for one in names_below(dirs) if "log-dir-ballast" not in one} == names, point
-        yield dirs
-        shutil.rmtree(place / str(point))
-
-
-def test_a_killed_take_over_is_repeated(tmp_path: Path, worker: Worker) -> None:
-    """Whenever the take-over is killed, a second one completes it."""
-    expected = known("stopped", small(tmp_path / "given"))
-    for dirs in killed(tmp_path, worker, "take_over", small, random.randrange(2**32)):
-        with LogStore.open(dirs) as store:
-            check(store, expected)
-
-
-def taken(place: Path) -> list[Path]:
-    """Lay out log dirs that were taken over, and then written."""
-    dirs = small(place)
+def test_groups_and_transactions_continue(tmp_path: Path) -> None:
+    """The coordinators load Kafka's own records: offsets, and a transaction that was left open."""
+    dirs = log_dirs("killed", tmp_path)
     take_over([str(one) for one in dirs], KAFKA_LOG_CONFIG)
-    with LogStore.open(dirs) as store:
-        store.log("stamped", 0).append(b"between", timestamp=1)
-    return dirs
+    with Broker.start(dirs) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        listed = AdminClient(servers).list_topics(timeout=SECONDS)
+        assert listed.cluster_id == "WYmQRMlVQyezWY6djKO-Hg"
+        consumer = Consumer({**servers, "group.id": "readers"})
+        (found,) = consumer.committed([KafkaPlace("stamped", 0)], SECONDS)
+        consumer.close()
+        assert (found.error, found.offset) == (None, 1)
+        log = broker.store.log("unfinished", 0)
+        assert (log.last_stable_offset, log.log_end_offset) == (0, 2)
+        producer = Producer({**servers, "transactional.id": "open"})
+        producer.init_transactions(SECONDS)  # which aborts the transaction
+        producer.begin_transaction()
+        producer.produce("unfinished", b"of the same producer", partition=0)
+        producer.commit_transaction(SECONDS)
+        values = [row[3] for row in read(broker.store, TopicPartition("unfinished", 0))[LEVELS[1]]]
+        assert values == [b"behind the last stable offset", b"of the same producer"]
 
 
-def test_a_killed_hand_back_is_repeated(tmp_path: Path, worker: Worker) -> None:
-    """Whenever the hand-back is killed, a second one completes it."""
-    expected = known("stopped", small(tmp_path / "given"))
-    stamped = expected.pop(TopicPartition("stamped", 0))
-    for dirs in killed(tmp_path, worker, "hand_back", taken, random.randrange(2**32)):
-        with LogStore.open_kafka(dirs) as source:
-            check(source, expected)
-            assert source.log("stamped", 0).read(stamped.end)[0].value == b"between"
-            assert source.verify().is_sound
+# --- the commands ---------------------------------------------------------------------------------
 
 
-def test_between_the_two_owners_neither_starts(tmp_path: Path, worker: Worker) -> None:
-    """A store does not open log dirs whose change is not finished, and creates no new one there."""
-    count, _ = worker.ask("take_over", small(tmp_path / "first"))
-    seen = set()
-    for point in range(count, 0, -9):
-        dirs = small(tmp_path / str(point))
-        assert worker.ask("take_over", dirs, point)[1] == "killed"
-        document = dirs[0] / "change-of-hands"
-        step = json.loads(document.read_text().split("\n")[0])["step"]
-        seen.add(step)
-        if step == "taken":
-            continue
-        with pytest.raises(LogDirIdentityError, match="run `logstore take-over` again"):
-            LogStore.open(dirs)
-        # Kafka starts on no log dir with such a directory.
-        assert WORK_DIRS & {path.name for path in dirs[0].iterdir()}
-        if step == "building":
-            break
-    assert seen >= {"building", "moving out", "moving in"}
+def run(*words: str) -> Result:
+    """Run a command of the program in this process."""
+    return CliRunner().invoke(app, words)
 
 
-def test_an_interrupted_build_can_be_undone(tmp_path: Path, worker: Worker) -> None:
-    """A hand-back removes what a take-over has built, if nothing has changed hands yet."""
+def test_the_commands(tmp_path: Path) -> None:
+    """Both commands say what they would do, and what they have done."""
     dirs = small(tmp_path)
+    named = ["--log-dirs", ",".join(map(str, dirs))]
     before = bytes_below(dirs)
-    assert worker.ask("take_over", dirs, 60)[1] == "killed"
-    assert (dirs[0] / ".logstore.new").exists()
-    assert hand_back([str(one) for one in dirs]).is_undone
+    done = run("take-over", *named, "--check", "--format", "json")
+    facts = json.loads(done.stdout)
+    assert (facts["partition_count"], facts["problems"]) == (4, [])
+    assert (facts["cluster_id"], facts["node_id"]) == ("WYmQRMlVQyezWY6djKO-Hg", "1")
+    assert "topic stamped: its settings are unknown" in done.stderr
     assert bytes_below(dirs) == before
+    assert run("hand-back", *named).exit_code == 1
+    assert run("take-over", *named).stdout == "4 partitions are taken over\n"
+    assert run("take-over", *named).stdout == "4 partitions were already taken over\n"
+    done = run("take-over", *named, "--check")
+    assert done.stdout == "the log dirs were already taken over\n"
+    assert run("hand-back", *named, "--check").stdout == "4 partitions would be handed back\n"
+    assert run("hand-back", *named).stdout == "4 partitions are handed back\n"
+    (dirs[0] / "meta.properties").unlink()
+    done = run("take-over", *named, "--check")
+    assert done.exit_code == 1 and "no meta.properties" in done.stderr
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Kafka's directories are built in `.kafka.new` of each log dir, from hard links to the segments of
 the store. Until this is durable, the store does not change. Then the files of the store and of
-Kafka change places (`swap`), and the store's files are removed.
+Kafka change places (`file_swap`), and the store's files are removed.
 
 Kafka makes the indexes and the lists of aborted transactions again when it starts.
 """
@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from broker.hands import kafka_files, swap
+from broker.hands import file_swap, kafka_files
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
 from broker.hands.take_over import QUIET, Show, check
 from logstore import Log, LogStore, TopicPartition
@@ -55,20 +55,20 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
     """
     paths = [files.real_path(path) for path in paths]
     check(paths)
-    with swap.locked(paths) as locks:
-        changes = swap.changes_of(paths)
+    with file_swap.locked(paths) as locks:
+        changes = file_swap.changes_of(paths)
         stage = stage_of_hand_back(changes)
         result = HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
         if stage is Stage.UNDO:
             for path in paths:
-                swap.discard(path, STORE_NEW)
-                swap.forget(path)
+                file_swap.discard(path, STORE_NEW)
+                file_swap.forget(path)
             return result
         if stage is Stage.BUILD:
             result = _build(paths, next(one for one in changes.values() if one is not None), show)
         for lock in locks.values():
             lock.keep_stores_out()
-        swap.finish_hand_back(paths)
+        file_swap.finish_hand_back(paths)
     return result
 
 
@@ -81,7 +81,7 @@ def foresee(paths: Sequence[str]) -> HandedBack:
     """
     paths = [files.real_path(path) for path in paths]
     check(paths)
-    changes = swap.changes_of(paths)
+    changes = file_swap.changes_of(paths)
     stage = stage_of_hand_back(changes)
     if stage is not Stage.BUILD:
         return HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
@@ -105,12 +105,12 @@ def _is_known(log: Log, known: Change) -> bool:
 def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
     """Build Kafka's directories durably; the store is closed cleanly after that."""
     for path in paths:
-        swap.discard(path, KAFKA_NEW)
-        swap.purge_kept(path)
+        file_swap.discard(path, KAFKA_NEW)
+        file_swap.purge_kept(path)
     with LogStore.open(list(paths), config=QUIET, admin_socket=False) as store:
         _check_serves(store, paths)
         store.flush()
-        for path, change in swap.changes_of(list(paths)).items():
+        for path, change in file_swap.changes_of(list(paths)).items():
             assert change is not None
             write_change(path, change._replace(step=RETURNING))
             files.make_dir(os.path.join(path, KAFKA_NEW))

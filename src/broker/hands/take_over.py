@@ -2,7 +2,7 @@
 
 The store is built in `.logstore.new` of each log dir, from hard links to Kafka's segments. Until
 this is durable, Kafka's files do not change. Then the files of Kafka and of the store change places
-(`swap`). At last, the directories of the partitions that were taken over are removed from `.kafka`.
+(`file_swap`). At last, the directories of the partitions that were taken over are removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.catalog import producer_ids
-from broker.hands import swap
+from broker.hands import file_swap
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_take_over
 from broker.hands.survey import Survey, survey
 from logstore import LogConfig, LogStore, StoreConfig
@@ -69,12 +69,12 @@ def take_over(
     """
     paths = [files.real_path(path) for path in paths]
     check(paths)
-    with swap.locked(paths) as locks:
-        changes = swap.changes_of(paths)
+    with file_swap.locked(paths) as locks:
+        changes = file_swap.changes_of(paths)
         stage = stage_of_take_over(changes)
         if stage is Stage.DONE:
             for path in paths:
-                swap.purge_kept(path)
+                file_swap.purge_kept(path)
             known = next(change for change in changes.values() if change is not None)
             return TakenOver(False, len(known.partitions), ())
         for lock in locks.values():
@@ -85,10 +85,10 @@ def take_over(
             if found.problems:
                 raise ChangeOfHandsError(reason="; ".join(found.problems))
             warnings = [*found.warnings, *_build(paths, found, show)]
-        swap.finish_take_over(locks)
+        file_swap.finish_take_over(locks)
         for path in paths:
-            swap.purge_kept(path)
-    change = swap.changes_of(paths)[paths[0]]
+            file_swap.purge_kept(path)
+    change = file_swap.changes_of(paths)[paths[0]]
     assert change is not None
     return TakenOver(True, len(change.partitions), warnings)
 
@@ -122,7 +122,7 @@ def check_not_running(paths: Sequence[str]) -> None:
 def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
     """Build the store durably; if this fails, remove what was built."""
     for path in paths:
-        swap.discard(path, STORE_NEW)
+        file_swap.discard(path, STORE_NEW)
     _begin(paths, found)
     try:
         targets = {path: os.path.join(path, STORE_NEW) for path in paths}
@@ -131,8 +131,8 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
     except BaseException as error:
         if isinstance(error, Exception):  # otherwise the process is ending
             for path in paths:
-                swap.discard(path, STORE_NEW)
-                swap.forget(path)
+                file_swap.discard(path, STORE_NEW)
+                file_swap.forget(path)
         raise
 
 

@@ -40,7 +40,7 @@ from logstore.names import TopicPartition
 DOCUMENT_NAME = "change-of-hands"
 KEPT, STORE_NEW, STORE_OLD, KAFKA_NEW = ".kafka", ".logstore.new", ".logstore.old", ".kafka.new"
 WORK_DIRS = frozenset({KEPT, STORE_NEW, STORE_OLD, KAFKA_NEW})
-# These entries stay in the log dir, whoever owns it.
+# These entries stay in the log dir when its owner changes.
 STAYING = WORK_DIRS | {DOCUMENT_NAME, LOCK_NAME, "lost+found"}
 
 BUILDING, MOVING_OUT, MOVING_IN, TAKEN = "building", "moving out", "moving in", "taken"

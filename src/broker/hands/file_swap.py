@@ -11,7 +11,6 @@ import os
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
-from broker.hands import kraft_log
 from logstore.disk import bulk, files
 from logstore.disk.dir_lock import LOCK_NAME, KafkaLock
 from logstore.store.kafka.broker_listing import (
@@ -89,19 +88,21 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
 
 
 def purge_kept(path: str) -> None:
-    """Remove from `.kafka` what the store has taken over; raises OSError.
+    """Remove from `.kafka` what the store has taken over, and what Kafka was about to delete.
 
-    What stays goes back to Kafka unchanged: its identity, the metadata log, directories of no topic
-    (-stray), and files of other programs.
+    What stays goes back to Kafka unchanged: its identity, the metadata log, directories of
+    partitions that Kafka does not know, and files of other programs. Raises OSError.
     """
     sweep(path)
+    change = read_change(path)
+    assert change is not None and change.step in OWNED
     kept = os.path.join(path, KEPT)
     for entry in files.entries(kept):
         full = os.path.join(kept, entry.name)
         parsed = parse_replica(entry.name) if entry.is_dir else None
         if parsed is not None:
-            is_taken = parsed[1] != "stray" and parsed[0].topic != kraft_log.TOPIC
-            if is_taken:
+            is_taken = parsed[1] == "live" and parsed[0] in change.partitions
+            if is_taken or parsed[1] in ("delete", "future"):
                 bulk.remove_tree(full)
         elif entry.name in STALE_FILES or entry.name.startswith(DOCUMENT_NAME):
             files.remove_if_there(full)
