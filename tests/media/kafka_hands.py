@@ -42,7 +42,7 @@ SECONDS = 20.0
 PAUSE, PAUSE_SECONDS = threading.Event(), 0.1  # never set
 SETTINGS = {
     COMPACTED: ("cleanup.policy=compact", "segment.ms=200", "min.cleanable.dirty.ratio=0.01"),
-    DRAWN: ("segment.bytes=200000", "retention.ms=-1"),
+    DRAWN: ("segment.bytes=1048576", "segment.ms=3000", "retention.ms=-1"),
     RAW: ("retention.ms=900000000",),
 }
 SERVE = """
@@ -136,6 +136,8 @@ def work(bootstrap: str, rng: random.Random, memory: Memory, number: int) -> Non
     try:
         produce(client, rng)
         compact(client, rng)
+        client.ask("group", RAW, "java")  # which makes Kafka create the topic of groups
+        memory.offsets["java"] = 1
         with KafkaClient(bootstrap) as raw:
             groups(raw, rng, memory)
             repeatable(raw, memory)
@@ -193,7 +195,9 @@ def repeatable(raw: KafkaClient, memory: Memory) -> None:
         answer = raw.call("InitProducerId", transactional_id=None, transaction_timeout_ms=60_000)
         assert not answer.error_code
         memory.producer = (answer.producer_id, answer.producer_epoch, 0)
-    batch = batch_of(b"again", b"and again", producer=memory.producer)
+    # When Kafka starts, it forgets producers whose last batch has an old timestamp.
+    now_ms = int(time.time() * 1000)
+    batch = batch_of(b"again", b"and again", producer=memory.producer, timestamp=now_ms)
     row = raw.produce(RAW, batch)
     assert not row.error_code, row
     memory.repeated = batch, row.base_offset
@@ -314,7 +318,7 @@ def one_round(
     assert done.is_new and not done.warnings, done
     with LogStore.open(dirs, read_only=True) as store:
         assert store.log(COMPACTED, 0).config.cleanup_policy == "compact"
-        assert store.log(DRAWN, 0).config.segment_bytes == 200_000
+        assert store.log(DRAWN, 0).config.segment_bytes == 1 << 20
         assert store.log(DRAWN, 0).config.retention_ms is None
         assert store.log(RAW, 0).config.retention_ms == 900_000_000
     ours.start()
