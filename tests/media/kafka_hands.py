@@ -356,7 +356,7 @@ def serve_stray(kafka: Broker, name: str) -> None:
         if path.name != "partition.metadata":
             path.unlink()
     for path in stray.iterdir():
-        if path.name != "partition.metadata":
+        if path.suffix in (".log", ".snapshot"):
             shutil.copy(path, target / path.name)
     shutil.rmtree(stray)
     kafka.start()
