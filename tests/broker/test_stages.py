@@ -126,7 +126,7 @@ RECORDS = [
     record(4, 0, b"\x02" + text("orders") + text("retention.ms") + text("7") + b"\0"),
     record(4, 0, b"\x04" + text("1") + text("a.b") + text("c") + b"\0"),
     record(5, 0, (1).to_bytes(4, "big") + ID + b"\x02\0\x05\x02\0\0\0\x01\x02\x05\x02\0\0\0\x01"),
-    record(27, 3, BROKER),
+    record(0, 3, BROKER),
     record(99, 9, b"anything"),
 ]
 

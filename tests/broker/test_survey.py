@@ -27,7 +27,7 @@ def dirs(tmp_path: Path) -> list[str]:
 def test_topics_keep_their_settings(dirs: list[str]) -> None:
     """The settings come from the metadata log; all others are the defaults."""
     done = take_over(dirs, KAFKA_LOG_CONFIG.replace(segment_bytes=5_000_000))
-    assert not done.warnings
+    assert all("doomed-0." in one for one in done.warnings)  # Kafka was about to delete it
     with LogStore.open(dirs) as store:
         assert "__cluster_metadata" not in {key.topic for key in store}
         kept, keyed, plain = (store.log(name, 0).config for name in ("kept", "keyed", "plain"))
@@ -64,6 +64,8 @@ def test_what_kafka_knows(dirs: list[str]) -> None:
 
 def test_a_log_dir_that_is_not_named_is_noticed(dirs: list[str]) -> None:
     """The metadata log lists the log dirs and the partitions."""
+    with LogStore.open_kafka(dirs[:1]) as store:
+        assert any("was not passed" in one for one in store.recovery_report.warnings)
     found = survey(dirs[:1], KAFKA_LOG_CONFIG, None)
     assert any("of the broker was not named" in one for one in found.problems)
     assert any(one.startswith("no log dir has the partitions") for one in found.problems)
@@ -78,7 +80,8 @@ def test_a_metadata_log_in_another_place(dirs: list[str], tmp_path: Path) -> Non
     assert not found.problems
     assert sum("its settings are unknown" in one for one in found.warnings) == 3
     found = survey(dirs, KAFKA_LOG_CONFIG, str(tmp_path / "elsewhere"))
-    assert (found.problems, found.warnings) == ([], [])
+    assert not found.problems
+    assert not any("settings" in one for one in found.warnings)
     assert found.configs["kept"].retention_ms is None
     found = survey(dirs, KAFKA_LOG_CONFIG, str(tmp_path))
     assert any("there is no __cluster_metadata-0" in one for one in found.problems)
@@ -102,7 +105,7 @@ def test_a_partition_that_kafka_does_not_know_is_kept_for_it(dirs: list[str]) ->
     shutil.copytree(next(path for one in dirs for path in Path(one).glob("plain-0")), unknown)
     before = {path.name: path.read_bytes() for path in unknown.iterdir()}
     done = take_over(dirs, KAFKA_LOG_CONFIG)
-    assert [one.split(":")[0] for one in done.warnings] == ["unknown-0"]
+    assert [one.split(":")[0] for one in done.warnings][1:] == ["unknown-0"]
     with LogStore.open(dirs) as store:
         assert TopicPartition("unknown", 0) not in store
     hand_back(dirs)

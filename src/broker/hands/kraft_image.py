@@ -3,7 +3,7 @@
 The value of a record is: frame version 1, number and version of the message, each an unsigned
 varint, and then the message (KIP-482). These messages are read:
 
-    2 Topic    3 Partition    4 Config    5 PartitionChange    9 RemoveTopic    27 RegisterBroker
+    0 RegisterBroker    2 Topic    3 Partition    4 Config    5 PartitionChange    9 RemoveTopic
 
 All other messages are skipped. Kafka only appends fields to these messages, so their first fields
 are the same in every version.
@@ -19,7 +19,7 @@ from broker.wire.byte_cursor import Cursor, WireError
 from logstore import TopicPartition
 
 FRAME_VERSION = 1
-TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC, REGISTER_BROKER = 2, 3, 4, 5, 9, 27
+TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC, REGISTER_BROKER = 2, 3, 4, 5, 9, 0
 TOPIC_RESOURCE = 2
 REPLICAS_TAG, LOG_DIRS_TAG = 2, 0
 LOG_DIRS_VERSION = 3
