@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -28,10 +27,10 @@ from broker.config import KAFKA_LOG_CONFIG
 from broker.hands.hand_back import HandedBack, hand_back
 from broker.hands.take_over import take_over
 from logstore import LogStore, TopicPartition
+from support.hands import Ours
 from support.kafka_client import KafkaClient, batch_of
 from support.kafka_golden import row_of
 from support.kafka_peer import Broker, Client, missing_tools
-from support.places import environment
 from support.transaction_requests import RawProducer, commit_simple, fetch_offset
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -45,48 +44,7 @@ SETTINGS = {
     DRAWN: ("segment.bytes=1048576", "segment.ms=3000", "retention.ms=-1"),
     RAW: ("retention.ms=900000000",),
 }
-SERVE = """
-import sys
-from broker import Broker
-from broker.config import STORE_CONFIG, BrokerConfig
-store = STORE_CONFIG.replace(log_cleaner_backoff_ms=200)
-with Broker.start(sys.argv[1:], config=BrokerConfig(store_config=store)) as broker:
-    print(broker.bootstrap_servers, flush=True)
-    sys.stdin.read()
-"""
-
 Rows = dict[TopicPartition, list[tuple[Any, ...]]]
-
-
-class Ours:
-    """The broker of this library, in a process of its own."""
-
-    def __init__(self, dirs: list[Path]) -> None:
-        self._dirs = dirs
-        self._process: subprocess.Popen[str] | None = None
-        self.bootstrap = ""
-
-    def start(self) -> None:
-        """Start the process, and wait until it serves."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, *map(str, self._dirs)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True,
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        self.bootstrap = self._process.stdout.readline().strip()
-        assert self.bootstrap, "the broker did not start"
-
-    def stop(self) -> None:
-        """End the process in order."""
-        if self._process is not None:
-            self._process.communicate()
-            self._process = None
-
-    def kill(self) -> None:
-        """End the process by SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
-            self.stop()
 
 
 class Memory:

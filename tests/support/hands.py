@@ -11,10 +11,51 @@ from typing import Any
 
 from logstore import LogStore, TopicPartition
 from support.kafka_golden import Given, given, log_dirs
+from support.places import environment
 from support.source_tree import REPOSITORY
 
 LEVELS = ("read_uncommitted", "read_committed")
 SOME = {"segments-0", "transactions-0", "stamped-0", "__consumer_offsets-0"}
+SERVE = """
+import sys
+from broker import Broker
+from broker.config import STORE_CONFIG, BrokerConfig
+store = STORE_CONFIG.replace(log_cleaner_backoff_ms=200)
+with Broker.start(sys.argv[1:], config=BrokerConfig(store_config=store)) as broker:
+    print(broker.bootstrap_servers, flush=True)
+    sys.stdin.read()
+"""
+
+
+class Ours:
+    """The broker of this library, in a process of its own."""
+
+    def __init__(self, dirs: list[Path]) -> None:
+        self._dirs = dirs
+        self._process: subprocess.Popen[str] | None = None
+        self.bootstrap = ""
+
+    def start(self) -> None:
+        """Start the process, and wait until it serves."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, *map(str, self._dirs)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self.bootstrap = self._process.stdout.readline().strip()
+        assert self.bootstrap, "the broker did not start"
+
+    def stop(self) -> None:
+        """End the process in order."""
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+    def kill(self) -> None:
+        """End the process by SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self.stop()
 
 
 class Worker:
