@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: kill-transactions bench-tls browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
-.PHONY: consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-spark-brokers bench-kafka-spark spark-kill spark-cluster spark-brokers spark-fuzz
+.PHONY: kafka-hands consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-spark-brokers bench-kafka-spark spark-kill spark-cluster spark-brokers spark-fuzz
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -112,6 +112,10 @@ kafka-damage: $(VENV)/stamp-test ## 10,000 flips, cuts and zeros in segments tha
 
 kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java 17, Maven)
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_interop.py
+
+kafka-hands: $(VENV)/stamp-test ## log dirs change hands between a real Kafka and the broker, 20 rounds (Java 17, Maven)
+	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_hands.py --rounds $(or $(ROUNDS),20)
+	@LOGSTORE_HANDS_KILLS=400 $(PYTEST) --timeout=3600 tests/broker/test_change_of_hands.py
 
 consumer-groups: $(VENV)/stamp-test ## groups of KIP-848: 20,000 random histories, 50 kills of the broker, 20 of coordinators
 	@LOGSTORE_CONSUMER_GROUP_HISTORIES=20000 LOGSTORE_CONSUMER_GROUP_KILLS=50 \

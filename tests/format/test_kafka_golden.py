@@ -295,7 +295,7 @@ def test_damage_before_whole_batches_is_told(tmp_path: Path) -> None:
 def registration(broker_id: int, ids: bytes) -> bytes:
     """Make the record that registers a broker and its log dirs."""
     return (
-        b"\x01\x1b\x03" + struct.pack(">i", broker_id) + b"\x00" + bytes(16) + bytes(8)
+        b"\x01\x00\x03" + struct.pack(">i", broker_id) + b"\x00" + bytes(16) + bytes(8)
         + b"\x02\x06PLAIN\x05host" [:12] + bytes(4) + b"\x00"
         + b"\x01" + b"\x00" + b"\x00\x00" + b"\x01\x00"
         + bytes([len(ids) + 1, len(ids) // 16 + 1]) + ids

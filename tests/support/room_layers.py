@@ -41,7 +41,7 @@ LAYERS = [
     },
     {"broker.net", "broker.consumer_groups"},
     {"broker.catalog"},
-    {"broker.coordinator", "broker.ignored_keys", "broker.server_properties"},
+    {"broker.coordinator", "broker.hands", "broker.ignored_keys", "broker.server_properties"},
     {"broker.transaction_coordinator"},
     {"broker.requests"},
     {"broker.page"},
@@ -49,5 +49,6 @@ LAYERS = [
     {"broker"},  # the list of public names
     {"broker.metrics"},
     {"broker.cli", "broker.pytest_plugin", "broker.top", "broker.user_command"},
+    {"broker.hand_over_command"},
     {"cluster"},
 ]

@@ -47,6 +47,7 @@ from broker.wire.frames import Request, encode_response
 from broker.wire.schemas import api_names
 from broker.wire.versions import ApiVersions
 from logstore import LogStore
+from logstore.store.kafka.hands import kafka_cluster_id
 
 MILESTONES = (
     "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions", "acls",
@@ -126,7 +127,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         topics,
         SoleReplicas(store.broker_id, is_known),
         SoleTopicAdmin(topics, config, store.broker_id),
-        SoleBroker(store.broker_id, store.cluster_id, topics),
+        SoleBroker(store.broker_id, kafka_cluster_id(store.log_dirs) or store.cluster_id, topics),
         appends,
         producer_ids,
         groups,

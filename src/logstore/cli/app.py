@@ -32,9 +32,11 @@ ELSEWHERE = {
         "cluster.tools.command_line",
         "See a cluster, elect leaders, move replicas between brokers.",
     ),
+    "hand-back": ("broker.hand_over_command", "Hand log dirs back to their Kafka broker."),
     "kafka": ("logstore.cli.commands.kafka", "Read, adopt and export a Kafka broker's disks."),
     "move": ("mover.cli.moving", "Move replicas between log dirs: plan, run, watch, cancel."),
     "reassign": ("mover.cli.reassigning", "Run, check or cancel the moves of a reassignment file."),
+    "take-over": ("broker.hand_over_command", "Take over the log dirs of a stopped Kafka broker."),
     "top": ("broker.top.command", "Watch a broker or an open store in the terminal."),
 }
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ MARKER_NAME = ".clean-shutdown"
 DOCUMENT_BYTES_MAX = 4096
 
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+# struct flock: type, start, length (0: the whole file) and process of a lock.
+_RANGE = struct.Struct("hh4xqqi4x")
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
@@ -272,3 +275,67 @@ class DirLock:
             return read_document(self.marker_path) or {}
         except (CorruptionError, UnsupportedFormatError):
             return {}
+
+
+class KafkaLock:
+    """The lock of a log dir against Kafka and against a store, from `acquire` to `release`.
+
+    Kafka locks a range of `.lock`, and a store locks the file with a `flock`. The two kinds of
+    locks do not see each other, so a change between Kafka and a store takes both. The lock of the
+    range belongs to the descriptor. So it lasts even if this process closes another descriptor of
+    the file.
+    """
+
+    def __init__(self, dir_path: str) -> None:
+        self.dir_path = dir_path
+        self._fd = -1
+
+    def acquire(self) -> None:
+        """Take the lock against Kafka, without waiting.
+
+        Raises:
+            LogDirLockedError: a Kafka broker runs on the log dir.
+            OSError: the disk failed.
+        """
+        fd = files.open_regular(os.path.join(self.dir_path, LOCK_NAME), _OPEN)
+        try:
+            whole = _RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, whole)
+        except OSError as error:
+            files.close(fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                text = f"a Kafka broker runs on the log dir {self.dir_path}: stop it first"
+                raise LogDirLockedError(text, path=self.dir_path, pid=None) from None
+            raise
+        self._fd = fd
+
+    def keep_stores_out(self) -> None:
+        """Also take the lock against stores, without waiting; a second call is harmless.
+
+        Raises:
+            LogDirLockedError: a store has the log dir open.
+            OSError: the disk failed.
+        """
+        try:
+            files.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                owner = read_owner(self.dir_path)
+                raise LogDirLockedError(path=self.dir_path, pid=owner.pid) from None
+            raise
+
+    def let_stores_in(self) -> None:
+        """Free only the lock against stores; raises OSError."""
+        files.flock(self._fd, fcntl.LOCK_UN)
+
+    def write(self, data: bytes) -> None:
+        """Replace the content of the lock file durably; raises OSError."""
+        files.write_fully(self._fd, [data], 0)
+        files.ftruncate(self._fd, len(data))
+        files.sync_data(self._fd)
+
+    def release(self) -> None:
+        """Free both locks, if they are held."""
+        if self._fd >= 0:
+            files.close(self._fd)
+            self._fd = -1

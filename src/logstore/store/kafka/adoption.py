@@ -48,6 +48,20 @@ NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSU
 NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS)
 
 
+class Place(NamedTuple):
+    """Where a log is adopted, if the caller decides this.
+
+    Attributes:
+        topic_id: the topic id of the new log.
+        links_all: link the last segment, too. So nothing may append to the broker's files.
+    """
+
+    log_dir: str
+    config: LogConfig
+    topic_id: bytes
+    links_all: bool = False
+
+
 class Adopted(NamedTuple):
     """The offsets of an adopted log, and how many bytes were linked, cloned and copied."""
 
@@ -59,13 +73,19 @@ class Adopted(NamedTuple):
 
 
 def adopt(
-    store: LogStore, source: LogStore, name: TopicPartition, show: Callable[[int], object]
+    store: LogStore,
+    source: LogStore,
+    name: TopicPartition,
+    show: Callable[[int], object],
+    place: Place | None = None,
 ) -> Adopted:
     """Take one partition of a broker into a store.
 
     Args:
         source: the broker's log dirs, opened by `LogStore.open_kafka`.
         show: a function that is called with the number of bytes that are done.
+        place: the log dir and the configuration; by default, the best log dir that works, and the
+            defaults.
 
     Raises:
         PartitionExistsError: the store has a partition of that name.
@@ -75,11 +95,7 @@ def adopt(
     replicas = store.host.replicas
     with replicas.reserved(name):
         creation.check_absent(replicas, name, is_new=False)
-        good, failure = creation.candidates(replicas)
-        if not good:
-            assert failure is not None
-            raise failure
-        log_dir = choose_dir(good, log.size_bytes)
+        log_dir = _log_dir_for(store, log, place)
         directory = os.path.join(log_dir.path, dir_name(*name))
         temporary = os.path.join(log_dir.path, delete_dir_name(*name, os.urandom(16).hex()))
         try:
@@ -87,7 +103,7 @@ def adopt(
                 reason = f"{directory} exists already; it is not a replica of this store"
                 raise LogDirError(path=log_dir.path, reason=reason)
             log_dir.checkpoints.forget(name)
-            taken = _fill(log, temporary, _generation(replicas, name), show)
+            taken = _fill(log, temporary, _generation(replicas, name), show, place)
             files.rename(temporary, directory)
             files.sync_dir(log_dir.path)
         except BaseException as error:
@@ -100,6 +116,16 @@ def adopt(
         events = store._state.owned().events
         events.of_replica(StoreEventKind.REPLICA_CREATED, name, log_dir.path)
     return Adopted(made.log_start_offset, made.log_end_offset, *taken)
+
+
+def _log_dir_for(store: LogStore, log: Log, place: Place | None) -> LogDir:
+    if place is not None:
+        return store._state.dir_named(place.log_dir)
+    good, failure = creation.candidates(store.host.replicas)
+    if not good:
+        assert failure is not None
+        raise failure
+    return choose_dir(good, log.size_bytes)
 
 
 def _generation(replicas: Replicas, name: TopicPartition) -> int:
@@ -120,7 +146,7 @@ def _generation(replicas: Replicas, name: TopicPartition) -> int:
 
 
 def _fill(
-    log: Log, target: str, generation: int, show: Callable[[int], object]
+    log: Log, target: str, generation: int, show: Callable[[int], object], place: Place | None
 ) -> tuple[int, int, int]:
     """Fill the new directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
@@ -133,7 +159,8 @@ def _fill(
     for segment in segments:
         path = os.path.join(target, segment_file_name(segment.base_offset, ".log"))
         done = linked + cloned + copied
-        if segment is not segments[-1] and _link(segment, path):
+        may_link = segment is not segments[-1] or (place is not None and place.links_all)
+        if may_link and _is_whole(segment) and _link(segment, path):
             bulk.sync_path(path)  # the broker has perhaps not synced the file
             linked += segment.size_bytes
         elif segment is not segments[-1] and _clone(log, segment, path):
@@ -143,13 +170,16 @@ def _fill(
             copied += segment.size_bytes
         show(linked + cloned + copied)
     topic_id = log.topic_id if any(log.topic_id) else os.urandom(16)
+    config = LogConfig(record_format="kafka")
+    if place is not None:
+        topic_id, config = place.topic_id, place.config
     metadata = PartitionMetadata(
         log.topic,
         log.partition,
         topic_id,
         generation=generation,
         log_start_offset=log.log_start_offset,
-        config=LogConfig(record_format="kafka"),
+        config=config,
         extra={SPARSE_OFFSETS: True},
     )
     with suppress(CorruptRecordBatchError):  # the open of the copy finds the damage and reports it
@@ -159,6 +189,11 @@ def _fill(
     metadata.write(target)
     files.sync_dir(target)
     return linked, cloned, copied
+
+
+def _is_whole(segment: Segment) -> bool:
+    """Check that no torn tail and no preallocated zeros follow the last batch of the file."""
+    return files.stat(segment.log_path).st_size == segment.size_bytes
 
 
 def _link(segment: Segment, path: str) -> bool:

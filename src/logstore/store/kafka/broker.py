@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from logstore.store.partitions import Partitions
 
 METADATA_TOPIC = TopicPartition("__cluster_metadata", 0)
-REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 27, 1, 3, 0
+REGISTER_BROKER, FRAME_VERSION, LOG_DIRS_VERSION, LOG_DIRS_TAG = 0, 1, 3, 0
 RESERVED_IDS_MAX = 100
 SNAPSHOT_BYTES_MAX = 256 << 20
 SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # the name has offset and leader epoch

@@ -62,6 +62,43 @@ def export(log: Log, directory: str) -> int:
     return size_bytes
 
 
+def export_linked(log: Log, directory: str) -> int:
+    """Write all segments of a log into a new directory on the same disk; return the log start.
+
+    Segments in Kafka's layout are hard-linked. So nothing may append to the log after that. Records
+    below the log start stay in the first segment, and the caller keeps the log start elsewhere. If
+    a crash leaves an incomplete directory, the caller removes it.
+
+    Raises:
+        LogStoreError: the log cannot be read.
+        OSError: the disk failed.
+    """
+    files.make_dir(directory)
+    _write_producers(log, directory)
+    for segment in host.segments_of(log):
+        path = os.path.join(directory, segment_file_name(segment.base_offset, ".log"))
+        if _is_linkable(log, segment):
+            files.link(segment.log_path, path)
+            bulk.sync_path(path)
+            continue
+        target = files.replace_file(path)
+        try:
+            _write(log, segment, segment.base_offset, target)
+            files.sync_file(target)
+        finally:
+            files.close(target)
+    files.sync_dir(directory)
+    return log.log_start_offset
+
+
+def _is_linkable(log: Log, segment: Segment) -> bool:
+    """Check that a segment has Kafka's layout, and that nothing follows its last batch."""
+    if files.stat(segment.log_path).st_size != segment.size_bytes:
+        return False
+    source = host.open_segment(log, segment)
+    return not segment.size_bytes or magic_of(source.fd) == layouts.KAFKA_MAGIC
+
+
 def _fill(log: Log, directory: str) -> int:
     host.refresh(log)
     _write_producers(log, directory)

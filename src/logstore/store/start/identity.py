@@ -30,6 +30,7 @@ from logstore.errors import (
 )
 from logstore.names import parse_dir_name
 from logstore.store.dirs.parallel import in_time
+from logstore.store.kafka.hands import UnfinishedChangeError, refuse_unfinished
 from logstore.store.start.nesting import PARTITION_METADATA, nested
 from logstore.store.start.roster import DirFacts, Found, Member, Roll
 
@@ -147,6 +148,7 @@ def look_at(configured: Configured) -> list[DirFacts]:
     Raises:
         LogDirError: this process lacks a resource, such as descriptors or memory; the error is
             retriable.
+        UnfinishedChangeError: a dir is between Kafka and a store.
     """
     found = []
     for path in configured.paths:
@@ -160,6 +162,8 @@ def look_at(configured: Configured) -> list[DirFacts]:
             found.append(DirFacts(path, Found.BAD, reason=reason_of(error)))
         except UnsupportedFormatError as error:
             found.append(DirFacts(path, Found.BAD, reason=str(error)))
+        except UnfinishedChangeError:
+            raise
         except LogDirIdentityError as error:
             found.append(DirFacts(path, Found.BAD, reason=error.reason))
     return found
@@ -167,6 +171,7 @@ def look_at(configured: Configured) -> list[DirFacts]:
 
 def _look_at(path: str) -> DirFacts:
     """Read the identity of one dir, or the readable part of a damaged identity."""
+    refuse_unfinished(path)
     meta_path = os.path.join(path, FILE_NAME)
     try:
         data = files.read_file(meta_path)

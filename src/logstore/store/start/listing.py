@@ -40,6 +40,7 @@ from logstore.log.metadata import (
 from logstore.log.removal.lost_records import is_lost_file
 from logstore.log.segments.listing import SMALL_FILES
 from logstore.names import parse_dir_name, parse_segment_file_name
+from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
 from logstore.store.start.nesting import PARTITION_METADATA
 from logstore.store.start.startup_table import ReplicaFacts
 
@@ -51,6 +52,7 @@ OUR_FILES = frozenset(
         BALLAST_NAME,
         CATALOG_NAME,
         COORDINATION_NAME,
+        DOCUMENT_NAME,
         FACTS_NAME,
         FILE_NAME,
         GENERATION_NAME,
@@ -71,8 +73,9 @@ Found = TypeVar("Found")
 
 NO_LOG = "a directory that holds no log; it was not changed"
 
-# The directory in which Spark's writers stage and commit (logstore.spark.write.commits).
-OUR_DIRS = frozenset({".spark"})
+# The directory in which Spark's writers stage and commit (logstore.spark.write.commits), and those
+# of a change of hands.
+OUR_DIRS = frozenset({".spark"}) | WORK_DIRS
 
 
 class Listing(NamedTuple):

@@ -1,0 +1,183 @@
+"""Replace the files of one owner in log dirs by those of the other; every step can be repeated.
+
+The caller has built the new files durably, and holds the locks of all log dirs. All log dirs take a
+step before any log dir takes the next one. So Kafka and a store never find two log dirs that each
+of them could use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+
+from logstore.disk import bulk, files
+from logstore.disk.dir_lock import LOCK_NAME, KafkaLock
+from logstore.store.kafka.broker_listing import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    META,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    parse_replica,
+)
+from logstore.store.kafka.hands import (
+    BUILDING,
+    CLEARING,
+    DOCUMENT_NAME,
+    KAFKA_NEW,
+    KEPT,
+    MOVING_IN,
+    MOVING_OUT,
+    OWNED,
+    PUTTING_AWAY,
+    PUTTING_BACK,
+    STAYING,
+    STORE_NEW,
+    STORE_OLD,
+    TAKEN,
+    Change,
+    read_change,
+    write_change,
+)
+
+# What Kafka writes anew from its logs, or gets anew at a hand-back.
+STALE_FILES = frozenset({CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS})
+
+
+@contextmanager
+def locked(paths: list[str]) -> Iterator[Mapping[str, KafkaLock]]:
+    """Hold the locks of log dirs against Kafka.
+
+    Raises:
+        LogDirLockedError: a Kafka broker runs on a log dir.
+        OSError: a disk failed.
+    """
+    locks = {path: KafkaLock(path) for path in paths}
+    try:
+        for lock in locks.values():
+            lock.acquire()
+        yield locks
+    finally:
+        for lock in locks.values():
+            lock.release()
+
+
+def changes_of(paths: list[str]) -> dict[str, Change | None]:
+    """Read how far the change of each log dir has come; see `read_change`."""
+    return {path: read_change(path) for path in paths}
+
+
+def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
+    """Move Kafka's files out, and the store's files in; raises OSError."""
+    paths = list(locks)
+    _begin(paths, (BUILDING,), MOVING_OUT)
+    for path in _at(paths, MOVING_OUT):
+        _make(os.path.join(path, KEPT))
+        _move_all(path, os.path.join(path, KEPT), STAYING)
+        _write(path, MOVING_IN)
+    for path in _at(paths, MOVING_IN):
+        new = os.path.join(path, STORE_NEW)
+        if files.exists(new):
+            _move_all(new, path, {LOCK_NAME})
+            if files.exists(os.path.join(new, LOCK_NAME)):
+                # The lock file names the start after which the store was closed.
+                locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
+            bulk.remove_tree(new)
+        _write(path, TAKEN)
+
+
+def purge_kept(path: str) -> None:
+    """Remove from `.kafka` what the store has taken over, and what Kafka was about to delete.
+
+    What stays goes back to Kafka unchanged: its identity, the metadata log, directories of
+    partitions that Kafka does not know, and files of other programs. Raises OSError.
+    """
+    sweep(path)
+    change = read_change(path)
+    assert change is not None and change.step in OWNED
+    kept = os.path.join(path, KEPT)
+    for entry in files.entries(kept):
+        full = os.path.join(kept, entry.name)
+        parsed = parse_replica(entry.name) if entry.is_dir else None
+        if parsed is not None:
+            is_taken = parsed[1] == "live" and parsed[0] in change.partitions
+            if is_taken or parsed[1] in ("delete", "future"):
+                bulk.remove_tree(full)
+        elif entry.name in STALE_FILES or entry.name.startswith(DOCUMENT_NAME):
+            files.remove_if_there(full)
+    files.sync_dir(kept)
+
+
+def finish_hand_back(paths: list[str]) -> None:
+    """Put the store's files away, and Kafka's files back; raises OSError."""
+    _begin(paths, OWNED, PUTTING_AWAY)
+    for path in _at(paths, PUTTING_AWAY):
+        _make(os.path.join(path, STORE_OLD))
+        _move_all(path, os.path.join(path, STORE_OLD), STAYING)
+        _write(path, PUTTING_BACK)
+    for path in _at(paths, PUTTING_BACK):
+        for name in (KAFKA_NEW, KEPT):
+            source = os.path.join(path, name)
+            if files.exists(source):
+                _move_all(source, path, ())
+                bulk.remove_tree(source)
+        _write(path, CLEARING)
+    for path in _at(paths, CLEARING):
+        if files.exists(os.path.join(path, STORE_OLD)):
+            bulk.remove_tree(os.path.join(path, STORE_OLD))
+        forget(path)
+
+
+def forget(path: str) -> None:
+    """Remove the file of a change; raises OSError."""
+    sweep(path)
+    files.remove_if_there(os.path.join(path, DOCUMENT_NAME))
+    files.sync_dir(path)
+
+
+def sweep(path: str) -> None:
+    """Remove what a crash left of an unfinished write of that file; raises OSError."""
+    for name in files.names(path):
+        if name.startswith(f"{DOCUMENT_NAME}.") and name.endswith(".tmp"):
+            files.remove_if_there(os.path.join(path, name))
+
+
+def discard(path: str, name: str) -> None:
+    """Remove what an interrupted build left; raises OSError."""
+    if files.exists(os.path.join(path, name)):
+        bulk.remove_tree(os.path.join(path, name))
+
+
+def _begin(paths: list[str], before: Container[str], step: str) -> None:
+    """Let all log dirs that are built take the first step of the swap."""
+    for path in paths:
+        change = read_change(path)
+        if change is not None and change.step in before:
+            write_change(path, change._replace(step=step))
+
+
+def _at(paths: list[str], step: str) -> list[str]:
+    """List the log dirs that have come to a step."""
+    found = {path: read_change(path) for path in paths}
+    return [path for path, change in found.items() if change is not None and change.step == step]
+
+
+def _write(path: str, step: str) -> None:
+    change = read_change(path)
+    assert change is not None
+    write_change(path, change._replace(step=step))
+
+
+def _make(directory: str) -> None:
+    if not files.exists(directory):
+        files.make_dir(directory)
+
+
+def _move_all(source: str, target: str, staying: Container[str]) -> None:
+    """Move all entries of a directory, `meta.properties` first, durably."""
+    for name in sorted(files.names(source), key=lambda name: (name != META, name)):
+        if name not in staying:
+            files.rename(os.path.join(source, name), os.path.join(target, name))
+    files.sync_dir(target)
+    files.sync_dir(source)

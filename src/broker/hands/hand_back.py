@@ -1,0 +1,171 @@
+"""Hand log dirs back to the Kafka broker from which they were taken over.
+
+Kafka's directories are built in `.kafka.new` of each log dir, from hard links to the segments of
+the store. Until this is durable, the store does not change. Then the files of the store and of
+Kafka change places (`file_swap`), and the store's files are removed.
+
+Kafka makes the indexes and the lists of aborted transactions again when it starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from broker.hands import file_swap, kafka_files
+from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
+from broker.hands.take_over import QUIET, Show, check
+from logstore import Log, LogStore, TopicPartition
+from logstore.disk import files
+from logstore.log import host
+from logstore.names import NAME_BYTES_MAX
+from logstore.store.kafka.broker_listing import (
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+)
+from logstore.store.kafka.export import export_linked
+from logstore.store.kafka.hands import KAFKA_NEW, RETURNING, STORE_NEW, Change, write_change
+
+
+class HandedBack(NamedTuple):
+    """What a hand-back has done.
+
+    Attributes:
+        created: partitions that Kafka does not know; it gets them as directories of no topic.
+        deleted: partitions that Kafka knows, but that were deleted since the take-over.
+        is_undone: whether only an interrupted take-over was undone.
+    """
+
+    partition_count: int
+    created: Sequence[TopicPartition]
+    deleted: Sequence[TopicPartition]
+    is_undone: bool = False
+
+
+def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> HandedBack:
+    """Hand all log dirs of a broker back; after a crash, call again with the same log dirs.
+
+    Raises:
+        ChangeOfHandsError: the log dirs cannot be handed back; nothing was changed.
+        LogDirLockedError: another process has a log dir open.
+        LogStoreError: a log cannot be read; nothing was changed.
+        OSError: a disk failed; call again.
+    """
+    paths = [files.real_path(path) for path in paths]
+    check(paths)
+    with file_swap.locked(paths) as locks:
+        changes = file_swap.changes_of(paths)
+        stage = stage_of_hand_back(changes)
+        result = HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
+        if stage is Stage.UNDO:
+            for path in paths:
+                file_swap.discard(path, STORE_NEW)
+                file_swap.forget(path)
+            return result
+        if stage is Stage.BUILD:
+            result = _build(paths, next(one for one in changes.values() if one is not None), show)
+        for lock in locks.values():
+            lock.keep_stores_out()
+        file_swap.finish_hand_back(paths)
+    return result
+
+
+def foresee(paths: Sequence[str]) -> HandedBack:
+    """Say what a hand-back would do, and change nothing.
+
+    Raises:
+        ChangeOfHandsError: the log dirs cannot be handed back.
+        LogStoreError: the store cannot be read.
+    """
+    paths = [files.real_path(path) for path in paths]
+    check(paths)
+    changes = file_swap.changes_of(paths)
+    stage = stage_of_hand_back(changes)
+    if stage is not Stage.BUILD:
+        return HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
+    known = next(one for one in changes.values() if one is not None)
+    with LogStore.open(paths, read_only=True) as store:
+        return _result(store, known)
+
+
+def _result(store: LogStore, known: Change) -> HandedBack:
+    created = [key for key in sorted(store) if not _is_known(store.log(*key), known)]
+    kept = set(store) - set(created)
+    return HandedBack(len(kept), created, sorted(known.partitions.keys() - kept))
+
+
+def _is_known(log: Log, known: Change) -> bool:
+    """Check whether Kafka knows a partition; before Kafka 2.8, topics had no ids."""
+    topic_id = known.partitions.get(TopicPartition(log.topic, log.partition))
+    return topic_id is not None and topic_id in (log.topic_id, bytes(16))
+
+
+def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
+    """Build Kafka's directories durably; the store is closed cleanly after that."""
+    for path in paths:
+        file_swap.discard(path, KAFKA_NEW)
+        file_swap.purge_kept(path)
+    with LogStore.open(list(paths), config=QUIET, admin_socket=False) as store:
+        _check_serves(store, paths)
+        store.flush()
+        for path, change in file_swap.changes_of(list(paths)).items():
+            assert change is not None
+            write_change(path, change._replace(step=RETURNING))
+            files.make_dir(os.path.join(path, KAFKA_NEW))
+        result = _result(store, known)
+        offsets: dict[str, dict[TopicPartition, tuple[int, int]]] = {path: {} for path in paths}
+        for number, key in enumerate(sorted(store)):
+            log = store.log(*key)
+            path = host.log_dir_of(log).path
+            start = _write_log(log, os.path.join(path, KAFKA_NEW), known)
+            if _is_known(log, known):
+                offsets[path][key] = start, log.log_end_offset
+            show(number + 1, len(store))
+        for path, rows in offsets.items():
+            _write_checkpoints(os.path.join(path, KAFKA_NEW), rows)
+    return result
+
+
+def _check_serves(store: LogStore, paths: Sequence[str]) -> None:
+    """Refuse a store in which a log dir or a partition does not serve."""
+    replicas = store.host.replicas
+    away = [str(key) for key in [*replicas.offline, *replicas.incomplete, *replicas.absent()]]
+    dirs = [one.path for one in store.host.log_dirs if one.is_offline]
+    if away or dirs or len(store.host.log_dirs) != len(paths):
+        what = ", ".join([*dirs, *away][:20]) or "a log dir that is not named"
+        reason = f"{what} does not serve: repair or remove it first"
+        raise ChangeOfHandsError(reason=reason)
+
+
+def _write_log(log: Log, target: str, known: Change) -> int:
+    """Write the directory of one partition; return its first offset."""
+    name, is_known = f"{log.topic}-{log.partition}", _is_known(log, known)
+    if not is_known:
+        tail = f"-{log.partition}.{log.topic_id.hex()}-stray"
+        name = log.topic[: NAME_BYTES_MAX - len(tail)] + tail
+    directory = os.path.join(target, name)
+    start = export_linked(log, directory)
+    files.write_new(
+        os.path.join(directory, "leader-epoch-checkpoint"), kafka_files.epochs_of(log.leader_epochs)
+    )
+    if not is_known or any(known.partitions[TopicPartition(log.topic, log.partition)]):
+        files.write_new(
+            os.path.join(directory, "partition.metadata"),
+            kafka_files.partition_metadata(log.topic_id),
+        )
+    files.sync_dir(directory)
+    return start
+
+
+def _write_checkpoints(target: str, rows: dict[TopicPartition, tuple[int, int]]) -> None:
+    ends = {key: end for key, (_, end) in rows.items()}
+    starts = {key: start for key, (start, _) in rows.items() if start}
+    for name, offsets in (
+        (RECOVERY_POINTS, ends),
+        (HIGH_WATERMARKS, ends),
+        (START_OFFSETS, starts),
+    ):
+        files.write_new(os.path.join(target, name), kafka_files.checkpoint_of(offsets))
+    files.sync_dir(target)

@@ -1,0 +1,204 @@
+"""Find out what a take-over would do with the log dirs of a Kafka broker, and change nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.catalog.settings import InvalidSettingError, config_of
+from broker.hands import kraft_log
+from broker.hands.kraft_image import Image
+from logstore import LogConfig, LogStore, LogStoreError, TopicPartition
+from logstore.disk import files
+from logstore.store.kafka.broker_listing import META, KafkaMeta, read_meta
+from logstore.store.kafka.broker_view import check_one_broker
+from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
+
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+META_VERSIONS = ("0", "1")
+NAMES_MAX = 20  # the largest number of names in one sentence
+
+
+class FoundLog(NamedTuple):
+    """A partition in Kafka's log dirs."""
+
+    log_dir: str
+    topic_id: bytes
+    size_bytes: int
+
+
+@dataclass
+class Survey:
+    """What was found.
+
+    Attributes:
+        cluster_id, node_id: as in Kafka's `meta.properties`.
+        logs: the partitions to take over.
+        known: the partitions that Kafka's metadata lists; those in the log dirs, if the metadata
+            cannot be read.
+        configs: the configuration of each topic.
+        problems: why the log dirs cannot be taken over.
+        warnings: what the user should know before.
+    """
+
+    cluster_id: str = ""
+    node_id: str = ""
+    logs: dict[TopicPartition, FoundLog] = field(default_factory=dict)
+    known: dict[TopicPartition, bytes] = field(default_factory=dict)
+    configs: dict[str, LogConfig] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def survey(paths: Sequence[str], defaults: LogConfig, metadata_dir: str | None) -> Survey:
+    """Look at the log dirs.
+
+    Args:
+        defaults: the configuration of topics without settings of their own.
+        metadata_dir: the directory with the metadata log of the cluster, if it is not a log dir.
+
+    Raises:
+        OSError: a disk failed.
+    """
+    found = Survey()
+    try:
+        metas = _identities(paths, found)
+        if not found.problems:
+            _list_logs(paths, found)
+    except LogStoreError as error:
+        found.problems.append(str(error))
+        return found
+    if not found.problems:
+        image = _image(paths, metadata_dir, found)
+        if image is not None:
+            _compare(image, metas, found)
+        _configure(image, defaults, found)
+    return found
+
+
+def _identities(paths: Sequence[str], found: Survey) -> dict[str, KafkaMeta | None]:
+    """Check that all log dirs belong to one broker, and that their version is known."""
+    metas: dict[str, KafkaMeta | None] = {}
+    for path in paths:
+        try:
+            metas[path] = read_meta(path)
+        except FileNotFoundError:
+            found.problems.append(f"{path}: there is no such directory")
+            continue
+        if metas[path] is None:
+            found.problems.append(f"{path}: there is no {META}, so it is no log dir of Kafka")
+        elif (version := _version_of(path)) not in META_VERSIONS:
+            found.problems.append(f"{path}: its {META} has the unknown version {version!r}")
+    check_one_broker(metas)
+    known = [meta for meta in metas.values() if meta is not None]
+    if known:
+        found.cluster_id = max(meta.cluster_id for meta in known)
+        found.node_id = max(meta.node_id for meta in known)
+        if not (found.node_id.isdigit() and int(found.node_id) < 2**31):
+            found.problems.append(f"the broker has the unusable id {found.node_id!r}")
+    return metas
+
+
+def _version_of(path: str) -> str:
+    text = files.read_file(os.path.join(path, META)).decode("utf-8", "replace")
+    rows = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return next((value.strip() for key, _, value in rows if key.strip() == "version"), "")
+
+
+def _list_logs(paths: Sequence[str], found: Survey) -> None:
+    """List the partitions, and what makes a partition unreadable."""
+    with LogStore.open_kafka(list(paths)) as source:
+        report = source.recovery_report
+        found.problems += [f"{one.path}: {one.reason}" for one in report.offline_dirs]
+        found.problems += [f"{one.topic_partition}: {one.error}" for one in report.offline]
+        found.warnings += [one for one in report.warnings if not _is_of_change(one)]
+        for key in source:
+            if key.topic == kraft_log.TOPIC or source.host.replicas.offline.get(key):
+                continue
+            log = source.log(*key)
+            place = os.path.dirname(log.directory)
+            found.logs[key] = FoundLog(place, log.topic_id, log.size_bytes)
+
+
+def _is_of_change(warning: str) -> bool:
+    """Check whether a warning is about a file of an interrupted take-over."""
+    name = os.path.basename(warning.partition(": ")[0])
+    return name in WORK_DIRS or name.startswith(DOCUMENT_NAME)
+
+
+def _image(paths: Sequence[str], metadata_dir: str | None, found: Survey) -> Image | None:
+    """Read the metadata log, if one is found."""
+    places = [metadata_dir] if metadata_dir is not None else list(paths)
+    for place in places:
+        try:
+            if kraft_log.has_log(place):
+                return kraft_log.read_image(place)
+        except (LogStoreError, OSError) as error:
+            found.problems.append(f"the metadata log in {place} cannot be read: {error}")
+            return None
+    if metadata_dir is not None:
+        found.problems.append(f"{metadata_dir}: there is no {kraft_log.DIR_NAME}")
+    return None
+
+
+def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) -> None:
+    """Compare the log dirs with what the metadata log says."""
+    node = int(found.node_id)
+    elsewhere = sorted(
+        f"{topic.name}-{number}"
+        for topic in image.topics.values()
+        for number, brokers in topic.replicas.items()
+        if brokers != (node,)
+    )
+    if elsewhere:
+        found.problems.append(
+            f"other brokers have replicas of {_some(elsewhere)}: only a broker that has the only "
+            "replica of each partition can be taken over"
+        )
+    given = {meta.directory_id for meta in metas.values() if meta is not None}
+    found.problems += [
+        f"log dir {one} of the broker was not named"
+        for one in image.brokers.get(node, ())
+        if one not in given
+    ]
+    found.known = image.partitions()
+    absent = sorted(str(key) for key in found.known.keys() - found.logs.keys())
+    if absent and not elsewhere:
+        found.problems.append(f"no log dir has the partitions {_some(absent)}")
+    for key in sorted(found.logs.keys() - found.known.keys()):
+        found.warnings.append(f"{key}: Kafka does not know this partition; it is not taken over")
+        del found.logs[key]
+    for key, log in found.logs.items():
+        if any(log.topic_id) and log.topic_id != found.known[key]:
+            found.problems.append(f"{key}: its directory has the id of another topic")
+
+
+def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
+    """Choose the configuration of each topic."""
+    if image is None:
+        found.known = {key: log.topic_id for key, log in found.logs.items()}
+    topics = sorted({key.topic for key in found.logs})
+    for topic in topics:
+        settings = {} if image is None else image.configs.get(topic, {})
+        if topic in INTERNAL_TOPICS:
+            settings = {"cleanup.policy": "compact", **settings}
+        found.configs[topic] = defaults
+        for key, text in settings.items():
+            try:
+                found.configs[topic] = config_of([(key, text)], found.configs[topic])
+            except InvalidSettingError as error:
+                found.warnings.append(f"topic {topic}: a setting is left out: {error}")
+    if image is None:
+        found.warnings += [
+            f"topic {topic}: its settings are unknown, because no metadata log is named; it gets "
+            "the defaults"
+            for topic in topics
+            if topic not in INTERNAL_TOPICS
+        ]
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more

@@ -1,0 +1,189 @@
+"""Take over the log dirs of a stopped Kafka broker in place.
+
+The store is built in `.logstore.new` of each log dir, from hard links to Kafka's segments. Until
+this is durable, Kafka's files do not change. Then the files of Kafka and of the store change places
+(`file_swap`). At last, the directories of the partitions that were taken over are removed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from broker.catalog import producer_ids
+from broker.hands import file_swap
+from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_take_over
+from broker.hands.survey import Survey, survey
+from logstore import LogConfig, LogStore, StoreConfig
+from logstore.disk import files
+from logstore.disk.dir_lock import KafkaLock
+from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, encode_meta, new_id
+from logstore.store.kafka.adoption import Place, adopt
+from logstore.store.kafka.hands import BUILDING, STORE_NEW, Change, write_change
+
+# Kafka numbers its producers from 0 on. The store numbers its own far away from these, and after
+# each take-over anew, so that no producer gets an id that another producer has in the logs.
+PRODUCER_IDS_FROM = 2**61
+PRODUCER_IDS_PER_MS = 2**18
+MS_MAX = 2**42
+# While the log dirs change hands, nothing is compacted or deleted.
+QUIET = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=2**31)
+
+Show = Callable[[int, int], object]  # how many partitions are done, and of how many
+
+
+class TakenOver(NamedTuple):
+    """What a take-over has done.
+
+    Attributes:
+        is_new: whether this call took the log dirs over; False if an earlier call did.
+    """
+
+    is_new: bool
+    partition_count: int
+    warnings: Sequence[str]
+
+
+def take_over(
+    paths: Sequence[str],
+    defaults: LogConfig,
+    metadata_dir: str | None = None,
+    show: Show = lambda done, total: None,
+) -> TakenOver:
+    """Take over all log dirs of a broker; after a crash, call again with the same log dirs.
+
+    Args:
+        defaults: the configuration of topics without settings of their own.
+        metadata_dir: the directory with the metadata log of the cluster, if it is not a log dir.
+        show: called after each partition.
+
+    Raises:
+        ChangeOfHandsError: the log dirs cannot be taken over; nothing was changed.
+        LogDirLockedError: a Kafka broker runs on a log dir.
+        LogStoreError: a log is damaged, or has a format that cannot be read; nothing was changed.
+        OSError: a disk failed; call again.
+    """
+    paths = [files.real_path(path) for path in paths]
+    check(paths)
+    with file_swap.locked(paths) as locks:
+        changes = file_swap.changes_of(paths)
+        stage = stage_of_take_over(changes)
+        if stage is Stage.DONE:
+            for path in paths:
+                file_swap.purge_kept(path)
+            known = next(change for change in changes.values() if change is not None)
+            return TakenOver(False, len(known.partitions), ())
+        for lock in locks.values():
+            lock.keep_stores_out()
+        warnings: Sequence[str] = ()
+        if stage is Stage.BUILD:
+            found = survey(paths, defaults, metadata_dir)
+            if found.problems:
+                raise ChangeOfHandsError(reason="; ".join(found.problems))
+            warnings = [*found.warnings, *_build(paths, found, show)]
+        file_swap.finish_take_over(locks)
+        for path in paths:
+            file_swap.purge_kept(path)
+    change = file_swap.changes_of(paths)[paths[0]]
+    assert change is not None
+    return TakenOver(True, len(change.partitions), warnings)
+
+
+def check(paths: Sequence[str]) -> None:
+    """Check that the paths can be the log dirs of one broker.
+
+    Raises:
+        ChangeOfHandsError: a path is named twice, or is no directory.
+    """
+    if len(set(paths)) < len(paths):
+        raise ChangeOfHandsError(reason="a log dir is named twice")
+    for path in paths:
+        if not files.exists(path):
+            raise ChangeOfHandsError(reason=f"{path}: there is no such directory")
+
+
+def check_not_running(paths: Sequence[str]) -> None:
+    """Check that no Kafka broker runs on log dirs, and change nothing.
+
+    Raises:
+        LogDirLockedError: a Kafka broker runs on a log dir.
+    """
+    for path in paths:
+        if files.exists(os.path.join(path, ".lock")):
+            lock = KafkaLock(path)
+            lock.acquire()
+            lock.release()
+
+
+def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
+    """Build the store durably; if this fails, remove what was built."""
+    for path in paths:
+        file_swap.discard(path, STORE_NEW)
+    _begin(paths, found)
+    try:
+        targets = {path: os.path.join(path, STORE_NEW) for path in paths}
+        _write_identities(targets, found)
+        return _adopt_all(targets, found, show)
+    except BaseException as error:
+        if isinstance(error, Exception):  # otherwise the process is ending
+            for path in paths:
+                file_swap.discard(path, STORE_NEW)
+                file_swap.forget(path)
+        raise
+
+
+def _begin(paths: Sequence[str], found: Survey) -> None:
+    change_id, members = new_id(), tuple(new_id() for _ in paths)
+    for path, member in zip(paths, members, strict=True):
+        write_change(
+            path,
+            Change(
+                BUILDING, change_id, member, members, found.cluster_id, found.node_id, found.known
+            ),
+        )
+
+
+def _write_identities(targets: Mapping[str, str], found: Survey) -> None:
+    """Give the new store the ids that Kafka's log dirs have, as far as they have the same form."""
+    cluster_id, roster = _hex_id(found.cluster_id), tuple(new_id() for _ in targets)
+    for target, directory_id in zip(targets.values(), roster, strict=True):
+        files.make_dir(target)
+        meta = MetaProperties(cluster_id, int(found.node_id), directory_id, 1, roster, False)
+        files.write_new(os.path.join(target, FILE_NAME), encode_meta(meta))
+        files.sync_dir(target)
+
+
+def _hex_id(text: str) -> str:
+    """Convert an id of 22 characters to 32 hex digits; make a new id for any other text."""
+    try:
+        data = base64.b64decode(text + "==", b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    return data.hex() if len(data) == len(bytes(16)) else new_id()
+
+
+def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> list[str]:
+    """Adopt each partition in its own log dir; return warnings about damaged logs."""
+    warnings = []
+    # Before Kafka 2.8, topics had no ids.
+    ids = {key.topic: os.urandom(16) for key, log in found.logs.items() if not any(log.topic_id)}
+    with (
+        LogStore.open_kafka(list(targets)) as source,
+        LogStore.open(list(targets.values()), config=QUIET, admin_socket=False) as store,
+    ):
+        first = PRODUCER_IDS_FROM + int(time.time() * 1000) % MS_MAX * PRODUCER_IDS_PER_MS
+        for target in targets.values():
+            store.facts(target)[producer_ids.FACT] = first
+        for number, (key, log) in enumerate(sorted(found.logs.items())):
+            topic_id = ids.setdefault(key.topic, log.topic_id)
+            config = found.configs[key.topic]
+            place = Place(targets[log.log_dir], config, topic_id, links_all=True)
+            adopt(store, source, key, lambda done: None, place)
+            if problems := store.log(*key).recovery.problems:
+                warnings.append(f"{key} is damaged and read-only: {problems[0]}")
+            show(number + 1, len(found.logs))
+    return warnings

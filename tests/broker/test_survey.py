@@ -1,0 +1,130 @@
+"""Before a take-over, Kafka's metadata log is read: settings, and what is not in the log dirs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from broker.config import KAFKA_LOG_CONFIG
+from broker.hands.hand_back import hand_back
+from broker.hands.kraft_log import read_image
+from broker.hands.survey import survey
+from broker.hands.take_over import take_over
+from logstore import CorruptionError, LogStore, TopicPartition
+from support.kafka_golden import GOLDEN
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[str]:
+    """Two log dirs of Kafka 4.1; the first one has the metadata log."""
+    for name in ("a", "b"):
+        shutil.copytree(GOLDEN / "hands" / name, tmp_path / name)
+    return [str(tmp_path / name) for name in ("a", "b")]
+
+
+def test_topics_keep_their_settings(dirs: list[str]) -> None:
+    """The settings come from the metadata log; all others are the defaults."""
+    done = take_over(dirs, KAFKA_LOG_CONFIG.replace(segment_bytes=5_000_000))
+    assert all("doomed-0." in one for one in done.warnings)  # Kafka was about to delete it
+    with LogStore.open(dirs) as store:
+        assert "__cluster_metadata" not in {key.topic for key in store}
+        kept, keyed, plain = (store.log(name, 0).config for name in ("kept", "keyed", "plain"))
+        assert (kept.retention_ms, kept.segment_bytes) == (None, 3_000_000)
+        assert kept.max_message_bytes == 2_000_000
+        assert (keyed.cleanup_policy, keyed.segment_bytes) == ("compact", 5_000_000)
+        assert plain == KAFKA_LOG_CONFIG.replace(segment_bytes=5_000_000)
+        offsets = store.log("__consumer_offsets", 0).config
+        assert (offsets.cleanup_policy, offsets.segment_bytes) == ("compact", 100 << 20)
+    before = {path.name: path.read_bytes() for path in metadata_of(Path(dirs[0]) / ".kafka")}
+    hand_back(dirs)
+    assert {path.name: path.read_bytes() for path in metadata_of(Path(dirs[0]))} == before
+
+
+def metadata_of(place: Path) -> list[Path]:
+    """List the files of the metadata log."""
+    return sorted((place / "__cluster_metadata-0").iterdir())
+
+
+def test_what_kafka_knows(dirs: list[str]) -> None:
+    """Its topics, their replicas, and its log dirs."""
+    image = read_image(dirs[0])
+    names = {topic.name for topic in image.topics.values()}
+    assert names == {"plain", "kept", "keyed", "__consumer_offsets", "__transaction_state"}
+    assert all(set(topic.replicas.values()) == {(1,)} for topic in image.topics.values())
+    ids = [
+        line.split("=")[1]
+        for path in dirs
+        for line in (Path(path) / "meta.properties").read_text().splitlines()
+        if line.startswith("directory.id")
+    ]
+    assert {key: sorted(one) for key, one in image.brokers.items()} == {1: sorted(ids)}
+
+
+def test_a_log_dir_that_is_not_named_is_noticed(dirs: list[str]) -> None:
+    """The metadata log lists the log dirs and the partitions."""
+    with LogStore.open_kafka(dirs[:1]) as store:
+        assert any("was not passed" in one for one in store.recovery_report.warnings)
+    found = survey(dirs[:1], KAFKA_LOG_CONFIG, None)
+    assert any("of the broker was not named" in one for one in found.problems)
+    assert any(one.startswith("no log dir has the partitions") for one in found.problems)
+
+
+def test_a_metadata_log_in_another_place(dirs: list[str], tmp_path: Path) -> None:
+    """It can be named; without it, each topic gets the defaults, and a warning."""
+    (tmp_path / "elsewhere").mkdir()
+    source = Path(dirs[0]) / "__cluster_metadata-0"
+    source.rename(tmp_path / "elsewhere" / source.name)
+    found = survey(dirs, KAFKA_LOG_CONFIG, None)
+    assert not found.problems
+    assert sum("its settings are unknown" in one for one in found.warnings) == 3
+    found = survey(dirs, KAFKA_LOG_CONFIG, str(tmp_path / "elsewhere"))
+    assert not found.problems
+    assert not any("settings" in one for one in found.warnings)
+    assert found.configs["kept"].retention_ms is None
+    found = survey(dirs, KAFKA_LOG_CONFIG, str(tmp_path))
+    assert any("there is no __cluster_metadata-0" in one for one in found.problems)
+
+
+def test_a_damaged_metadata_log_is_a_problem(dirs: list[str]) -> None:
+    """Nothing is taken over by half of what it says."""
+    path = Path(dirs[0]) / "__cluster_metadata-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError):
+        read_image(dirs[0])
+    found = survey(dirs, KAFKA_LOG_CONFIG, None)
+    assert any("cannot be read" in one for one in found.problems)
+
+
+def test_a_partition_that_kafka_does_not_know_is_kept_for_it(dirs: list[str]) -> None:
+    """It is not served, and goes back unchanged."""
+    unknown = Path(dirs[1]) / "unknown-0"
+    shutil.copytree(next(path for one in dirs for path in Path(one).glob("plain-0")), unknown)
+    before = {path.name: path.read_bytes() for path in unknown.iterdir()}
+    done = take_over(dirs, KAFKA_LOG_CONFIG)
+    assert [one.split(":")[0] for one in done.warnings][1:] == ["unknown-0"]
+    with LogStore.open(dirs) as store:
+        assert TopicPartition("unknown", 0) not in store
+    hand_back(dirs)
+    assert {path.name: path.read_bytes() for path in unknown.iterdir()} == before
+
+
+def test_log_dirs_of_kafka_with_zookeeper(dirs: list[str]) -> None:
+    """Their identity has another form, and there is no metadata log."""
+    for path in map(Path, dirs):
+        shutil.rmtree(path / "__cluster_metadata-0", ignore_errors=True)
+        (path / "meta.properties").write_text("version=0\nbroker.id=7\ncluster.id=a-cluster\n")
+        for one in path.glob("*/partition.metadata"):
+            one.unlink()
+    take_over(dirs, KAFKA_LOG_CONFIG)
+    with LogStore.open(dirs) as store:
+        assert store.broker_id == 7
+        ids = {store.log("kept", number).topic_id for number in (0, 1)}
+        assert len(ids) == 1 and any(ids.pop())
+        assert store.log("__consumer_offsets", 0).config.cleanup_policy == "compact"
+    hand_back(dirs)
+    assert "version=0" in (Path(dirs[0]) / "meta.properties").read_text()
+    assert not [path for one in dirs for path in Path(one).glob("*/partition.metadata")]
