@@ -291,9 +291,8 @@ def test_a_growth_that_is_killed_is_continued(base: Path, config: BrokerConfig) 
     words = [*command(base, config), "--config", str(file)]
     for number in (3, 4):
         program = [sys.executable, "-m", "support.killed_growth", str(number), *words]
-        killed = subprocess.run(
-            program, env=environment(), capture_output=True, text=True, check=False
-        )
+        settings = {**environment(), "TMPDIR": str(base)}  # a killed process leaves a file there
+        killed = subprocess.run(program, env=settings, capture_output=True, text=True, check=False)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and "; 2 topics new in the cluster" in done.output, done.output
