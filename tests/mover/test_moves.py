@@ -148,7 +148,7 @@ def test_readers_go_on(store: LogStore, log: Log, base: Path) -> None:
 
 
 def test_everything_of_a_log_comes_along(store: LogStore, base: Path) -> None:
-    """Configuration, topic id, epochs, log start, recovery point and times are those of before."""
+    """A moved log keeps its configuration, topic id, epochs, log start, offsets and times."""
     log = store.create("orders", 0, log_dir=base / "a", config=CONFIG)
     for epoch in (1, 5, 9):
         log.leader_epoch = epoch

@@ -83,7 +83,7 @@ def test_what_cannot_be_divided_is_named() -> None:
 
 @pytest.mark.parametrize("may_give", [True, False])
 def test_a_dir_that_does_not_take_part_is_named(may_give: bool) -> None:
-    """A cordoned dir below its share and an offline one stay as they are, with the reason."""
+    """A cordoned dir below its share, and an offline dir, stay as they are, with reasons."""
     bad = DirFacts("/d2", "disk2", 1000, may_give, False, False, "it is so")
     plan = plan_of([a_dir(0), a_dir(1), bad], replicas_on("/d0", 10, 10), 0.05)
     assert [move.target for move in plan.moves] == ["/d1"]

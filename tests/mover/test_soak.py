@@ -1,4 +1,4 @@
-"""Move logs to and fro among four log dirs while everything else goes on: `make soak-moves`.
+"""Move logs among four log dirs while other work continues: `make soak-moves`.
 
 Writers append, durably and not; readers read from the start; one thread flushes, one truncates,
 deletes and retains. Nothing is timed: the moves are counted, and everybody ends with the last.

@@ -25,7 +25,7 @@ KEY, MOVE_ID = TopicPartition("orders", 0), "ab" * 16
 
 
 def log_dir_of(store: LogStore, path: Path) -> LogDir:
-    """Give a log dir of the store."""
+    """Return a log dir of the store."""
     found = store.host.replicas.find_dir(str(path))
     assert found is not None
     return found
@@ -44,7 +44,7 @@ def target_of(ends: Ends, move_id: str = MOVE_ID, key: TopicPartition = KEY) -> 
 
 
 def record_of(target: Target) -> MoveRecord:
-    """Read the mark of the copy."""
+    """Read the move record of the copy."""
     metadata = PartitionMetadata.read(target.path)
     assert metadata is not None and metadata.move_record is not None
     return metadata.move_record
@@ -111,7 +111,7 @@ def test_a_copy_that_was_left_is_taken_up_only_if_it_is_of_this_log(
 def test_other_moves_of_the_same_replica_are_removed(
     store: LogStore, log: Log, base: Path, ends: Ends
 ) -> None:
-    """Copies of other partitions stay, also of one whose name begins the same way."""
+    """Copies of other partitions stay, even if their names begin the same way."""
     store.create("orders", 1, log_dir=base / "a")
     other = target_of(ends, "cd" * 16, TopicPartition("orders", 1))
     other.begin(relocation.metadata_of(store["orders", 1]))
@@ -124,7 +124,7 @@ def test_other_moves_of_the_same_replica_are_removed(
 
 
 def test_a_place_that_is_taken_is_left_alone(log: Log, base: Path, ends: Ends) -> None:
-    """The error names what stands there, and nothing of it is touched."""
+    """The error names the existing object, and the object is not changed."""
     target = target_of(ends)
     target.check_vacant()
     os.mkdir(target.live_path)
@@ -134,7 +134,7 @@ def test_a_place_that_is_taken_is_left_alone(log: Log, base: Path, ends: Ends) -
 
 
 def test_a_mark_says_how_far_the_copy_has_come(log: Log, ends: Ends) -> None:
-    """The metadata that is given is that of the copy once it is live: without marks."""
+    """The returned metadata is that of the copy when it is live, without marks."""
     target = target_of(ends)
     target.begin(relocation.metadata_of(log))
     copy_all(log, target, ends)
@@ -148,7 +148,7 @@ def test_a_mark_says_how_far_the_copy_has_come(log: Log, ends: Ends) -> None:
 
 
 def test_a_copy_is_disowned_and_removed(log: Log, ends: Ends) -> None:
-    """Disowned it is nobody's; removed, also twice, nothing of it is left."""
+    """A disowned copy belongs to no move; a removal, even a second one, leaves nothing."""
     target = target_of(ends)
     target.disown()  # there is none yet
     target.begin(relocation.metadata_of(log))

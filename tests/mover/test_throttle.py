@@ -1,4 +1,4 @@
-"""Hold moves to their rates on a clock that is turned by hand."""
+"""Test the rates of moves with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 10.0
 
 
 class HandClock:
-    """A clock that stands still until somebody waits."""
+    """A clock that stands still until a thread waits."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -35,7 +35,7 @@ class HandClock:
 
 
 class HandCondition(threading.Condition):
-    """A condition on which to wait is to turn the clock."""
+    """A condition; a wait on it advances the clock."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class HandCondition(threading.Condition):
 
 @pytest.fixture
 def clock() -> HandClock:
-    """Give the clock of the throttle."""
+    """Return the clock of the throttle."""
     return HandClock()
 
 
@@ -66,7 +66,7 @@ def go_on() -> bool:
 
 
 def bytes_in(throttle: MoveThrottle, clock: HandClock, seconds: float) -> int:
-    """Take chunk after chunk until the time is over; give what went before its end."""
+    """Take chunks until the time is over; return the bytes that were taken before its end."""
     end, gone = clock.now + seconds, 0
     while True:
         size = throttle.chunk_bytes
@@ -77,7 +77,7 @@ def bytes_in(throttle: MoveThrottle, clock: HandClock, seconds: float) -> int:
 
 
 def bytes_of_threads(rate: int, count: int, copy_seconds: float) -> int:
-    """Let virtual threads ask, wait, copy and ask again, in order of time; no real thread runs."""
+    """Virtual threads ask, wait, copy and ask again, in order of time; no real thread runs."""
     clock = HandClock()
     throttle = throttle_on(clock, rate)
     store, start, gone = throttle._store, clock.now, 0
@@ -99,7 +99,7 @@ def bytes_of_threads(rate: int, count: int, copy_seconds: float) -> int:
 
 @pytest.mark.parametrize("rate", [50 * MB, 200 * MB])
 def test_one_move_keeps_the_rate(clock: HandClock, rate: int) -> None:
-    """Over ten seconds the bytes are those of the rate, within one chunk."""
+    """In ten seconds, the bytes are those of the rate, within one chunk."""
     move = throttle_on(clock, rate).for_move()
     assert abs(bytes_in(move, clock, SECONDS) - rate * SECONDS) <= move.chunk_bytes
 
@@ -108,13 +108,13 @@ def test_one_move_keeps_the_rate(clock: HandClock, rate: int) -> None:
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("copy_seconds", [0.0, 0.004])
 def test_threads_share_the_rate(rate: int, threads: int, copy_seconds: float) -> None:
-    """Four threads together keep it within 1 %, also when a copy takes its time."""
+    """Four threads together keep the rate within 1 %, even if a copy takes its time."""
     gone = bytes_of_threads(rate, threads, copy_seconds)
     assert gone == pytest.approx(rate * SECONDS, rel=0.01)
 
 
 def test_a_late_wake_up_is_made_good(clock: HandClock) -> None:
-    """Each wait that lasts 5 ms too long costs nothing over ten seconds."""
+    """Waits that last 5 ms too long lose no bytes over ten seconds."""
     move = throttle_on(clock, 50 * MB).for_move()
 
     def oversleep() -> None:
@@ -125,7 +125,7 @@ def test_a_late_wake_up_is_made_good(clock: HandClock) -> None:
 
 
 def test_idling_saves_up_a_tenth_of_a_second(clock: HandClock) -> None:
-    """After an idle minute only the burst goes at once."""
+    """After an idle minute, only the saved bytes are copied at once."""
     move = throttle_on(clock, 1 * MB).for_move()
     assert move.take(1000, go_on)
     clock.now += 60
@@ -137,7 +137,7 @@ def test_idling_saves_up_a_tenth_of_a_second(clock: HandClock) -> None:
 
 
 def test_without_a_rate_nothing_waits(clock: HandClock) -> None:
-    """No ceiling, no wait, and the largest chunk."""
+    """Without a ceiling, there is no wait, and the chunk has the largest size."""
     move = throttle_on(clock).for_move(["/disk1", "/disk2"])
     for _ in range(1000):
         assert move.take(1 << 30, go_on)
@@ -153,7 +153,7 @@ def test_without_a_rate_nothing_waits(clock: HandClock) -> None:
 def test_the_narrowest_ceiling_counts(
     clock: HandClock, store: int | None, disk: int | None, own: int | None, narrowest: int
 ) -> None:
-    """Store, disk and move have a rate each; the lowest holds."""
+    """The store, the disk and the move have a rate each; the lowest one counts."""
     throttle = throttle_on(clock, None if store is None else store * MB)
     if disk is not None:
         throttle.set_rate(f"{disk}MB/s", log_dir="/disk2")
@@ -163,7 +163,7 @@ def test_the_narrowest_ceiling_counts(
 
 
 def test_a_held_up_move_holds_up_nobody(clock: HandClock) -> None:
-    """A move that its disk holds back leaves the store's rate to the others."""
+    """If a disk holds a move up, other moves can use the whole rate of the store."""
     throttle = throttle_on(clock, 10 * MB)
     throttle.set_rate(1000, log_dir="/slow")
     slow, fast = throttle.for_move(["/slow"]), throttle.for_move(["/fast"])
@@ -175,7 +175,7 @@ def test_a_held_up_move_holds_up_nobody(clock: HandClock) -> None:
 
 
 def test_a_new_rate_moves_who_waits(clock: HandClock) -> None:
-    """A wait of 100 s becomes one of a second when the rate becomes a hundredfold."""
+    """If the rate becomes a hundred times higher, a wait of 100 s becomes a wait of 1 s."""
     throttle = throttle_on(clock, 1000)
     move = throttle.for_move()
     assert move.take(100_000, go_on)
@@ -194,7 +194,7 @@ def test_a_new_rate_moves_who_waits(clock: HandClock) -> None:
 
 @pytest.mark.parametrize("lift", ["store", "disk", "move"])
 def test_lifting_a_ceiling_lets_go_at_once(clock: HandClock, lift: str) -> None:
-    """Who waits goes when the rate becomes None, wherever it was set."""
+    """If the rate becomes None, waiting moves continue, wherever the rate was set."""
     throttle = throttle_on(clock, 10 if lift == "store" else None)
     if lift == "disk":
         throttle.set_rate(10, log_dir="/disk1")
@@ -214,7 +214,7 @@ def test_lifting_a_ceiling_lets_go_at_once(clock: HandClock, lift: str) -> None:
 
 
 def test_a_new_rate_starts_without_debt_or_savings(clock: HandClock) -> None:
-    """A ceiling set after a burst without one neither punishes nor rewards."""
+    """A ceiling that is set after a time without one counts no earlier bytes."""
     throttle = throttle_on(clock)
     move = throttle.for_move()
     assert move.take(1 << 40, go_on)
@@ -225,7 +225,7 @@ def test_a_new_rate_starts_without_debt_or_savings(clock: HandClock) -> None:
 
 
 def test_a_stop_is_obeyed_before_and_within_the_wait(clock: HandClock) -> None:
-    """What was asked for and not taken is given back."""
+    """Bytes that were requested, but not taken, are given back."""
     throttle = throttle_on(clock, 1000)
     move = throttle.for_move()
     assert not move.take(5000, lambda: True)
@@ -240,7 +240,7 @@ def test_a_stop_is_obeyed_before_and_within_the_wait(clock: HandClock) -> None:
 
 
 def test_an_interrupt_gives_back_too(clock: HandClock) -> None:
-    """Ctrl-C in the wait leaves no ticket behind."""
+    """If Ctrl-C interrupts the wait, no ticket is left."""
     throttle = throttle_on(clock, 1000)
     move = throttle.for_move()
     assert move.take(1000, go_on)
@@ -258,7 +258,7 @@ def test_an_interrupt_gives_back_too(clock: HandClock) -> None:
 
 
 def test_wake_reaches_a_thread_that_waits() -> None:
-    """A real thread in an endless wait returns when it is stopped and woken."""
+    """A real thread in an endless wait returns after it is stopped and woken."""
     throttle = Throttle(1)
     move = throttle.for_move()
     assert move.take(1 << 40, go_on)
@@ -279,7 +279,7 @@ def test_wake_reaches_a_thread_that_waits() -> None:
 
 @pytest.mark.parametrize("rate", [0, -1, "0MB/s"])
 def test_a_rate_of_nothing_is_refused(rate: int | str) -> None:
-    """A throttle that lets nothing through is a pause, and has another name."""
+    """To let nothing through, a move has to be paused."""
     with pytest.raises(ValueError, match="pause"):
         Throttle(rate)
     with pytest.raises(ValueError, match="pause"):
@@ -290,13 +290,13 @@ def test_a_rate_of_nothing_is_refused(rate: int | str) -> None:
 
 @pytest.mark.parametrize("rate", [1, 10_000, 1 * MB, 50 * MB, 10_000 * MB])
 def test_chunks_follow_the_rate(rate: int) -> None:
-    """A chunk is a fiftieth of a second, between 4 KiB and 4 MiB."""
+    """A chunk has the bytes of a fiftieth of a second, between 4 KiB and 4 MiB."""
     size = Throttle(rate).for_move().chunk_bytes
     assert size == min(max(rate // 50, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
 
 
 def test_rates_can_be_asked_for() -> None:
-    """The store's ceiling and those of its disks are told; none is None."""
+    """The ceilings of the store and its disks are returned; None means no ceiling."""
     throttle = Throttle("50MB/s")
     assert throttle.rate_of() == 50 * MB
     assert throttle.rate_of("/disk1") is None
@@ -314,7 +314,7 @@ def test_rates_can_be_asked_for() -> None:
     )
 )
 def test_no_span_exceeds_its_rate(steps: list[tuple[str, int, int]]) -> None:
-    """Whatever is asked when: a span at one rate carries rate x span, a chunk and the burst."""
+    """In a span at one rate, at most rate x span bytes, one chunk and the saved bytes pass."""
     clock = HandClock()
     throttle = throttle_on(clock, 1 * MB)
     move, rate, start, gone, largest = throttle.for_move(), 1 * MB, clock.now, 0, 0

@@ -18,7 +18,7 @@ def ask(admin: Admin, command: object, **arguments: object) -> dict[str, object]
 
 
 def test_a_command_gets_its_arguments_and_tells_of_progress() -> None:
-    """In this process it is the same as through the socket: JSON's types."""
+    """A call in this process gives the same result as through the socket: JSON's types."""
     admin = Admin()
     heard: list[object] = []
 
@@ -71,7 +71,7 @@ def test_whatever_goes_wrong_is_answered() -> None:
 
 
 def test_requests_that_hang_leave_room_for_those_that_cannot() -> None:
-    """The 17th that may touch a disk is refused at once, naming the others; a quick one is not."""
+    """The 17th request that may call a disk is refused, with the other names."""
     admin = Admin()
     gate = threading.Event()
     started = threading.Semaphore(0)

@@ -37,7 +37,7 @@ def dirs(tmp_path: Path) -> Dirs:
 def test_a_log_dir_whose_disk_fails_while_it_is_listed_is_left_out(
     dirs: Dirs, monkeypatch: pytest.MonkeyPatch, listings_max: int, is_open: bool
 ) -> None:
-    """It gives its names and not its room: it is named offline, and what it holds is not there."""
+    """Its names can be listed, but not its room: the dir is offline, its replicas are absent."""
     asked: list[str] = []
 
     def statvfs(path: str, ask: Any = files.statvfs) -> os.statvfs_result:

@@ -149,7 +149,7 @@ def test_passes_over_a_growing_log_keep_its_state(
 
 
 def test_a_tombstone_stays_for_the_whole_time_after_its_first_cleaning() -> None:
-    """Its time runs from the first cleaning, not from the append; later ones do not extend it."""
+    """The time runs from the first cleaning, not from the append, and is not extended."""
     for layout in ("columnar", "kafka"):
         log = [batch_of(layout, 0, [(b"k", b"v", 5)]), batch_of(layout, 1, [(b"k", None, 6)])]
         first = clean(log, now_ms=NOW)

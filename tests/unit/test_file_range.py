@@ -290,7 +290,7 @@ def test_a_wrong_index_misleads_no_range(base: Path) -> None:
 
 
 def test_a_gap_between_segments_stops_no_reader(base: Path) -> None:
-    """In a compacted log of Kafka's layout, the next batch follows, whatever offsets are gone."""
+    """In a compacted log of Kafka's layout, the batch after the gap follows."""
     pieces = {0: ([0, 3], [10]), 20: ([20, 29],), 40: ([], [45, 46])}
     with opened(base) as store:
         log = store.create("t", 0, config=LogConfig(record_format="kafka"))

@@ -82,7 +82,7 @@ def test_regression_a_full_disk_at_the_epochs_fails_no_durable_append(
 def test_a_flush_that_can_be_tried_again_makes_no_append_retriable(
     store: LogStore, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """No descriptor is left after the write: the record exists, a second append doubles it."""
+    """No descriptor is free after the write: the record exists, so an append would double it."""
     config = LogConfig(flush_messages=1) if way == "flush_messages" else LogConfig()
     log = store.create("orders", 0, config=config)
     log._state.names_changed = True

@@ -58,7 +58,7 @@ def test_a_replaced_leader_is_refused(log: Log) -> None:
 
 
 def test_a_new_leader_sends_what_its_predecessors_wrote(log: Log) -> None:
-    """Its own epoch is in no batch yet. If it is not given, the log's bounds the batches."""
+    """No batch has the new leader's epoch yet; without it, the log's epoch is the limit."""
     log.leader_epoch = 9
     with pytest.raises(ValueError, match="epoch 2 follows a batch of the higher leader epoch 9"):
         log.append_as_follower(batch(0, 2))

@@ -138,7 +138,7 @@ def test_a_tail_waits_until_records_are_replicated(base: Path) -> None:
 
 
 def test_subscribers_hear_that_it_rose(base: Path) -> None:
-    """Once for each rise, after it; an append of a log that is not replicated is only an append."""
+    """Each rise causes one event, after the rise; a log that is not replicated has none."""
     with opened(base) as store:
         log = store.create("t", 0)
         heard: list[tuple[LogEvent, int]] = []

@@ -1,4 +1,4 @@
-"""Use stores and logs as a package above them does: `LogStore.host` and `log/host`."""
+"""Use stores and logs as higher packages do: through `LogStore.host` and `log/host`."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_replaced_leader_appends_nothing(make: Make) -> None:
 def test_timestamps_are_near_enough(
     make: Make, changes: dict[str, Any], times: tuple[int, ...], is_taken: bool
 ) -> None:
-    """Each record's, as in Kafka; -1 is no timestamp. Without `before`, all of the past is near."""
+    """Each record's timestamp is checked, as in Kafka; without `before`, the past is allowed."""
     log = make(KAFKA.replace(**changes))
     raw = batch_at(1) * ("message_timestamp_before_max_ms" not in changes) + batch_at(*times)
     if is_taken:

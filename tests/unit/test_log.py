@@ -296,7 +296,7 @@ def test_a_tail_that_waits_is_told_when_its_log_is_closed(store: LogStore, log: 
 
 
 def test_regression_a_log_that_was_closed_lets_its_store_close_in_order(tmp_path: Path) -> None:
-    """A log closed by hand is flushed: the store closes around it, and nothing is scanned later."""
+    """A log that was closed by hand is flushed, so the store closes cleanly around it."""
     with LogStore.open(tmp_path) as store:
         log = store.create("orders", 0)
         log.append(b"a value")

@@ -1,4 +1,4 @@
-"""Bad and unusual input to a log: a clear error or an exact answer, and nothing half written."""
+"""Test invalid and unusual input to a log: there is a clear error or an exact answer."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_regression_a_partition_that_an_old_copy_lacks_is_offline_until_it_is_gi
 def test_regression_a_partition_that_a_returned_old_copy_lacks_is_not_unknown(
     dirs: list[str], copy: Copy
 ) -> None:
-    """Its offsets were given out again: `create` made an empty one beside the lost records."""
+    """`create` made an empty partition, and gave the offsets of lost records again."""
     restore = copy()
     with opened(dirs) as store:
         store.create(*PAYMENTS, log_dir=dirs[1]).append(b"0", durable=True)

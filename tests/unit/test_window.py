@@ -1,4 +1,4 @@
-"""Give compaction damaged batches: it raises, and says where."""
+"""If compaction meets damaged batches, it raises an error with their place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log_of(layout: str, codec: int) -> list[bytes]:
 
 
 def both(window: Window) -> list[Callable[[], Any]]:
-    """Give the two uses of a window: noting it, and cleaning it."""
+    """Return the two uses of a window: noting its keys, and cleaning it."""
     empty = LatestOffsets(0, 1 << 16)
     empty.end_offset = 1 << 20
     empty.seal()
@@ -49,7 +49,7 @@ def both(window: Window) -> list[Callable[[], Any]]:
 
 @pytest.mark.parametrize(("layout", "codec"), LAYOUTS)
 def test_a_changed_byte_is_named_with_its_batch(layout: str, codec: int) -> None:
-    """Any byte under a batch's checksum, whether the batch's records are needed or not."""
+    """This holds for any byte under the checksum, whether or not the records are needed."""
     rng = random.Random(codec)
     log = log_of(layout, codec)
     for _ in range(60):
@@ -68,7 +68,7 @@ def test_a_changed_byte_is_named_with_its_batch(layout: str, codec: int) -> None
 
 
 def test_a_batch_that_contradicts_itself_is_named() -> None:
-    """Its checksum is right, but its records are not: the position is that of the bad batch."""
+    """The checksum is right, but the records are wrong: the error has the batch's position."""
     good = log_of("kafka", 0)
     body = bytearray(good[2])
     body[61] += 2  # the length of the first record
@@ -82,7 +82,7 @@ def test_a_batch_that_contradicts_itself_is_named() -> None:
 
 
 def test_a_batch_that_is_too_large_is_named() -> None:
-    """A log with such a batch cannot be cleaned; the error says which batch, and by how much."""
+    """A log with such a batch cannot be cleaned; the error has the batch and the size."""
     for layout, codec in LAYOUTS:
         log = log_of(layout, codec)
         (window,) = windows(log, 4, position=9)
@@ -94,7 +94,7 @@ def test_a_batch_that_is_too_large_is_named() -> None:
 
 
 def test_a_missing_library_is_named_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is left alone until the extra is installed."""
+    """The log is not changed until the extra is installed."""
     log = log_of("columnar", 3)
     assert layouts.read_header(log[0], 0).attributes & 7 == 3
     (window,) = windows(log, 4)
@@ -106,7 +106,7 @@ def test_a_missing_library_is_named_with_the_file(monkeypatch: pytest.MonkeyPatc
 
 
 def test_batches_that_are_too_large_together_are_read_alone() -> None:
-    """The limit is for each batch: many small ones may need more."""
+    """The limit is for each batch: many small batches may need more together."""
     rows = [(b"k%d" % n, b"v" * 50, NOW) for n in range(30)]
     log = [batch_of("kafka", 30 * n, rows) for n in range(10)]
     (window,) = windows(log, 10)

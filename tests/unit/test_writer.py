@@ -1,4 +1,4 @@
-"""A log rolls when its limits say so, flushes when it is due, and wakes who waits."""
+"""A log rolls at its limits, flushes when a flush is due, and wakes waiting threads."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def create(store: LogStore, **config: Any) -> Log:
 
 
 def bases(log: Log) -> list[int]:
-    """Give where the segments begin."""
+    """Return the base offsets of the segments."""
     return [segment.base_offset for segment in log._state.segments]
 
 
 def test_a_segment_takes_batches_up_to_its_size(store: LogStore) -> None:
-    """To the byte; a batch that is larger than a segment has one of its own."""
+    """A segment is filled to the byte; a batch that is larger than a segment has its own."""
     log = create(store, segment_bytes=3 * 96)
     for _ in range(7):
         log.append(b"x" * 8)
@@ -37,7 +37,7 @@ def test_a_segment_takes_batches_up_to_its_size(store: LogStore) -> None:
 
 
 def test_a_segment_ends_when_it_is_old(store: LogStore, clock: Clock) -> None:
-    """With the next append, of any kind, or when somebody looks after it."""
+    """The segment ends at the next append, of any kind, or at the next check of its age."""
     log = create(store, segment_ms=1000)
     clock.ms += 5000
     log.append(b"x")  # its age begins with its first record
@@ -56,7 +56,7 @@ def test_a_segment_ends_when_it_is_old(store: LogStore, clock: Clock) -> None:
 
 @pytest.mark.parametrize("way", ["append", "extend", "encoded"])
 def test_regression_a_segment_ends_when_its_index_is_full(store: LogStore, way: str) -> None:
-    """It was looked at only when the segment was full as well."""
+    """The size of the index was checked only if the segment was full, too."""
     log = create(store, index_interval_bytes=80, segment_index_bytes=80)
     batch = columnar.frame_one(0, 0, 5, b"x" * 50)
     for _ in range(25):
@@ -72,7 +72,7 @@ def test_regression_a_segment_ends_when_its_index_is_full(store: LogStore, way: 
 def test_regression_a_segment_spans_no_more_offsets_than_its_index_can_say(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """Appends failed with OverflowError behind 2**32 offsets in one segment."""
+    """Appends failed with OverflowError after 2**32 offsets in one segment."""
     with LogStore.open(tmp_path / "logs", clock=clock) as store:
         log = create(store, index_interval_bytes=80)
         for _ in range(5):
@@ -86,7 +86,7 @@ def test_regression_a_segment_spans_no_more_offsets_than_its_index_can_say(
 
 
 def test_regression_flush_messages_counts_records(store: LogStore) -> None:
-    """Whenever so many records are not on the disk yet, those of one batch all counted."""
+    """A flush comes after this many unflushed records, and all records of a batch count."""
     log = create(store, flush_messages=3)
     points = []
     for _ in range(7):
@@ -98,7 +98,7 @@ def test_regression_flush_messages_counts_records(store: LogStore) -> None:
 
 
 def test_flush_ms_flushes_when_it_is_due(store: LogStore, clock: Clock) -> None:
-    """Counted from the last flush; with nothing to flush it does nothing."""
+    """The time counts from the last flush; without unflushed records, nothing is done."""
     log = create(store, flush_ms=1000)
     clock.ms += 5000
     assert not log.flush_if_due(clock.ms)
@@ -114,7 +114,7 @@ def test_flush_ms_flushes_when_it_is_due(store: LogStore, clock: Clock) -> None:
 def test_a_flush_syncs_what_is_new_and_no_more(
     store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sealed segments, then the active one; a second flush has nothing to do."""
+    """The sealed segments are synced, then the active one; a second flush has no work."""
     log = create(store, segment_bytes=256)
     for _ in range(5):
         log.append(b"x" * 40)
@@ -132,7 +132,7 @@ def test_a_flush_syncs_what_is_new_and_no_more(
 
 
 def test_a_tail_ends_when_nothing_comes(store: LogStore) -> None:
-    """From the start, the end, or an offset; a negative one counts from the end."""
+    """The tail begins at the start, at the end, or at an offset; a negative one is from the end."""
     log = create(store)
     log.extend([b"a", b"b", b"c"])
     for offset, expected in (("start", 3), ("end", 0), (1, 2), (-1, 1), (3, 0)):
@@ -144,7 +144,7 @@ def test_a_tail_ends_when_nothing_comes(store: LogStore) -> None:
 
 
 def test_a_tail_is_woken_by_each_append(store: LogStore) -> None:
-    """Of another thread, as it comes."""
+    """Another thread appends, and the tail yields each record at once."""
     log = create(store)
     turn = threading.Semaphore(0)
     seen = []

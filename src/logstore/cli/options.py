@@ -36,7 +36,7 @@ def log_dirs_option(function: Function) -> Function:
         "log_dirs",
         multiple=True,
         metavar="DIR[,DIR...]",
-        help=f"Log dirs of the store; can be repeated. [env var: {ENVIRONMENT_NAME}]",
+        help=f"Log dirs of the store; can be repeated.  [env var: {ENVIRONMENT_NAME}]",
     )(function)
 
 

@@ -93,7 +93,7 @@ class Ballast:
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = (
             f"{self.path} cannot be written, so it may be impossible to delete records when the "
-            "disk is full:"
+            "disk is full: "
         )
         if verdict_of(error) is Verdict.ASK and text + reason_of(error) not in self._warnings:
             self._warnings.append(text + reason_of(error))

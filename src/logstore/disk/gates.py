@@ -124,10 +124,9 @@ class Gate:
     def error(self) -> LetGoError:
         """Make the error for a refused call."""
         text = (
-            "this process has released the log dir, so it may not change the log dir any more: "
-            "reopen the log dir in its store; if the log dir was removed or its store was "
-            "closed, a call to its disk still hangs: try again when the disk answers, or end the "
-            "process"
+            "this process has released the log dir, and may not change it any more: reopen the log "
+            "dir in its store. If the log dir was removed, or its store was closed, a call to its "
+            "disk still hangs: try again when the disk answers, or end the process"
         )
         return LetGoError(errno.ESTALE, text, self.path)
 

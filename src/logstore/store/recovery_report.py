@@ -129,7 +129,7 @@ class RecoveryReport:
         for replica in self.incomplete:
             yield f"  {replica.topic_partition} is incomplete: {replica.error}"
         for key in self.lost:
-            yield f"{key} is lost: an empty disk replaced its disk"
+            yield f"  {key} is lost: an empty disk replaced its disk"
         for entry in self.entries:
             yield from _entry_lines(entry)
         for warning in self.warnings:

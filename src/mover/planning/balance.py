@@ -267,8 +267,7 @@ class _Search:
     def run(self) -> Assignment | None:
         """Find the cheapest assignment that meets every band.
 
-        Return None if no assignment that meets every band costs less than the best known
-        assignment.
+        Return None if no assignment meets every band at a lower cost than the best known one.
         """
         self._visit(0)
         return self._best

@@ -30,7 +30,7 @@ CAVEATS = (
     "log_dirs",
     multiple=True,
     metavar="DIR[,DIR...]",
-    help=f"Directories to measure, one per disk; can be repeated. [env var: {ENVIRONMENT_NAME}]",
+    help=f"Directories to measure, one per disk; can be repeated.  [env var: {ENVIRONMENT_NAME}]",
 )
 @click.option(
     "--plan",

@@ -218,7 +218,7 @@ def places_of(data: memoryview, start: int, number: int) -> Places | None:
 
 @cache
 def _deltas(shift: int) -> Words:
-    """Build a table: for each offset delta, its varint in a word, shifted by `shift` bits."""
+    """Build a table of the varints of all offset deltas, each shifted by `shift` bits."""
     numbers = np.arange(RECORDS_MAX, dtype=np.uint64) << np.uint64(1)
     low, middle = numbers & np.uint64(0x7F), numbers >> np.uint64(7) & np.uint64(0x7F)
     words = numbers.copy()

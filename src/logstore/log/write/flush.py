@@ -58,7 +58,7 @@ def flush_appended(state: LogState, offset: int) -> None:
             mark(error, None)
             raise
         if isinstance(error, LogDirSuspectError):
-            more = f"; the new records before offset {offset} may be in the log or not:"
+            more = f"; the new records before offset {offset} may be in the log or not: "
             more += "flush again later"
             suspect = state.log_dir.suspect_error(more, retriable=False)
             mark(suspect, None)

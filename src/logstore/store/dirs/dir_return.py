@@ -210,7 +210,7 @@ def refuse_unless_empty(state: OwnerState, log_dir: LogDir) -> None:
         raise LogDirError(path=log_dir.path, reason=reason)
     deleted = sorted({f"{f.topic}-{f.partition}" for f in left if f.is_deleted_by_user})
     if deleted:  # without this record, a copy in another dir would come back
-        reason = f"it has the record that {', '.join(deleted[:20])} was deleted, until the last"
+        reason = f"it has the record that {', '.join(deleted[:20])} was deleted, until the last "
         reason += "copies in other log dirs are removed; try again"
         raise LogDirError(path=log_dir.path, reason=reason, retriable=True)
     is_copy = ("move", "delete")  # a `.move` or `.delete` may be the last copy of its replica

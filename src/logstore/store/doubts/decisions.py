@@ -105,7 +105,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
                 reason = f"{decision.reason}; {reason}"
             told.append(Decision(Act.INCOMPLETE, key, (first, *others), reason))
         else:
-            reason = "it was not changed, because the replica is in doubt; without the doubt:"
+            reason = "it was not changed, because the replica is in doubt; otherwise: "
             reason += decision.reason or decision.act.value
             told += [Decision(Act.LEAVE, key, (facts,), reason) for facts in decision.replicas]
     return told

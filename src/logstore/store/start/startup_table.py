@@ -269,7 +269,7 @@ def _without_live(
         reason = (
             "belong to different topics" if known else "do not show which partition they belong to"
         )
-        reason = f"the replica has no live copy, and {names} {reason}; close the store, and move"
+        reason = f"the replica has no live copy, and {names} {reason}; close the store, and move "
         reason += "the unwanted ones out of their log dirs"
         return [*decisions, Decision(Act.OFFLINE, key, tuple(copies), reason)]
     whole = [move for move in known if any(_is_swapped(move, old) for old in known)]
