@@ -150,7 +150,7 @@ REFUSED = {
     "unknown setting": (Topic("r", 1, 1, (), [Config("retention.msec", "1")]), 40),
     "bad value": (Topic("r", 1, 1, (), [Config("retention.ms", "soon")]), 40),
     "out of range": (Topic("r", 1, 1, (), [Config("segment.bytes", "-5")]), 40),
-    "recompression": (Topic("r", 1, 1, (), [Config("compression.type", "gzip")]), 40),
+    "no such codec": (Topic("r", 1, 1, (), [Config("compression.type", "none")]), 40),
     "three in sync": (Topic("r", 1, 1, (), [Config("min.insync.replicas", "3")]), 40),
 }
 

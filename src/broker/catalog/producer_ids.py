@@ -17,10 +17,11 @@ import threading
 from collections.abc import Callable
 
 from broker.catalog import dir_facts
+from broker.wire.client_batches import PRODUCER_IDS_END
 from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
-EMBEDDED_IDS = 2**62
+EMBEDDED_IDS = PRODUCER_IDS_END
 FOREIGN_IDS = 2**61  # ids in the logs from here on were made up by a client
 GIVEN_IDS = FOREIGN_IDS + 2**60  # more than any broker has given
 FACT = "broker.producer_id_block_end"

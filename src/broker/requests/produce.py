@@ -6,16 +6,12 @@ An error of one partition does not affect the other partitions.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from crc32c import crc32c
-
 from broker.catalog.client_appends import ALL_ACKS, LEADER_ACKS, NO_ACKS, Wait
 from broker.catalog.leadership import NotServedError
-from broker.catalog.producer_ids import EMBEDDED_IDS
 from broker.catalog.topics import INTERNAL_TOPICS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.machines.refused_batches import (
@@ -33,6 +29,12 @@ from broker.requests.services import Call, Services
 from broker.requests.transactions.verification import OPEN, WHY, Verified, verified
 from broker.transactions.steps import Asker
 from broker.transactions.transaction import Place
+from broker.wire.client_batches import (
+    HEADER,
+    TRANSACTIONAL,
+    code_of_bytes,
+    fault_of_batch,
+)
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ProduceResponse
 from broker.wire.produce import decode_produce
@@ -40,14 +42,6 @@ from logstore import LogStoreError, MissingKeyError
 
 BY_ID = 13  # the first version that names topics by their ids
 ABORTABLE_FROM = 11  # the first version that knows the error TRANSACTION_ABORTABLE
-ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
-# This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
-# checksum, attributes, last offset delta, producer id, producer epoch, first sequence, count.
-HEADER = struct.Struct(">8xiiBIHi16xqhii")
-HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
-CODEC_MASK, ZSTD, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 4, 0x08, 0x10, 0x20
-
-NOT_FOR_CLIENTS = "a client must not write control batches, or transactions without a producer"
 PLAIN = Verified(None)  # the batch belongs to no transaction
 UNVERIFIED = Verified(OPEN)  # the batch may continue a transaction, but not begin one
 
@@ -252,7 +246,7 @@ def _refused(index: int, records: Any, error: Exception) -> _Appended:
         return _failed(index, ErrorCode.INVALID_RECORD, str(error), [row])
     if isinstance(error, LogStoreError):
         return _failed(index, code_of(error), str(error))
-    return _failed(index, _code_of_bytes(records), str(error))
+    return _failed(index, code_of_bytes(records), str(error))
 
 
 UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this topic id")
@@ -263,52 +257,6 @@ SENT_AGAIN = {
     ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
 }  # fmt: skip
-
-
-def fault_of_batch(
-    records: Any, version: int, *, is_transactional: bool
-) -> tuple[ErrorCode, str] | None:
-    """Check that a client may send a batch with this header; return None if nothing is wrong."""
-    reason = _fault_of_frame(records)
-    if reason:
-        return ErrorCode.INVALID_RECORD, reason
-    _, _, _, _, attributes, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
-    if attributes & LOG_APPEND_TIME:
-        return ErrorCode.INVALID_TIMESTAMP, "only a broker gives records the time of their append"
-    if attributes & TRANSACTIONAL and not is_transactional:
-        return ErrorCode.INVALID_TXN_STATE, "the request has no transactional id"
-    if attributes & (CONTROL | TRANSACTIONAL) and (
-        attributes & CONTROL or min(producer_id, epoch, sequence) < 0
-    ):
-        return ErrorCode.INVALID_RECORD, NOT_FOR_CLIENTS
-    if producer_id >= EMBEDDED_IDS:
-        code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return code, f"no broker has given the producer id {producer_id}"
-    if attributes & CODEC_MASK == ZSTD and version < ZSTD_FROM:
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_FROM} or later"
-    return None
-
-
-def _fault_of_frame(records: Any) -> str:
-    """Check that a client sent one batch, whose records have consecutive offsets from 0 on."""
-    if records is None or len(records) < HEADER_BYTES:
-        return "the records are not one whole batch"
-    length, _, magic, _, _, delta, _, _, _, count = HEADER.unpack_from(records)
-    if magic != MAGIC:
-        return f"a batch of magic {magic}, not {MAGIC}"
-    if length != len(records) - LENGTH_END:
-        return "a partition does not have exactly one batch"
-    if count != delta + 1 or count < 1:
-        return f"{count} records do not have the offsets from 0 to {delta}"
-    return ""
-
-
-def _code_of_bytes(records: Any) -> ErrorCode:
-    """Choose the code for refused records; clients retry after the code for a wrong checksum."""
-    crc = HEADER.unpack_from(records)[3]
-    if crc32c(records[CHECKED_FROM:]) != crc:
-        return ErrorCode.CORRUPT_MESSAGE
-    return ErrorCode.INVALID_RECORD
 
 
 def _failed(index: int, code: ErrorCode, message: str, rows: Any = ()) -> _Appended:

@@ -80,10 +80,8 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 return
         except UnknownPartitionError as error:
             if time.monotonic() > deadline:
-                if not options.fails_on_data_loss:
-                    return
-                check_all_serve(view_of(options.place))
-                raise _gone(piece, offset, "it was deleted") from error
+                _give_up(piece, offset, options, error)
+                return
             time.sleep(PAUSE_SECONDS)
         except OffsetOutOfRangeError as error:
             # The log was reset during the read. Check again which records the log still has.
@@ -98,6 +96,13 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 raise
             is_first = False
             forget(options.place)  # a new view sees a disk that came back or a replica that moved
+
+
+def _give_up(piece: Piece, offset: int, options: ReadOptions, error: UnknownPartitionError) -> None:
+    """Raise an error for a deleted partition, unless the options accept the loss of records."""
+    if options.fails_on_data_loss:
+        check_all_serve(view_of(options.place))
+        raise _gone(piece, offset, "it was deleted") from error
 
 
 def _find(piece: Piece, options: ReadOptions) -> Log | None:
