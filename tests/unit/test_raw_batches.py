@@ -117,14 +117,14 @@ def test_regression_a_follower_that_could_not_begin_loses_nothing(
     """The log start stayed at the leader's, and records appended before it were deleted."""
     raw, opened, real = raw_of(leader, 1)[5], 0, files.open_file
 
-    def open_file(path: str, flags: int) -> int:
+    def open_file(path: str, *rest: int) -> int:
         nonlocal opened
         opened += path.startswith(str(tmp_path))
         if opened == nth and kind is None:
             raise KeyboardInterrupt
         if opened == nth and kind is not None:
             raise OSError(kind, os.strerror(kind), path)
-        return real(path, flags)
+        return real(path, *rest)
 
     with LogStore.open(tmp_path / "disk", config=QUIET) as store:
         log = store.create("follower", 0)
