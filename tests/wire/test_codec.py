@@ -21,6 +21,7 @@ from kio.static.constants import EntityType
 
 from broker.wire import codec, messages
 from broker.wire.byte_cursor import WireError
+from broker.wire.own_fields import FIRST_TAG
 from broker.wire.schemas import names, schema_of
 from support.wire_samples import VERSIONS, sample
 from wire.write_golden import golden_sample
@@ -57,11 +58,18 @@ def kio_class(name: str, version: int) -> Any:
 
 
 def values_of(name: str, struct_name: str, version: int, entity: Any) -> Any:
-    """Give what kio decoded as the message that this codec has for it."""
+    """Give what kio decoded as the message that this codec has for it.
+
+    kio does not know the fields that this project adds, and the samples do not set them.
+    """
     if entity is None:
         return None
     schema = schema_of(name)
-    fields = [field for field in schema.structs[struct_name] if version in field.versions]
+    fields = [
+        field
+        for field in schema.structs[struct_name]
+        if version in field.versions and field.tag < FIRST_TAG
+    ]
     ours = {}
     for field, theirs in zip(fields, dataclasses.fields(entity), strict=True):
         value = getattr(entity, theirs.name)
