@@ -24,7 +24,7 @@ from broker.hands.take_over import PRODUCER_IDS_FROM, take_over
 from logstore import LogDirLockedError, LogStore, TopicPartition
 from logstore.cli.app import app
 from logstore.store.kafka.hands import WORK_DIRS
-from support.hands import LEVELS, bytes_below, check, epochs_below, known, names_below, read, small
+from support.hands import bytes_below, check, epochs_below, known, names_below, read, small
 from support.kafka_golden import log_dirs
 
 SECONDS = 20.0
@@ -140,7 +140,6 @@ def test_groups_and_transactions_continue(tmp_path: Path) -> None:
         assert listed.cluster_id == "WYmQRMlVQyezWY6djKO-Hg"
         consumer = Consumer({**servers, "group.id": "readers"})
         (found,) = consumer.committed([KafkaPlace("stamped", 0)], SECONDS)
-        consumer.close()
         assert (found.error, found.offset) == (None, 1)
         log = broker.store.log("unfinished", 0)
         assert (log.last_stable_offset, log.log_end_offset) == (0, 2)
@@ -149,7 +148,9 @@ def test_groups_and_transactions_continue(tmp_path: Path) -> None:
         producer.begin_transaction()
         producer.produce("unfinished", b"of the same producer", partition=0)
         producer.commit_transaction(SECONDS)
-        values = [row[3] for row in read(broker.store, TopicPartition("unfinished", 0))[LEVELS[1]]]
+        consumer.assign([KafkaPlace("unfinished", 0, 0)])
+        values = [one.value() for one in consumer.consume(2, SECONDS)]  # waits for the marker
+        consumer.close()
         assert values == [b"behind the last stable offset", b"of the same producer"]
 
 
