@@ -165,7 +165,7 @@ class TopicAdmin(Protocol):
         """
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of a topic; a sole broker may change some of its partitions only."""
+        """Change the settings of a topic on all its partitions; `is_dry` only checks the change."""
 
     def settings_of(self, name: str) -> list[SettingRow]:
         """Describe the settings of a topic."""
