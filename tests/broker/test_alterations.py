@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Iterator
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from broker import Broker
 from broker.catalog import topics as catalog_module
 from broker.catalog.setting_changes import NO_LIMIT
 from broker.catalog.settings import InvalidSettingError
-from broker.catalog.topic_store import TopicStore
 from broker.catalog.topics import TopicCatalog
 from broker.config import KAFKA_LOG_CONFIG
-from broker.wire import messages
 from logstore import LogConfig, LogStore, LogStoreError
-from support.broker_process import serve
+from support.altering import alter, grow, retention_of, unfinished
 from support.crashing import CrashError, crash_at
 from support.hanging import QUIET, Caller, Watch, hang
 from support.inside import abandon
@@ -29,48 +26,11 @@ from support.served_topics import Served, until
 
 OLD, NEW = 777, 1_000_000
 CONFIG = KAFKA_LOG_CONFIG.replace(retention_ms=OLD)
-KILLS = 6
 
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[Path]:
     return [tmp_path / "a", tmp_path / "b"]
-
-
-def alter(client: KafkaClient, value: int, name: str = "t") -> int:
-    """Ask for another retention; return the error."""
-    kinds = messages.IncrementalAlterConfigsRequest
-    setting = kinds.AlterableConfig("retention.ms", 0, str(value))
-    resource = kinds.AlterConfigsResource(2, name, [setting])
-    answer = client.call("IncrementalAlterConfigs", resources=[resource])
-    return int(answer.responses[0].error_code)
-
-
-def grow(client: KafkaClient, count: int, name: str = "t") -> int:
-    """Ask for more partitions; return the error."""
-    one = messages.CreatePartitionsRequest.CreatePartitionsTopic(name, count, None)
-    answer = client.call("CreatePartitions", topics=[one], timeout_ms=30_000)
-    return int(answer.results[0].error_code)
-
-
-def retention_of(store: LogStore, name: str = "t") -> dict[int, int | None]:
-    """Return the retention of each partition of a topic that serves."""
-    found = {}
-    for topic, number in store:
-        if topic == name:
-            try:
-                found[number] = store.log(topic, number).config.retention_ms
-            except LogStoreError:
-                continue
-    return found
-
-
-def unfinished(store: LogStore) -> list[str]:
-    """List the topics with settings that some logs may lack."""
-    topics = TopicStore.of(store)
-    found = list(topics.alterations)
-    topics.release()
-    return found
 
 
 def altered(catalog: TopicCatalog, **changes: Any) -> None:
@@ -192,42 +152,39 @@ def settings_after_start(dirs: list[Path], allowed: set[int]) -> int:
     return value
 
 
-def test_regression_kills_amid_changes(dirs: list[Path]) -> None:
-    """Some partitions had the new settings after a restart, and others the old ones."""
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    dice, count, wanted, value = random.Random(seed), 100, {OLD}, OLD
-    with Served(dirs) as served:
-        served.client.create("t", count, retention_ms=str(OLD))
-    for _ in range(KILLS):
-        child, address = serve(dirs)
-        with child:
-            try:
-                calls = []
-                for _ in range(2):
-                    value += 1
-                    wanted.add(value)
-                    calls.append(Caller(partial(asked, address, value, 0)))
-                count += 10
-                calls.append(Caller(partial(asked, address, 0, count)))
-                threading.Event().wait(dice.uniform(0.0, 0.6))
-            finally:
-                child.kill()
-            for call in calls:
-                call.outcome()
-        with Served(dirs) as served:
-            values = retention_of(served.store)
-            assert len(values) in (count, count - 10) and len(set(values.values())) == 1
-            (now,) = set(values.values())
-            assert now in wanted and served.retention() == str(now)
-            assert not unfinished(served.store)
-            count, wanted = len(values), {now}
+def test_crashes_of_the_starts_after_a_crash(
+    dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start continues with the new settings."""
+    store = LogStore.open(dirs, config=QUIET)
+    catalog = TopicCatalog(store)
+    catalog.create("t", 8, CONFIG)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "set_config", dying)
+        with pytest.raises(CrashError):
+            altered(catalog, retention_ms=NEW)
+    assert retention_of(store) == dict.fromkeys(range(8), OLD)
+    abandon(store)
+    partly = 0
+    for number in range(1000):
+        store = LogStore.open(dirs, config=QUIET)
+        catalog = TopicCatalog(store)
+        is_unfinished = unfinished(store) == ["t"]
+        with monkeypatch.context() as patch, suppress(CrashError):
+            crash_at(patch, number)
+            catalog.start()
+        partly += len(set(retention_of(store).values())) == 2
+        topic = catalog.get("t")
+        assert topic is not None and catalog.config_of(topic).retention_ms == NEW
+        abandon(store)
+        if not is_unfinished:
+            break
+    assert partly and settings_after_start(dirs, {NEW}) == NEW
 
 
-def asked(address: str, value: int, count: int) -> None:
-    """Ask a broker that may be killed for a setting, or for partitions."""
-    with KafkaClient(address) as client:
-        grow(client, count) if count else alter(client, value)
+def dying(*_: Any) -> None:
+    """End the process."""
+    raise CrashError
 
 
 # --- log dirs that fail ---------------------------------------------------------------------------
