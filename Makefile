@@ -144,8 +144,8 @@ fuzz-batches: $(VENV)/stamp-test ## 1,000,000 mutated batches of both layouts th
 fuzz-frames: $(VENV)/stamp-test ## 1,000,000 mutated messages of the wire protocol through every decoder
 	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=7200 tests/wire/test_wire_fuzz.py -s
 
-kill-broker: $(VENV)/stamp-test ## 1,000 times kill -9 of a broker under producers, then under groups
-	@LOGSTORE_BROKER_KILLS=1000 $(PYTEST) tests/kill/test_broker_kills.py tests/kill/test_group_kills.py -s
+kill-broker: $(VENV)/stamp-test ## 1,000 times kill -9 of a broker under producers, then under groups; 200 times under changes of settings
+	@LOGSTORE_BROKER_KILLS=1000 $(PYTEST) tests/kill/test_broker_kills.py tests/kill/test_group_kills.py tests/kill/test_alteration_kills.py -s
 
 fuzz-broker: $(VENV)/stamp-test ## 1,000,000 mutated requests on the sockets of a broker
 	@LOGSTORE_FUZZ_FRAMES=1000000 $(PYTEST) --timeout=20000 tests/broker/test_broker_fuzz.py -s

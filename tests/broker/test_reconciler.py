@@ -239,11 +239,13 @@ def test_a_replica_of_another_topic_is_not_served(
         assert served.client.produce("t", batch_of(b"x"), 2).error_code == 56
         assert served.client.fetch("t", 0, 2).error_code == 56
         assert served.store.log("t", 2).topic_id == b"x" * 16
-        assert alter(served, "settings") == 56
+        assert alter(served, "settings") == 0
         assert served.store.log("t", 2).config == KAFKA_LOG_CONFIG
         served.store.delete("t", 2)
         until(lambda: served.leaders() == dict.fromkeys(ALL, 0))
         assert served.store.log("t", 2).topic_id == topic_id
+        configs = [served.store.log("t", number).config.retention_ms for number in ALL]
+        assert configs == [777777777] * 4 and served.retention() == "777777777"
 
 
 def test_another_topic_replaces_one_that_is_gone(

@@ -7,10 +7,13 @@ import json
 import pytest
 
 from broker.catalog.topic_znodes import (
+    Alteration,
     TopicRecord,
     deleted_path,
+    encode_alteration,
     encode_config,
     encode_topic,
+    parse_alteration,
     parse_config,
     parse_topic,
     record_of,
@@ -84,6 +87,41 @@ def test_other_settings_are_refused(data: bytes) -> None:
     """The error names the path of the znode."""
     with pytest.raises(BadZnodeError, match="/config/topics/t"):
         parse_config(data, "/config/topics/t")
+
+
+def test_changed_settings_come_back() -> None:
+    """With Kafka's keys; keys that are not known are left out."""
+    alteration = Alteration(ID, frozenset({"retention_ms", "encoded_compression_type"}))
+    data = encode_alteration(alteration)
+    assert json.loads(data)["keys"] == ["compression.type", "retention.ms"]
+    assert parse_alteration(data, "p") == alteration
+    later = data.replace(b'"retention.ms"', b'"retention.ms","a.new.key"')
+    assert parse_alteration(later, "p") == alteration
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"7", b"{}", b'{"topic_id":"AAECAwQFBgcICQoLDA0ODw"}', b'{"topic_id":"AA","keys":[]}',
+     b'{"topic_id":"AAECAwQFBgcICQoLDA0ODw","keys":"retention.ms"}'],
+)  # fmt: skip
+def test_other_alterations_are_refused(data: bytes) -> None:
+    """By the path of the znode."""
+    with pytest.raises(BadZnodeError, match="/logstore/altered_topics/t"):
+        parse_alteration(data, "/logstore/altered_topics/t")
+
+
+def test_an_altered_setting_that_contradicts_is_left_out() -> None:
+    """A program may have changed the log; the other new settings are applied."""
+    new = KAFKA_LOG_CONFIG.replace(cleanup_policy="compact", retention_ms=9)
+    alteration = Alteration(ID, frozenset({"cleanup_policy", "retention_ms"}))
+    record = record_of("t", ID, 1, new)
+    assert alteration.applied(record, KAFKA_LOG_CONFIG.replace(flush_ms=5)) == new.replace(
+        flush_ms=5
+    )
+    log = KAFKA_LOG_CONFIG.replace(retention_pressure=True)
+    assert alteration.applied(record, log) == log.replace(retention_ms=9)
+    with pytest.raises(ValueError, match="retention_pressure"):
+        alteration.apply(record, log)
 
 
 def test_every_id_is_a_part_of_a_path() -> None:

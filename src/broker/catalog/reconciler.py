@@ -171,6 +171,9 @@ class Reconciler:
         changed = []
         for record in list(self._topics.records.values()):
             config = self._first_config(record, found.get(record.name, {}))
+            alteration = self._topics.alterations.get(record.name)
+            if config is not None and alteration is not None:  # some logs lack what it changed
+                config = alteration.applied(record, config)
             if config is not None and config != record.config:
                 changed.append(record._replace(config=config))
         self._topics.put_all(changed)

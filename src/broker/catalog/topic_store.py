@@ -18,20 +18,26 @@ from typing import TypeVar
 from broker.catalog.hosted_znodes import HostedZnodes, Znodes
 from broker.catalog.reconciliation import Known
 from broker.catalog.topic_znodes import (
+    ALTERED,
     CONFIGS,
     DELETED,
     PARENTS,
     TOPICS,
     UNFINISHED,
+    Alteration,
     TopicRecord,
+    altered_path,
     config_path,
     deleted_path,
-    encode_config,
+    encode_alteration,
     encode_topic,
+    no_znodes_of,
+    parse_alteration,
     parse_config,
     parse_topic,
     topic_path,
     unfinished_path,
+    znodes_of,
 )
 from broker.config import KAFKA_LOG_CONFIG
 from broker.coordination.errors import (
@@ -51,10 +57,9 @@ from broker.coordination.verbs import (
 from broker.security.user_settings import (
     USERS,
     Settings,
-    encode_settings,
     parse_settings,
     user_of,
-    user_path,
+    user_znodes,
 )
 from logstore import LogStore, LogStoreError
 
@@ -78,7 +83,8 @@ class TopicStore:
 
     Attributes:
         records: the topics by name.
-        unfinished: the number of the first partition that is being created, by topic name.
+        unfinished: for a topic with partitions that are being created, the number of the first one.
+        alterations: by name of a topic, the settings that some of its logs may not have yet.
         deleted: the topics that are being deleted, by id.
         users: the settings of users by name, such as their SCRAM credentials.
         documents: small documents in the same coordination store.
@@ -93,6 +99,7 @@ class TopicStore:
         self._hosted = HostedZnodes(store)
         self.records: dict[str, TopicRecord] = {}
         self.unfinished: dict[str, int] = {}
+        self.alterations: dict[str, Alteration] = {}
         self.deleted: dict[bytes, TopicRecord] = {}
         self.users: dict[str, dict[str, str]] = {}
         self.documents = SharedDocuments(self.in_session, is_shared=False)
@@ -188,6 +195,11 @@ class TopicStore:
             self.records[name] = parse_topic(self._hosted.data(path) or b"", path, config, name)
         for name in self._hosted.names(UNFINISHED):
             self.unfinished[name] = int(self._hosted.data(unfinished_path(name)) or 0)
+        for name in self._hosted.names(ALTERED):
+            path = altered_path(name)
+            alteration = parse_alteration(self._hosted.data(path) or b"", path)
+            if name in self.records and self.records[name].id == alteration.topic_id:
+                self.alterations[name] = alteration
         for name in self._hosted.names(DELETED):
             path = f"{DELETED}/{name}"
             record = parse_topic(self._hosted.data(path) or b"", path, KAFKA_LOG_CONFIG)
@@ -198,12 +210,13 @@ class TopicStore:
 
     def _complete(self) -> None:
         """Make the coordination store equal to the topics in memory, one topic at a time."""
-        names = {name for one in (TOPICS, CONFIGS, UNFINISHED) for name in self._hosted.names(one)}
+        parents = (TOPICS, CONFIGS, UNFINISHED, ALTERED)
+        names = {name for one in parents for name in self._hosted.names(one)}
         for record in list(self.deleted.values()):
-            gone = {} if record.name in self.records else _gone(record.name)
+            gone = {} if record.name in self.records else no_znodes_of(record.name)
             self._hosted.write({**gone, deleted_path(record.id): self._encode_deleted(record)})
         for name in names - self.records.keys():
-            self._hosted.write(_gone(name))
+            self._hosted.write(no_znodes_of(name))
         for record in list(self.records.values()):
             self._hosted.write(self._znodes(record, self.unfinished.get(record.name)))
         kept = {deleted_path(topic_id) for topic_id in list(self.deleted)}
@@ -211,7 +224,7 @@ class TopicStore:
             if f"{DELETED}/{name}" not in kept:
                 self._hosted.write({f"{DELETED}/{name}": None})
         gone_users = {f"{USERS}/{name}": None for name in self._hosted.names(USERS)}
-        for path, data in {**gone_users, **_user_znodes(self.users)}.items():
+        for path, data in {**gone_users, **user_znodes(self.users)}.items():
             self._hosted.write({path: data})
 
     def _change(self, wanted: Znodes) -> None:
@@ -269,6 +282,24 @@ class TopicStore:
             self._change(self._znodes(record, unfinished_from))
             self._remember(record, unfinished_from)
 
+    def alter(self, record: TopicRecord, alteration: Alteration) -> None:
+        """Write a topic with new settings, which its logs do not have yet; raises LogStoreError.
+
+        A reader that reads `alterations` before `records` finds no new setting without its mark.
+        """
+        with self._locked():
+            unfinished_from = self.unfinished.get(record.name)
+            mark = {altered_path(record.name): encode_alteration(alteration)}
+            self._change(self._znodes(record, unfinished_from) | mark)
+            self.alterations[record.name] = alteration
+            self._remember(record, unfinished_from)
+
+    def end_alteration(self, name: str) -> None:
+        """Forget a change of settings that all logs of a topic have; raises LogStoreError."""
+        with self._locked():
+            self._change({altered_path(name): None})
+            self.alterations.pop(name, None)
+
     def put_all(self, records: Iterable[TopicRecord]) -> None:
         """Write several topics; many topics share one change. Raises LogStoreError."""
         with self._locked():
@@ -296,18 +327,21 @@ class TopicStore:
 
     def _remember(self, record: TopicRecord, unfinished_from: int | None) -> None:
         self.records[record.name] = record
+        if self._alteration_of(record) is None:
+            self.alterations.pop(record.name, None)
         if unfinished_from is None:
             self.unfinished.pop(record.name, None)
         else:
             self.unfinished[record.name] = unfinished_from
 
     def _znodes(self, record: TopicRecord, unfinished_from: int | None) -> dict[str, bytes | None]:
-        mark = None if unfinished_from is None else b"%d" % unfinished_from
-        return {
-            topic_path(record.name): encode_topic(record, self._store.broker_id),
-            config_path(record.name): encode_config(record.config),
-            unfinished_path(record.name): mark,
-        }
+        alteration = self._alteration_of(record)
+        return znodes_of(record, self._store.broker_id, unfinished_from, alteration)
+
+    def _alteration_of(self, record: TopicRecord) -> Alteration | None:
+        """Return the alteration of a topic; None if it was of an older topic with this name."""
+        found = self.alterations.get(record.name)
+        return found if found is not None and found.topic_id == record.id else None
 
     def _encode_deleted(self, record: TopicRecord) -> bytes:
         return encode_topic(record, self._store.broker_id, name=record.name)
@@ -315,7 +349,7 @@ class TopicStore:
     def forget(self, name: str) -> None:
         """Remove a topic without replicas; raises LogStoreError."""
         with self._locked():
-            self._change(_gone(name))
+            self._change(no_znodes_of(name))
             self._drop(name)
 
     def begin_deletion(self, record: TopicRecord) -> None:
@@ -326,7 +360,7 @@ class TopicStore:
         with self._locked():
             now = self.records.get(record.name)
             is_current = now is None or now.id == record.id
-            gone = _gone(record.name) if is_current else {}
+            gone = no_znodes_of(record.name) if is_current else {}
             self._change({**gone, deleted_path(record.id): self._encode_deleted(record)})
             self.deleted[record.id] = record
             if is_current:
@@ -349,7 +383,7 @@ class TopicStore:
         """
         with self._locked():
             changed = {name: change(self.users.get(name, {})) for name, change in changes.items()}
-            self._change(_user_znodes(changed))
+            self._change(user_znodes(changed))
             for name, settings in changed.items():
                 if settings:
                     self.users[name] = settings
@@ -359,15 +393,8 @@ class TopicStore:
     def _drop(self, name: str) -> None:
         self.records.pop(name, None)
         self.unfinished.pop(name, None)
+        self.alterations.pop(name, None)
 
 
 _sharing = threading.Lock()  # guards `_shared` and `TopicStore.share_count`
 _shared: dict[LogStore, TopicStore] = {}
-
-
-def _user_znodes(users: Mapping[str, Settings]) -> dict[str, bytes | None]:
-    return {user_path(name): encode_settings(one) if one else None for name, one in users.items()}
-
-
-def _gone(name: str) -> dict[str, bytes | None]:
-    return dict.fromkeys((unfinished_path(name), config_path(name), topic_path(name)))

@@ -4,6 +4,9 @@
                                        "adding_replicas":{},"removing_replicas":{}}
     /config/topics/T                  {"version":1,"config":{"retention.ms":"1000"}}
     /logstore/unfinished_topics/T     3: the partitions from 3 on are being created
+    /logstore/altered_topics/T        {"version":1,"topic_id":"<22 letters>",
+                                       "keys":["retention.ms"]}: some logs of T may not have the
+                                       values of these settings yet
     /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
 
 The config has the settings that differ from Kafka's defaults. A program that uses the store
@@ -17,6 +20,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,8 +31,9 @@ from logstore import LogConfig
 
 TOPICS, CONFIGS = "/brokers/topics", "/config/topics"
 UNFINISHED, DELETED = "/logstore/unfinished_topics", "/logstore/deleted_topics"
-PARENTS = ("/brokers", TOPICS, "/config", CONFIGS, "/logstore", UNFINISHED, DELETED)
-TOPIC_VERSION, CONFIG_VERSION = 3, 1
+ALTERED = "/logstore/altered_topics"
+PARENTS = ("/brokers", TOPICS, "/config", CONFIGS, "/logstore", UNFINISHED, DELETED, ALTERED)
+TOPIC_VERSION, CONFIG_VERSION, ALTERATION_VERSION = 3, 1, 1
 ID_BYTES = 16
 CONFIGS_KEPT = 256
 
@@ -46,6 +51,37 @@ class TopicRecord(NamedTuple):
     ids: Mapping[int, bytes]
     config: LogConfig
     is_mixed: bool = False
+
+
+class Alteration(NamedTuple):
+    """A change of a topic's settings that some of its logs may not have yet.
+
+    Attributes:
+        fields: the changed settings, with their names in a `LogConfig`. The record of the topic has
+            their new values.
+    """
+
+    topic_id: bytes
+    fields: frozenset[str]
+
+    def apply(self, record: TopicRecord, config: LogConfig) -> LogConfig:
+        """Return the configuration that a log of the topic gets instead of the present one.
+
+        Raises:
+            TypeError, ValueError: a new value contradicts a value that stays.
+        """
+        values: dict[str, Any] = {one: getattr(record.config, one) for one in self.fields}
+        return config.replace(**values)
+
+    def applied(self, record: TopicRecord, config: LogConfig) -> LogConfig:
+        """Do the same without errors: a new value that contradicts another one is left out."""
+        try:
+            return self.apply(record, config)
+        except (TypeError, ValueError):  # a program has changed the log after the alteration
+            for field in sorted(self.fields):
+                with suppress(TypeError, ValueError):
+                    config = self._replace(fields=frozenset({field})).apply(record, config)
+            return config
 
 
 def record_of(name: str, topic_id: bytes, partitions: int, config: LogConfig) -> TopicRecord:
@@ -68,9 +104,33 @@ def unfinished_path(name: str) -> str:
     return f"{UNFINISHED}/{name}"
 
 
+def altered_path(name: str) -> str:
+    """Return the path of a topic's settings that some logs may not have yet."""
+    return f"{ALTERED}/{name}"
+
+
 def deleted_path(topic_id: bytes) -> str:
     """Return the path of a topic that is being deleted."""
     return f"{DELETED}/{_text_of_id(topic_id)}"
+
+
+def znodes_of(
+    record: TopicRecord, broker_id: int, unfinished_from: int | None, alteration: Alteration | None
+) -> dict[str, bytes | None]:
+    """Return the data of all znodes of a topic; None if a znode must not exist."""
+    mark = None if unfinished_from is None else b"%d" % unfinished_from
+    return {
+        topic_path(record.name): encode_topic(record, broker_id),
+        config_path(record.name): encode_config(record.config),
+        unfinished_path(record.name): mark,
+        altered_path(record.name): None if alteration is None else encode_alteration(alteration),
+    }
+
+
+def no_znodes_of(name: str) -> dict[str, bytes | None]:
+    """Return the same for a topic that does not exist."""
+    paths = (unfinished_path(name), altered_path(name), config_path(name), topic_path(name))
+    return dict.fromkeys(paths)
 
 
 def encode_topic(record: TopicRecord, broker_id: int, **more: object) -> bytes:
@@ -94,6 +154,35 @@ def encode_config(config: LogConfig) -> bytes:
     usual = KAFKA_LOG_CONFIG.to_dict()
     changed = [field for field, value in config.to_dict().items() if value != usual[field]]
     return _encoded({"version": CONFIG_VERSION, "config": _texts_of(config, changed)})
+
+
+def encode_alteration(alteration: Alteration) -> bytes:
+    """Encode the JSON with the settings that some logs may not have yet."""
+    return _encoded(
+        {
+            "version": ALTERATION_VERSION,
+            "topic_id": _text_of_id(alteration.topic_id),
+            "keys": sorted(map(key_of, alteration.fields)),
+        }
+    )
+
+
+def parse_alteration(data: bytes, path: str) -> Alteration:
+    """Read which settings some logs may not have yet; keys that are not known are left out.
+
+    Raises:
+        BadZnodeError: the znode is not what `encode_alteration` writes.
+    """
+    try:
+        document = json.loads(data)
+        keys = document["keys"]
+        if not isinstance(keys, list):
+            raise ValueError(f"{keys!r} is not a list")
+        fields = frozenset(field_of(key) for key in keys if key in KEYS)
+        return Alteration(_id_of_text(document["topic_id"]), fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"the data is not the JSON of changed settings: {error!r}"
+        raise BadZnodeError(path, reason) from None
 
 
 def _texts_of(config: LogConfig, fields: list[str]) -> dict[str, str]:

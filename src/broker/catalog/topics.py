@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from broker.catalog import old_notes
-from broker.catalog.reconciler import Reconciler
+from broker.catalog.admin.alterations import Alterations
+from broker.catalog.reconciler import LOG_DIR_CHANGES, Reconciler
 from broker.catalog.topic_store import TopicStore
 from broker.catalog.topic_znodes import TopicRecord, record_of
 from broker.coordination.errors import CoordinationError
@@ -95,6 +96,7 @@ class TopicCatalog:
         self._recorded = TopicStore.of(store)
         self.documents = self._recorded.documents
         self._reconciler = Reconciler(store, self._recorded, self._change)
+        self._alterations = Alterations(store, self._recorded, self.log, self._change)
         store.add_listener(self._on_event)
         store.add_listener(self._reconcile)
 
@@ -111,6 +113,7 @@ class TopicCatalog:
         except LogStoreError as error:
             LOG.warning("a topic that a crash left unfinished cannot be finished now: %s", error)
         self._reconciler.run(is_start=True)
+        self._alterations.deliver_all()
         self._is_stale = True
 
     # --- reading ----------------------------------------------------------------------------------
@@ -170,21 +173,12 @@ class TopicCatalog:
         return log
 
     def config_of(self, topic: Topic) -> LogConfig:
-        """Return the settings of the first partition that serves, or else the recorded settings.
+        """Return the settings of a topic that count.
 
         Raises:
             LogStoreError: no partition serves, and the topic is not recorded.
         """
-        failure: LogStoreError | None = None
-        for partition in topic.partitions:
-            try:
-                return self.log(topic.name, partition).config
-            except LogStoreError as error:
-                failure = failure or error
-        record = self._recorded.records.get(topic.name)
-        if record is None:
-            raise failure or UnknownPartitionError(topic=topic.name, partition=0)
-        return record.config
+        return self._alterations.config_of(topic.name, topic.partitions)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -243,7 +237,7 @@ class TopicCatalog:
             LOG.warning("topic %r is still recorded as unfinished: %s", record.name, error)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Add partitions to a topic, up to `count`; copy the settings of the first partition.
+        """Add partitions to a topic, up to `count`, with the settings that the topic has now.
 
         Raises:
             LogStoreError: no log dir takes a partition; some partitions may have been added.
@@ -296,12 +290,25 @@ class TopicCatalog:
             raise UnknownPartitionError(topic=topic.name, partition=topic.partitions[0])
         return record
 
-    def settings_changed(self, topic: Topic) -> None:
-        """Record the settings of a topic after its logs got new ones."""
+    def alter(self, topic: Topic, changes_of: Callable[[LogConfig], Mapping[str, object]]) -> None:
+        """Change the settings of a topic; logs in a log dir that is away get them when it returns.
+
+        Args:
+            changes_of: a function that gets the present settings and returns the new values, as
+                `LogStore.set_config` takes them; no value is None.
+
+        Raises:
+            InvalidSettingError: a new value contradicts a setting of a log.
+            LogStoreError: no log dir could record the new settings; nothing is changed.
+        """
         with self._change(topic.name):
-            record = self._recorded.records.get(topic.name)
-            if record is not None:
-                self._finish(record._replace(config=self.config_of(topic)))
+            record = self._record_now(topic)
+            if not record.ids.keys() >= set(topic.partitions):  # a program has just created some
+                record = self._reconciler.record(topic.name, topic.partitions) or record
+            config = self.config_of(topic)
+            changes = changes_of(config)
+            if changes:
+                self._alterations.alter(record, config, changes)
 
     @contextmanager
     def _change(self, name: str) -> Iterator[None]:
@@ -362,6 +369,8 @@ class TopicCatalog:
     def _reconcile(self, event: StoreEvent) -> None:
         self._reconciler.heard(event)
         self._is_stale = True
+        if event.kind in LOG_DIR_CHANGES:
+            self._alterations.deliver_all()
         if event.kind is StoreEventKind.LOG_DIR_RETURNED:
             try:
                 self.documents.refresh()

@@ -84,6 +84,11 @@ def parse_settings(data: bytes, path: str) -> dict[str, str]:
     return dict(config)
 
 
+def user_znodes(users: Mapping[str, Settings]) -> dict[str, bytes | None]:
+    """Return the data of the znodes of some users; None if the znode must not exist."""
+    return {user_path(name): encode_settings(one) if one else None for name, one in users.items()}
+
+
 def merged(settings: Settings, changes: Mapping[str, ScramCredential | None]) -> dict[str, str]:
     """Return the settings after a change."""
     kept = {key: text for key, text in settings.items() if key not in changes}

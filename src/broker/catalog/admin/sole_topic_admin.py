@@ -31,7 +31,7 @@ from broker.catalog.settings import (
 from broker.catalog.topics import NO_ID, Topic, TopicCatalog
 from broker.config import BrokerConfig
 from broker.wire.error_codes import ErrorCode
-from logstore import LogConfig, LogStoreError, UnknownPartitionError
+from logstore import LogConfig, UnknownPartitionError
 
 
 class SoleTopicAdmin:
@@ -113,26 +113,20 @@ class SoleTopicAdmin:
         return topic._replace(partitions=tuple(range(count)))
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of all partitions of a topic.
+        """Change the settings of a topic.
 
-        If a change adds elements to a list setting, or removes elements, the present list is that
-        of the first partition.
+        A replica in a log dir that is away, or hangs, gets the settings when its log dir returns.
+        If a change adds elements to a list or removes elements, it begins with the topic's list.
         """
-        topic = self._known(name)
-        config = self._topics.config_of(topic)
-        fields = altered(changes, config, self._config.log_config)
-        if is_dry or not fields:
-            return
-        failure: LogStoreError | None = None
-        for partition in topic.partitions:
-            try:
-                self._topics.log(name, partition)  # raises if the replica belongs to another topic
-                self._topics.store.set_config(name, partition, fields)
-            except LogStoreError as error:  # change the other partitions; the client tries again
-                failure = error
-        self._topics.settings_changed(topic)
-        if failure is not None:
-            raise failure
+        topic, defaults = self._known(name), self._config.log_config
+
+        def changes_of(config: LogConfig) -> dict[str, object]:
+            return altered(changes, config, defaults)
+
+        if is_dry:
+            changes_of(self._topics.config_of(topic))
+        else:
+            self._topics.alter(topic, changes_of)
 
     def settings_of(self, name: str) -> list[SettingRow]:
         """Describe the settings of a topic."""

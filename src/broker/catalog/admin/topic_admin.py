@@ -166,10 +166,7 @@ class TopicAdmin(Protocol):
         """
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of a topic.
-
-        If a sole broker fails, some partitions may be changed.
-        """
+        """Change the settings of a topic on all its partitions; `is_dry` only checks the change."""
 
     def settings_of(self, name: str) -> list[SettingRow]:
         """Describe the settings of a topic."""
