@@ -19,12 +19,13 @@ from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import Producer
 from broker.coordinator.hosted import Hosted, PendingOffsets
+from broker.coordinator.offsets_topic import NAME as OFFSETS
 from broker.coordinator.shard import OF_PRODUCER, Phase, Shard
 from broker.groups import records
 from broker.groups.offsets import Committed, Key
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
-from logstore import ProducerFencedError
+from logstore import ProducerFencedError, UnknownPartitionError
 
 LOG = logging.getLogger("broker")
 AGAIN_SECONDS = 0.005  # the time between two looks whether a group can be changed
@@ -108,8 +109,14 @@ class TransactionalOffsets:
     def check_loaded(self, partition: int) -> None:
         """Raise CoordinatorError if the groups of a partition are not loaded.
 
-        While groups are loaded, no marker is appended: the loading might not see it.
+        While groups are loaded, no marker is appended: the loading might not see it. A shard is
+        kept for ever, so only a partition of the topic gets one.
+
+        Raises:
+            UnknownPartitionError: the topic has no such partition.
         """
+        if not 0 <= partition < self._groups.topic.partition_count:
+            raise UnknownPartitionError(topic=OFFSETS, partition=partition)
         self._groups.shard(partition).require()
 
     def ended(
