@@ -100,6 +100,10 @@ class BrokerConfig(ListenerConfig):
         connections_max_idle_ms: a connection without a request for this time is closed.
         socket_request_max_bytes: the size of the largest request.
         queued_max_request_bytes: the most memory that all requests larger than 64 KiB use together.
+        decompressed_batch_bytes_max: the most memory that one batch of a client needs when it is
+            decompressed. A larger batch is refused.
+        decompressed_bytes_max: the most memory that all batches of clients together need while they
+            are decompressed. A request waits for this memory, and is refused after 10 s.
         request_arrival_ms: how long a request may take to arrive after its first byte. For each
             64 KiB of its size, a request gets one second more.
         response_progress_ms: if a client takes no byte of an answer for this time, its connection
@@ -183,6 +187,8 @@ class BrokerConfig(ListenerConfig):
     connections_max_idle_ms: int = 600_000
     socket_request_max_bytes: int = 100 << 20
     queued_max_request_bytes: int = 512 << 20
+    decompressed_batch_bytes_max: int = 128 << 20
+    decompressed_bytes_max: int = 512 << 20
     request_arrival_ms: int = 30_000
     response_progress_ms: int = 30_000
     request_stuck_ms: int = 30_000

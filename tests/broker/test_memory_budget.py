@@ -40,3 +40,12 @@ def test_it_is_a_queue_in_order(steps: list[tuple[bool, int, int]]) -> None:
     for holder in [*held, *(waiting for waiting, _ in queue)]:
         budget.release(holder)
     assert budget.taken_bytes == 0
+
+
+def test_a_holder_that_needs_less_makes_room_for_others() -> None:
+    """The next in the queue gets what the holder gives back."""
+    budget: MemoryBudget[str] = MemoryBudget(LIMIT)
+    assert budget.take("a", 80) and not budget.take("b", 50)
+    assert budget.lessen("a", 51) == [] and budget.taken_bytes == 51
+    assert budget.lessen("a", 50) == ["b"] and budget.taken_bytes == 100
+    assert budget.release("a") == [] and budget.release("b") == [] and budget.taken_bytes == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from broker import Broker
 from broker.catalog.leadership import SoleBroker
+from broker.coordinator.shard import Shard
 from broker.wire import messages
 from logstore import ReplicaOfflineError
 from support.kafka_client import KafkaClient, batch_of, values_in
@@ -312,6 +314,21 @@ def test_an_operator_aborts_a_transaction(start: Start, client: KafkaClient) -> 
     assert producer.add(("operated", 0)) == 0 and producer.produce("operated", b"y") == 0
     assert write(epoch=0) == 47  # no marker may abort the next epoch's data
     producer.finish(commit=True)
+
+
+def test_regression_markers_for_absent_partitions_of_groups_leave_nothing(
+    client: KafkaClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each such partition number had a shard for ever, and a line in the log."""
+    assert not client.call("FindCoordinator", coordinator_keys=["g"]).coordinators[0].error_code
+    request, absent = messages.WriteTxnMarkersRequest, [-(2**31), -1, *range(2, 60), 2**31 - 1]
+    topics = [request.WritableTxnMarkerTopic("__consumer_offsets", absent)]
+    marker = request.WritableTxnMarker(7, 0, False, topics, 0)
+    shards = [one for one in gc.get_objects() if isinstance(one, Shard)]
+    (answered,) = client.call("WriteTxnMarkers", markers=[marker]).markers
+    assert {one.error_code for one in answered.topics[0].partitions} == {3}
+    assert len([one for one in gc.get_objects() if isinstance(one, Shard)]) == len(shards)
+    assert "could not be loaded" not in caplog.text
 
 
 @pytest.fixture

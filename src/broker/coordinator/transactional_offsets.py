@@ -19,12 +19,13 @@ from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import Producer
 from broker.coordinator.hosted import Hosted, PendingOffsets
+from broker.coordinator.offsets_topic import NAME as OFFSETS
 from broker.coordinator.shard import OF_PRODUCER, Phase, Shard
 from broker.groups import records
 from broker.groups.offsets import Committed, Key
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
-from logstore import ProducerFencedError
+from logstore import ProducerFencedError, UnknownPartitionError
 
 LOG = logging.getLogger("broker")
 AGAIN_SECONDS = 0.005  # the time between two tries to change a group
@@ -109,8 +110,13 @@ class TransactionalOffsets:
         """Raise CoordinatorError if the groups of a partition are not loaded.
 
         While groups are being loaded, no marker is appended, because the loading might miss the
-        marker.
+        marker. A shard is never deleted, so only a partition of the topic gets a shard.
+
+        Raises:
+            UnknownPartitionError: the topic has no such partition.
         """
+        if not 0 <= partition < self._groups.topic.partition_count:
+            raise UnknownPartitionError(topic=OFFSETS, partition=partition)
         self._groups.shard(partition).require()
 
     def ended(

@@ -47,6 +47,16 @@ class MemoryBudget(Generic[Holder]):
         """
         self.taken_bytes -= self._held.pop(holder, 0)
         self._queue.pop(holder, None)
+        return self._serve()
+
+    def lessen(self, holder: Holder, size_bytes: int) -> list[Holder]:
+        """Give all but `size_bytes` of a holder's bytes back; return as `release`."""
+        assert 0 <= size_bytes <= self._held[holder]
+        self.taken_bytes -= self._held[holder] - size_bytes
+        self._held[holder] = size_bytes
+        return self._serve()
+
+    def _serve(self) -> list[Holder]:
         served = []
         while self._queue:
             first, size_bytes = next(iter(self._queue.items()))

@@ -11,6 +11,7 @@ import logging
 
 from broker.catalog.leadership import NotServedError
 from broker.catalog.topic_store import TopicLimitError
+from broker.machines.decompression import DecompressionError
 from broker.wire.error_codes import ErrorCode
 from logstore import (
     CorruptRecordBatchError,
@@ -58,7 +59,7 @@ CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 def code_of(error: Exception) -> ErrorCode:
     """Return the code for an error; an unexpected error is logged, and its code is -1."""
-    if isinstance(error, NotServedError):
+    if isinstance(error, NotServedError | DecompressionError):
         return error.code
     for kind, code in CODES:
         if isinstance(error, kind):

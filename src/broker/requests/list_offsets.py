@@ -45,7 +45,8 @@ def _row(call: Call, name: str, asked: Any, isolation_level: int) -> Any:
         check_format(log)
         is_committed = isolation_level == READ_COMMITTED
         end = log.last_stable_offset if is_committed else log.high_watermark
-        timestamp, offset = offset_of(log, wanted, end)
+        with call.services.decompression.lease():
+            timestamp, offset = offset_of(log, wanted, end)
         if wanted == LATEST or (offset < 0 and wanted != LATEST_TIERED):
             fault = leadership.fault_of_end(name, number)
             if fault:

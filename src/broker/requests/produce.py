@@ -219,7 +219,8 @@ def _append_next(
     if name is None:
         return _failed(index, *UNKNOWN_ID)
     try:
-        info, wait = services.appends.append(name, index, records, acks, token)
+        with services.decompression.lease():
+            info, wait = services.appends.append(name, index, records, acks, token)
     except NotServedError as error:
         return _failed(index, error.code, str(error))
     except (LogStoreError, ValueError) as error:

@@ -32,6 +32,7 @@ from broker.coordinator.internal_topic import SoleTopic
 from broker.coordinator.offsets_topic import OffsetsTopic
 from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.group import GroupSettings
+from broker.machines.decompression import DecompressionMemory
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
 from broker.machines.traffic import Gauge, Traffic
@@ -174,6 +175,9 @@ class Services:
         settings = config.authorizer
         self.acls = Acls(self.documents, settings, config.max_acls) if settings else None
         self._complain = ComplaintLog().warn
+        self.decompression = DecompressionMemory(
+            config.decompressed_batch_bytes_max, config.decompressed_bytes_max, self._complain
+        )
         self.traffic = Traffic()
         self.settings = DynamicSettings(
             store, config.num_replica_alter_log_dirs_threads, parts.set_replication_rate

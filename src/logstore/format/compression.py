@@ -103,6 +103,21 @@ def decompressor(codec_id: int, size_bytes_max: int) -> Any:
         raise
 
 
+def size_in_frame(codec_id: int, data: bytes) -> int:
+    """Return the uncompressed size that a frame of lz4 or zstd claims; -1 if it claims none.
+
+    Raises:
+        Exception: the data is no frame.
+    """
+    name = CODEC_NAMES.get(codec_id)
+    if name == "zstd":
+        size: int | None = _library(codec_id).get_frame_info(data).decompressed_size
+        return -1 if size is None else size
+    if name == "lz4":
+        return int(_library(codec_id).get_frame_info(data)["content_size"]) or -1
+    return -1
+
+
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
     """Return the largest size that one decompressed frame is allowed to have.
 

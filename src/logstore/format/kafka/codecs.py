@@ -117,6 +117,16 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
     return restored
 
 
+def size_in_frame(codec_id: int, data: bytes) -> int:
+    """Return the uncompressed size that a frame claims; -1 if it claims none. It may be wrong."""
+    try:
+        if codec_id == CODEC_IDS["snappy"]:
+            return -1 if data[:8] == XERIAL_MAGIC else _snappy_size(_snappy(), data)
+        return compression.size_in_frame(codec_id, data)
+    except Exception:  # noqa: BLE001 - each library has its own; the decompression finds the fault
+        return -1
+
+
 def library_errors() -> tuple[type[Exception], ...]:
     """Return the errors that cramjam raises for bytes that are not snappy."""
     import cramjam

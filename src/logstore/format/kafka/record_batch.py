@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
+from logstore.format import lease
 from logstore.format.batch import RecordBatch
 from logstore.format.batch_parts import BatchHeader, Columns
 from logstore.format.columnar.columns import Buffer, column_of_own
@@ -236,14 +237,14 @@ def records_of(
     records: Buffer = look[position + HEADER_BYTES : position + header.size_bytes]
     codec_id = header.attributes & CODEC_MASK
     if codec_id:
-        from logstore.format.kafka import codecs as kafka_codecs
-
-        records = kafka_codecs.decompress(codec_id, bytes(records), expansion_bytes_max)
+        records = lease.expand(codec_id, bytes(records), header.record_count, expansion_bytes_max)
     if header.record_count * RECORD_BYTES_MIN > len(records):
         raise ValueError(f"{header.record_count} records do not fit into {len(records)} bytes")
     needed = expansion_bytes(len(records), header.record_count)
     if needed > expansion_bytes_max:
         raise too_much(needed, expansion_bytes_max)
+    if not codec_id:
+        lease.count_decoded(header.record_count)
     return records
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
 from logstore.errors import InvalidTimestampError, MissingKeyError, RecordTooLargeError
-from logstore.format import layouts
+from logstore.format import layouts, lease
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.format.kafka.header import CONTROL
@@ -60,8 +60,7 @@ def append_encoded(
         batches = _parsed(raw, rules, now_ms)
         known, duplicates = None, NONE
         latest, is_watched = _look_at(batches)
-        if is_checked:
-            _check_records(batches, rules, latest, now_ms)
+        _check(batches, rules, latest, now_ms, is_checked=is_checked)
         with state.lock:
             try:
                 may_refuse = state.log_dir.is_refusing_appends or state.refusal
@@ -220,6 +219,15 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
         return data, header
     stamped = layouts.with_append_time(data, header, now_ms)
     return stamped, layouts.read_header(stamped, 0)
+
+
+def _check(
+    batches: Found, rules: AppendRules, latest: int, now_ms: int, *, is_checked: bool
+) -> None:
+    """Do the last check of the records, if it is wanted; after it, no batch is decompressed."""
+    if is_checked:
+        _check_records(batches, rules, latest, now_ms)
+    lease.settle()
 
 
 def _check_records(batches: Found, rules: AppendRules, latest: int, now_ms: int) -> None:

@@ -1,0 +1,116 @@
+"""Let a caller limit the memory of the batches that its thread decompresses.
+
+    with leased(lease):
+        log.append_encoded(...)    a decompression reserves memory, and `settle` gives it back
+
+    the size is in the frame       reserve it, decompress
+    the size is not known          reserve 16 times the compressed size, decompress; if the records
+                                   are larger, reserve the whole limit, and decompress again
+
+The decoders take no lease as an argument: the lease belongs to the thread. A thread without a
+lease decompresses as before, and only `record_expansion_bytes_max` limits it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from logstore.errors import LogStoreError, RecordExpansionError
+from logstore.format.expansion import expansion_bytes
+
+# Records that a client compressed rarely shrink to less than a sixteenth.
+RATIO_USUAL = 16
+ROOM_BYTES_MIN = 64 << 10
+# For a short time, a codec uses up to twice as much memory as its result.
+CODEC_FACTOR = 2
+
+
+class Lease(Protocol):
+    """The memory that one thread may use for decompressed batches.
+
+    Attributes:
+        batch_bytes_max: the memory that one batch is allowed to need.
+    """
+
+    batch_bytes_max: int
+
+    def reserve(self, size_bytes: int) -> None:
+        """Give back what this lease holds, and reserve this much; 0 gives all memory back.
+
+        Raises:
+            LogStoreError: there was no room for too long.
+        """
+
+    def lessen(self, size_bytes: int) -> None:
+        """Give all but this much of the reserved memory back; this never waits."""
+
+    def too_large(self, size_bytes: int) -> LogStoreError:
+        """Create the error for a batch that needs this much, or more."""
+
+
+class _Thread(threading.local):
+    lease: Lease | None = None
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def leased(lease: Lease) -> Iterator[None]:
+    """Use a lease for all batches that this thread decompresses; then give its memory back."""
+    assert _thread.lease is None, "a thread has one lease at a time"
+    _thread.lease = lease
+    try:
+        yield
+    finally:
+        _thread.lease = None
+        lease.reserve(0)
+
+
+def settle() -> None:
+    """Give the memory of this thread's lease back: its decompressed batches are not used any more.
+
+    An append calls this before it writes, so that a disk that hangs keeps no memory of the lease.
+    """
+    lease = _thread.lease
+    if lease is not None:
+        lease.reserve(0)
+
+
+def count_decoded(record_count: int) -> None:
+    """Reserve the memory for the decoded records of a batch that is not compressed."""
+    lease = _thread.lease
+    if lease is not None:
+        lease.reserve(expansion_bytes(0, record_count))
+
+
+def expand(codec_id: int, data: bytes, record_count: int, expansion_bytes_max: int) -> bytes:
+    """Decompress the records of a batch; raise as `codecs.decompress`.
+
+    Raises:
+        LogStoreError: the lease of this thread refuses the batch.
+    """
+    from logstore.format.kafka import codecs
+
+    lease = _thread.lease
+    if lease is None:
+        return codecs.decompress(codec_id, data, expansion_bytes_max)
+    decoded_bytes = expansion_bytes(0, record_count)
+    limit = min(expansion_bytes_max, lease.batch_bytes_max) - decoded_bytes
+    known = codecs.size_in_frame(codec_id, data)
+    if limit <= 0 or known > limit:
+        raise lease.too_large(decoded_bytes + max(known, 0))
+    usual = max(ROOM_BYTES_MIN, RATIO_USUAL * len(data))
+    room = min(usual if known < 0 else max(known, 1), limit)
+    while True:
+        lease.reserve(CODEC_FACTOR * room + decoded_bytes)
+        with suppress(RecordExpansionError):
+            records = codecs.decompress(codec_id, data, room)
+            lease.lessen(len(records) + decoded_bytes)
+            return records
+        if room == limit:
+            raise lease.too_large(decoded_bytes + limit + 1)
+        room = limit  # also a frame that claims a size can be larger
