@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,12 @@ def test_a_topic_of_the_same_name_does_not_get_them(dirs: list[Path]) -> None:
         assert retention_of(served.store) == dict.fromkeys(range(4), OLD)
 
 
+def is_back_when_suspected(change: Caller, watch: Watch) -> bool:
+    """Let the store look for log dirs that hang, and check whether a call has returned."""
+    watch.suspect()
+    return change.is_back()
+
+
 @pytest.fixture
 def hung(dirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, ...]]:
     """Let a log dir hang amid an alteration; give the store, its topics and the way out."""
@@ -267,7 +274,7 @@ def hung(dirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[An
             change = Caller(lambda: altered(catalog, retention_ms=NEW))
             assert disk.began.wait(30)
             until(lambda: {retention_of(store)[number] for number in here} == {NEW})
-            until(lambda: (watch.suspect(), change.is_back())[1])
+            until(partial(is_back_when_suspected, change, watch))
             assert change.outcome() is None
             yield store, catalog, watch, disk, here
         catalog.close()
