@@ -199,7 +199,11 @@ def test_delete_by_id(client: KafkaClient) -> None:
     asked = [one(None, topic_id), one(None, b"?" * 16)]
     rows = client.call("DeleteTopics", topics=asked, timeout_ms=1000).responses
     assert [(row.name, row.error_code) for row in rows] == [("delete-by-id", 0), (None, 100)]
-    assert client.create("delete-by-id") != topic_id
+    topic_id = client.create("delete-by-id")
+    for both in (one("delete-by-id", topic_id), one(None, bytes(16))):
+        (row,) = client.call("DeleteTopics", topics=[both], timeout_ms=1000).responses
+        assert row.error_code == 42
+    assert described(client, "delete-by-id").topics[0].topic_id == topic_id
     with (
         Broker.start(config={"delete_topic_enable": False}) as strict,
         KafkaClient(strict.bootstrap_servers) as other,

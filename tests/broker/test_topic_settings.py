@@ -74,6 +74,7 @@ def test_policies_in_any_order() -> None:
     ("key", "text", "reason"),
     [
         ("retention.minutes", "1", "unknown"), ("retention.mss", "1", "mean 'retention.ms'"),
+        ("retention.ms", "1_000", "not a number"), ("retention.ms", str(2**63), "not a number"),
         ("segment.bytes", "many", "not a number"), ("segment.bytes", "-1", "segment_bytes"),
         ("cleanup.policy", "keep", "cleanup_policy"), ("compression.type", "rar", "producer, unc"),
         ("min.insync.replicas", "2", "not supported"), ("preallocate", "true", "not supported"),

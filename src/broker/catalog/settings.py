@@ -211,6 +211,8 @@ def value_of(key: str, text: str) -> object:
         number = float(text) if kind == DOUBLE else int(text)
     except ValueError as error:
         raise InvalidSettingError(f"{key}={text!r} is not a number") from error
+    if "_" in text or not text.isascii() or number > UNLIMITED:
+        raise InvalidSettingError(f"{key}={text!r} is not a number as in Kafka")
     if KEYS[key].unlimited is not None and (number == -1 or number > MS_MAX):
         return None
     return number

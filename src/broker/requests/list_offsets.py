@@ -104,6 +104,8 @@ def answer_epochs(call: Call) -> Answer:
 def _epoch_row(call: Call, name: str, asked: Any) -> Any:
     try:
         log = call.services.leadership.log(name, asked.partition, asked.current_leader_epoch)
+        if asked.leader_epoch > log.leader_epoch:  # no leader has had this epoch
+            return EpochRow(ErrorCode.NONE, asked.partition, *NOTHING)
         epoch, end_offset = log.end_offset_for_epoch(max(asked.leader_epoch, -1))
     except LogStoreError as error:
         return EpochRow(code_of(error), asked.partition)

@@ -147,6 +147,9 @@ def answer_delete(call: Call) -> Answer | Pending:
 
 def _delete(services: Services, name: str | None, topic_id: bytes) -> Any:
     Row = DeleteTopicsResponse.DeletableTopicResult  # noqa: N806 - a class
+    if (name is None) is (topic_id == NO_ID):
+        reason = "a topic is named either by its name or by its id"
+        return Row(name, topic_id, ErrorCode.INVALID_REQUEST, reason)
     try:
         topic = services.topic_admin.find(name, topic_id)
         if topic is None:
