@@ -106,7 +106,7 @@ def test_log_dirs_of_two_brokers_are_refused(host: Host) -> None:
     for configured in (None, FIRST, 7):
         with pytest.raises(LogDirIdentityError, match="leave out one of these two log dirs"):
             host.start("ac", configured)
-    with pytest.raises(BrokerIdError, match=f"is 5, and .*/a belongs to broker {FIRST}"):
+    with pytest.raises(BrokerIdError, match=f"is 5, but .*/a belongs to broker {FIRST}"):
         host.start("ab", 5)
     assert host.start("d") == 7  # the last id of this host, whose broker does not run
     assert host.start("ab") == FIRST
