@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster import Cluster
 from logstore import LogStore
+from support.kafka_client import KafkaClient, batch_of
 from support.kafka_golden import log_dirs
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "SPARK.md"
 BLOCK = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """Start a cluster that has the orders of the store, too."""
+    with Cluster.start(brokers=1) as cluster, KafkaClient(cluster.bootstrap_servers) as client:
+        client.create("orders", 2)
+        for partition in range(2):
+            batch = batch_of(b"tea", b"milk", b"salt", keys=[b"ada", b"bob", b"ada"])
+            while code := client.produce("orders", batch, partition).error_code:
+                assert code == 6, "the broker does not lead the partition yet"
+                threading.Event().wait(0.02)
+        yield cluster.bootstrap_servers
+
+
 @pytest.fixture
-def places(tmp_path: Path) -> dict[str, str]:
+def places(tmp_path: Path, servers: str) -> dict[str, str]:
     """Make what the document takes for granted: a store with orders, and a broker's disks."""
     (tmp_path / "broker").mkdir()
     broker = log_dirs("stopped", tmp_path / "broker")
@@ -26,6 +43,8 @@ def places(tmp_path: Path) -> dict[str, str]:
         "/disk2/logs": f"{tmp_path}/disk2",
         "/mnt/disk1/kafka,/mnt/disk2/kafka": ",".join(map(str, broker)),
         "/lake": f"{tmp_path}/lake",
+        "b1:9092,b2:9092": servers,
+        "b1:9092": servers,
     }
     with LogStore.open([tmp_path / "disk1", tmp_path / "disk2"], admin_socket=False) as store:
         for partition in range(2):
