@@ -139,7 +139,7 @@ def test_what_is_no_file_is_refused(dirs: list[str], make: Callable[[str], Any])
     fill(dirs)
     journal(dirs[0]).unlink()
     make(str(journal(dirs[0])))
-    with pytest.raises(CopyDamagedError, match="not a file"):
+    with pytest.raises(CopyDamagedError, match="not a regular file"):
         EmbeddedStore(dirs)
 
 
