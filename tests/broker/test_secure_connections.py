@@ -335,7 +335,7 @@ def test_wrong_files_are_named(certificates: Certificates, tmp_path: Path) -> No
     users.write_text("alice:hush\nno colon hush\n")
     users.chmod(0o600)
     for more, text in (
-        ({"ssl_keystore_location": str(open_key)}, "users other than its owner"),
+        ({"ssl_keystore_location": str(open_key)}, "others than its owner"),
         ({"ssl_keystore_location": certificates.authority}, "ssl_keystore_location"),
         ({"ssl_keystore_location": str(tmp_path / "none")}, "No such file"),
         ({"sasl_users_file": str(users)}, "line 2 is not of the form user:password"),

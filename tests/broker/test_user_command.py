@@ -70,7 +70,7 @@ def test_the_first_user_is_made_before_the_broker_starts(tmp_path: Path) -> None
             ("add", "a", "--log-dirs", "L", "--password-file", "open"),
             "",
             2,
-            "users other than its own",
+            "others than its own",
         ),
         (("add", "a", "--log-dirs", "L", "--password-file", "none"), "", 2, "cannot be read"),
         (("remove", "nobody", "--log-dirs", "L"), "", 1, "there is no user nobody"),

@@ -77,5 +77,5 @@ def test_repair_of_a_sound_partition(run: Run, orders: list[str]) -> None:
     """There is nothing to repair, and nothing changes."""
     result = run("repair", "orders", "0")
     assert result.exit_code == 0
-    assert "0 offsets lost" in result.stdout
+    assert "0 offsets are lost" in result.stdout
     assert run("cat", "orders", "0").output.count("\n") == 10
