@@ -12,6 +12,7 @@ import pytest
 
 from broker import Broker
 from broker.catalog import topics as catalog_module
+from broker.catalog.admin import alterations
 from broker.catalog.setting_changes import NO_LIMIT
 from broker.catalog.settings import InvalidSettingError
 from broker.catalog.topics import TopicCatalog
@@ -254,6 +255,36 @@ def test_a_topic_of_the_same_name_does_not_get_them(dirs: list[Path]) -> None:
         assert not unfinished(served.store)
     with Served(dirs) as served:
         assert retention_of(served.store) == dict.fromkeys(range(4), OLD)
+
+
+@pytest.mark.parametrize("last", [OLD, NEW + 1])
+def test_a_slow_log_dir_gets_the_last_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """A later alteration does not wait for the thread of an earlier one, which begins again."""
+    began, released = threading.Event(), threading.Event()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        catalog, set_config = TopicCatalog(store), store.set_config
+        catalog.create("t", 3, CONFIG)
+        slow = 0 if last == OLD else 1
+
+        def slowly(name: str, partition: int, changes: Any) -> LogConfig:
+            if partition == slow:
+                began.set()
+                assert released.wait(60)
+            return set_config(name, partition, changes)
+
+        monkeypatch.setattr(store, "set_config", slowly)
+        monkeypatch.setattr(alterations, "DELIVERY_SECONDS_MAX", 0.05)
+        altered(catalog, retention_ms=NEW)
+        assert began.is_set() and unfinished(store) == ["t"]
+        altered(catalog, retention_ms=last)
+        assert retention_of(store) == {0: OLD if slow == 0 else NEW, 1: OLD, 2: OLD}
+        assert unfinished(store) == ["t"]
+        released.set()
+        until(lambda: not unfinished(store))
+        assert retention_of(store) == dict.fromkeys(range(3), last)
+        catalog.close()
 
 
 @pytest.fixture
