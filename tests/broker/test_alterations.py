@@ -298,7 +298,12 @@ def hung(dirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[An
             change = Caller(lambda: altered(catalog, retention_ms=NEW))
             assert disk.began.wait(30)
             until(lambda: {retention_of(store)[number] for number in here} == {NEW})
-            until(lambda: (watch.suspect(), change.is_back())[1])
+
+            def is_back() -> bool:
+                watch.suspect()
+                return change.is_back()
+
+            until(is_back)
             assert change.outcome() is None
             yield store, catalog, watch, disk, here
         catalog.close()
@@ -313,7 +318,12 @@ def test_a_log_dir_that_hangs(hung: tuple[Any, ...]) -> None:
     topic = catalog.get("t")
     assert catalog.config_of(topic).retention_ms == NEW + 1
     disk.released.set()
-    until(lambda: (watch.look(), not unfinished(store))[1])
+
+    def is_delivered() -> bool:
+        watch.look()
+        return not unfinished(store)
+
+    until(is_delivered)
     assert retention_of(store) == dict.fromkeys(range(6), NEW + 1)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -66,8 +67,8 @@ def test_regression_kills_amid_alterations() -> None:
             child, address = serve(dirs)
             with child:
                 try:
-                    calls = [Caller(lambda at=address: changes.alter(at))]
-                    calls.append(Caller(lambda at=address: changes.grow(at)))
+                    calls = [Caller(partial(changes.alter, address))]
+                    calls.append(Caller(partial(changes.grow, address)))
                     threading.Event().wait(dice.uniform(0.02, 0.6))
                 finally:
                     child.kill()
