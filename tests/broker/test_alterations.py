@@ -232,6 +232,38 @@ def test_new_partitions_get_what_counts(dirs: list[Path], monkeypatch: pytest.Mo
         catalog.close()
 
 
+def test_a_log_dir_that_returns_while_the_topic_grows(
+    dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions get their settings when the growth has ended."""
+    monkeypatch.setattr(catalog_module, "CHANGE_SECONDS", 0.05)
+    began, released = threading.Event(), threading.Event()
+    with LogStore.open(dirs, config=QUIET) as store:
+        catalog, create = TopicCatalog(store), store.create
+        topic = catalog.create("t", 4, CONFIG)
+        store.take_offline(dirs[1])
+        altered(catalog, retention_ms=NEW)
+        assert unfinished(store) == ["t"]
+
+        def slow(*arguments: Any, **options: Any) -> Any:
+            began.set()
+            assert released.wait(60)
+            return create(*arguments, **options)
+
+        monkeypatch.setattr(store, "create", slow)
+        growth = Caller(lambda: catalog.add_partitions(topic, 6))
+        assert began.wait(30)
+        with monkeypatch.context() as patch:
+            missed: list[str] = []
+            patch.setattr(alterations.LOG, "warning", lambda text, *_: missed.append(text))
+            store.reopen_dir(dirs[1])
+            until(lambda: any("delivered later" in text for text in missed))
+        released.set()
+        assert growth.outcome() is None
+        assert retention_of(store) == dict.fromkeys(range(6), NEW) and not unfinished(store)
+        catalog.close()
+
+
 def test_all_log_dirs_of_a_topic_are_away(dirs: list[Path]) -> None:
     """Its settings are changed, and described, nevertheless."""
     with Served(dirs) as served:
