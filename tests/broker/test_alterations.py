@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from broker import Broker
 from broker.catalog import topics as catalog_module
+from broker.catalog.admin import alterations
 from broker.catalog.setting_changes import NO_LIMIT
 from broker.catalog.settings import InvalidSettingError
 from broker.catalog.topics import TopicCatalog
@@ -232,6 +232,38 @@ def test_new_partitions_get_what_counts(dirs: list[Path], monkeypatch: pytest.Mo
         catalog.close()
 
 
+def test_a_log_dir_that_returns_while_the_topic_grows(
+    dirs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions get their settings when the growth has ended."""
+    monkeypatch.setattr(catalog_module, "CHANGE_SECONDS", 0.05)
+    began, released = threading.Event(), threading.Event()
+    with LogStore.open(dirs, config=QUIET) as store:
+        catalog, create = TopicCatalog(store), store.create
+        topic = catalog.create("t", 4, CONFIG)
+        store.take_offline(dirs[1])
+        altered(catalog, retention_ms=NEW)
+        assert unfinished(store) == ["t"]
+
+        def slow(*arguments: Any, **options: Any) -> Any:
+            began.set()
+            assert released.wait(60)
+            return create(*arguments, **options)
+
+        monkeypatch.setattr(store, "create", slow)
+        growth = Caller(lambda: catalog.add_partitions(topic, 6))
+        assert began.wait(30)
+        with monkeypatch.context() as patch:
+            missed: list[str] = []
+            patch.setattr(alterations.LOG, "warning", lambda text, *_: missed.append(text))
+            store.reopen_dir(dirs[1])
+            until(lambda: any("delivered later" in text for text in missed))
+        released.set()
+        assert growth.outcome() is None
+        assert retention_of(store) == dict.fromkeys(range(6), NEW) and not unfinished(store)
+        catalog.close()
+
+
 def test_all_log_dirs_of_a_topic_are_away(dirs: list[Path]) -> None:
     """Its settings are changed, and described, nevertheless."""
     with Served(dirs) as served:
@@ -257,10 +289,34 @@ def test_a_topic_of_the_same_name_does_not_get_them(dirs: list[Path]) -> None:
         assert retention_of(served.store) == dict.fromkeys(range(4), OLD)
 
 
-def is_back_when_suspected(change: Caller, watch: Watch) -> bool:
-    """Let the store look for log dirs that hang, and check whether a call has returned."""
-    watch.suspect()
-    return change.is_back()
+@pytest.mark.parametrize("last", [OLD, NEW + 1])
+def test_a_slow_log_dir_gets_the_last_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """A later alteration does not wait for the thread of an earlier one, which begins again."""
+    began, released = threading.Event(), threading.Event()
+    with LogStore.open(tmp_path, config=QUIET) as store:
+        catalog, set_config = TopicCatalog(store), store.set_config
+        catalog.create("t", 3, CONFIG)
+        slow = 0 if last == OLD else 1
+
+        def slowly(name: str, partition: int, changes: Any) -> LogConfig:
+            if partition == slow:
+                began.set()
+                assert released.wait(60)
+            return set_config(name, partition, changes)
+
+        monkeypatch.setattr(store, "set_config", slowly)
+        monkeypatch.setattr(alterations, "DELIVERY_SECONDS_MAX", 0.05)
+        altered(catalog, retention_ms=NEW)
+        assert began.is_set() and unfinished(store) == ["t"]
+        altered(catalog, retention_ms=last)
+        assert retention_of(store) == {0: OLD if slow == 0 else NEW, 1: OLD, 2: OLD}
+        assert unfinished(store) == ["t"]
+        released.set()
+        until(lambda: not unfinished(store))
+        assert retention_of(store) == dict.fromkeys(range(3), last)
+        catalog.close()
 
 
 @pytest.fixture
@@ -274,7 +330,12 @@ def hung(dirs: list[Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[An
             change = Caller(lambda: altered(catalog, retention_ms=NEW))
             assert disk.began.wait(30)
             until(lambda: {retention_of(store)[number] for number in here} == {NEW})
-            until(partial(is_back_when_suspected, change, watch))
+
+            def is_back() -> bool:
+                watch.suspect()
+                return change.is_back()
+
+            until(is_back)
             assert change.outcome() is None
             yield store, catalog, watch, disk, here
         catalog.close()
@@ -289,7 +350,12 @@ def test_a_log_dir_that_hangs(hung: tuple[Any, ...]) -> None:
     topic = catalog.get("t")
     assert catalog.config_of(topic).retention_ms == NEW + 1
     disk.released.set()
-    until(lambda: (watch.look(), not unfinished(store))[1])
+
+    def is_delivered() -> bool:
+        watch.look()
+        return not unfinished(store)
+
+    until(is_delivered)
     assert retention_of(store) == dict.fromkeys(range(6), NEW + 1)
 
 

@@ -12,7 +12,7 @@ import pytest
 from broker import Broker
 from broker.catalog import hosted_znodes, topic_store
 from broker.catalog.topic_store import TopicLimitError, TopicStore
-from broker.catalog.topic_znodes import TopicRecord, record_of
+from broker.catalog.topic_znodes import Alteration, TopicRecord, record_of
 from broker.catalog.topics import TopicCatalog
 from broker.config import KAFKA_LOG_CONFIG
 from broker.coordination import embedded
@@ -81,6 +81,22 @@ def test_the_deletion_of_an_older_topic_leaves_the_new_one(topics: TopicStore) -
     topics.put(topic("t"))
     topics.begin_deletion(old)
     assert topics.known("t") == (topic("t"), None, [old])
+
+
+def test_new_settings_outlive_the_process(store: LogStore) -> None:
+    """Until all logs have them, or another topic replaces their topic."""
+    topics = TopicStore.of(store)
+    marks = {name: Alteration(topic(name).id, frozenset({"retention_ms"})) for name in "tuvwx"}
+    for name, mark in marks.items():
+        topics.alter(topic(name), mark)
+    topics.put(topic("t", 3))
+    topics.put(topic("u")._replace(id=b"o" * 16))
+    topics.begin_deletion(topic("v"))
+    topics.end_alteration("w")
+    topics.put_all([topic("x", 3)])
+    assert topics.alterations == {"t": marks["t"], "x": marks["x"]}
+    topics.release()
+    assert read_again(store).alterations == {"t": marks["t"], "x": marks["x"]}
 
 
 def test_many_topics_share_a_change(topics: TopicStore, dirs: list[Path]) -> None:

@@ -260,7 +260,10 @@ class TopicCatalog:
                 made = [key for key in range(first, count) if (old.name, key) in self.store]
                 self._finish(wanted._replace(ids=kept | dict.fromkeys(made, old.id)))
                 raise
-            self._finish(wanted)
+            else:
+                self._finish(wanted)
+            finally:
+                self._alterations.deliver_missed(topic.name)
 
     def delete(self, topic: Topic) -> None:
         """Delete a topic; replicas in a log dir that is away are deleted when it comes back.

@@ -70,6 +70,7 @@ class Alterations:
         self._lock = threading.Lock()  # guards the next two
         self._busy: dict[Place, bool] = {}  # whether the thread of a place has to begin again
         self._abandoned: set[Place] = set()
+        self._missed: set[str] = set()  # topics that have to be delivered after a running change
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -118,6 +119,7 @@ class Alterations:
         self._check(new, alteration)
         self._topics.alter(new, alteration)
         self.deliver(record.name)
+        self.deliver_missed(record.name)
 
     def _check(self, record: TopicRecord, alteration: Alteration) -> None:
         """Raise an error if a log cannot have the new settings."""
@@ -137,11 +139,18 @@ class Alterations:
         The caller has begun no change.
         """
         for name in list(self._topics.alterations):
+            self._missed.add(name)
             try:
                 with self._changing(name):
-                    self.deliver(name)
+                    self.deliver_missed(name)
             except LogStoreError as error:
                 LOG.warning("topic %r: its new settings are delivered later: %s", name, error)
+
+    def deliver_missed(self, name: str) -> None:
+        """Deliver the settings of a topic if `deliver_all` could not, because the topic changed."""
+        if name in self._missed:
+            self._missed.discard(name)
+            self.deliver(name)
 
     def deliver(self, name: str) -> None:
         """Give the logs of a topic its settings; end the alteration if all logs have them."""
