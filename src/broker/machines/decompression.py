@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from broker.machines.memory_budget import MemoryBudget
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
-from logstore.format.lease import leased
+from logstore.format.expansion_lease import leased
 
 WAIT_SECONDS = 10.0  # a request that waits longer for memory is refused
 TOO_LARGE = (
@@ -104,7 +104,7 @@ class DecompressionMemory:
 
 
 class _Lease:
-    """The lease of one thread: fulfils `logstore.format.lease.Lease`."""
+    """The lease of one thread: fulfils `logstore.format.expansion_lease.Lease`."""
 
     def __init__(self, memory: DecompressionMemory) -> None:
         self.batch_bytes_max = memory.batch_bytes_max

@@ -65,7 +65,7 @@ class Server:
         self.request_times = RequestTimes()
         self.slow_requests = SlowRequests(config.slow_request_ms / 1000)
         self._is_stopping = False
-        self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
+        self._acceptor = Acceptor(config, self._poller, self._take, self._complain, self.tasks)
         self.listeners = self._acceptor.listeners
 
     @property

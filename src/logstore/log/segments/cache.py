@@ -95,6 +95,22 @@ class Cache:
                 evicted.append(oldest)
             chances -= 1
 
+    def shed(self) -> int:
+        """Evict the older half of the values, also those that were used recently.
+
+        Returns:
+            The number of evicted values.
+        """
+        evicted: list[Cached] = []  # freed at the end of the call, after the lock is released
+        with self._lock:
+            items = [item for item in self._ring if item.weight]
+            evicted = items[: -(-len(items) // 2)]
+            for item in evicted:
+                self._forget(item)
+            self._ring = deque(item for item in self._ring if item.weight)
+            self._dropped = 0
+        return len(evicted)
+
     def drop(self, home: dict[Any, Cached], key: Any) -> None:
         """Remove one value from the cache, if the cache has this value."""
         with self._lock:
