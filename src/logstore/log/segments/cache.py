@@ -101,15 +101,17 @@ class Cache:
         Returns:
             The number of evicted values.
         """
-        evicted: list[Cached] = []  # freed at the end of the call, after the lock is released
         with self._lock:
-            items = [item for item in self._ring if item.weight]
-            evicted = items[: -(-len(items) // 2)]
-            for item in evicted:
-                self._forget(item)
-            self._ring = deque(item for item in self._ring if item.weight)
-            self._dropped = 0
-        return len(evicted)
+            evicted = self._forget_half()
+        return len(evicted)  # the values are freed now, after the lock is released
+
+    def _forget_half(self) -> list[Cached]:
+        items = [item for item in self._ring if item.weight]
+        half = -(-len(items) // 2)
+        for item in items[:half]:
+            self._forget(item)
+        self._ring, self._dropped = deque(items[half:]), 0
+        return items[:half]
 
     def drop(self, home: dict[Any, Cached], key: Any) -> None:
         """Remove one value from the cache, if the cache has this value."""
