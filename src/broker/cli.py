@@ -14,6 +14,7 @@ import click
 from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
 from broker.forecast import Line, file_problems, forecast
+from broker.net.descriptors import fit, raise_limit
 from broker.net.readiness import notify
 from broker.properties import parse_properties
 from broker.server import Broker
@@ -254,6 +255,10 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
     """Open the store, and serve it until a signal comes."""
     with held() as interrupts, _joined(paths, config, records, interrupts) as joined:
         settings = config.store_config.replace(log_config=config.log_config)
+        fitting = fit(raise_limit(), settings.max_open_files)
+        if fitting.warning:
+            note(f"warning: {fitting.warning}")
+            settings = settings.replace(max_open_files=fitting.cached_files_max)
         if joined is not None:
             settings = settings.replace(broker_id=joined.broker)
         with interrupts.allowed(), progress_bar("recovering", None, is_bytes=False) as show:

@@ -177,7 +177,7 @@ class ReplicaMover:
         error. If a partition does not exist yet, its log dir is remembered, as in
         `store.prefer_dir`.
         """
-        return change_replica_dirs(assignment, self.move, self.store.prefer_dir)
+        return change_replica_dirs(assignment, self.move, self.host.prefer)
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate, log_dir: StrPath | None = None) -> None:

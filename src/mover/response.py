@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from logstore.arguments import StrPath, many, path_of, timeout_of, wrong
@@ -97,26 +97,29 @@ class ChangeReplicaDirResponse:
 def change_replica_dirs(
     assignment: Mapping[StrPath, Iterable[tuple[str, int]]],
     begin: Callable[[str, int, StrPath], Move],
-    prefer_dir: Callable[[str, int, StrPath], object],
+    prefer: Callable[[Sequence[TopicPartition], StrPath], Mapping[TopicPartition, LogStoreError]],
 ) -> ChangeReplicaDirResponse:
     """Carry out a request; see `ReplicaMover.change_replica_dirs`.
 
     Args:
         begin: begins the move of a partition to a log dir.
-        prefer_dir: remembers the log dir of a partition that does not exist yet.
+        prefer: remembers the log dir of partitions that do not exist yet, with one write.
     """
     moves: dict[TopicPartition, Move] = {}
     results: dict[TopicPartition, LogStoreError | None] = {}
     for log_dir, keys in partitions_of(assignment):
+        unknown = []
         for key in keys:
             try:
                 moves[key] = begin(*key, log_dir)
             except UnknownPartitionError as error:
                 results[key] = error
-                try:
-                    prefer_dir(*key, log_dir)
-                except LogStoreError as refusal:
-                    results[key] = refusal
+                unknown.append(key)
             except LogStoreError as error:
                 results[key] = error
+        if unknown:
+            try:
+                results.update(prefer(unknown, log_dir))
+            except LogStoreError as refusal:
+                results.update(dict.fromkeys(unknown, refusal))
     return ChangeReplicaDirResponse(moves, results)

@@ -15,7 +15,7 @@ from broker import Broker
 from broker.machines.decompression import DecompressionError, DecompressionMemory
 from broker.wire import messages
 from logstore import LogConfig, LogStore
-from logstore.format import lease
+from logstore.format import expansion_lease as lease
 from logstore.format.compression import CODEC_IDS
 from logstore.format.expansion import RECORD_BYTES
 from logstore.format.kafka import codecs

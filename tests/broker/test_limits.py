@@ -247,3 +247,39 @@ def test_without_descriptors_accepting_rests(
         client.sendall(framed(b"x"))
         assert read_frames(client, 1) == [b"x"]
     assert failures == [0] and "Too many open files" in caplog.text
+
+
+def test_regression_slow_requests_do_not_hold_all_memory(caplog: pytest.LogCaptureFixture) -> None:
+    """Two clients that trickle held it for as long as they liked; one that is fast is spared."""
+    size = 8 << 20
+    limits = {
+        "socket_request_max_bytes": size, "queued_max_request_bytes": 3 * size,
+        "request_arrival_ms": 3_000,
+    }  # fmt: skip
+    stopped = threading.Event()
+
+    def trickle(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            client.sendall(struct.pack(">i", size))
+            while not stopped.wait(0.05):
+                client.sendall(bytes(10_000))  # fast enough for the time limit of a request
+
+    with serving(echo, **limits) as server, contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connected(server)) for _ in range(2)]
+        fast = stack.enter_context(connected(server))
+        fast.sendall(struct.pack(">i", size) + bytes(size - 1000))
+        threads = [threading.Thread(target=trickle, args=(one,)) for one in slow]
+        stack.callback(stopped.set)
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.memory_bytes == 3 * size, "the memory is not taken")
+        with connected(server) as waiting:
+            waiting.sendall(framed(bytes(300_000)))
+            assert len(read_frames(waiting, 1)[0]) == 300_000
+            wait_until(lambda: server.connection_count == 3, "not one was cut")
+            fast.sendall(bytes(1000))
+            assert len(read_frames(fast, 1)[0]) == size
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    wait_until(lambda: "others wait for its memory" in caplog.text, "the log does not say why")

@@ -10,13 +10,12 @@ together may need `total_bytes_max`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from broker.machines.memory_budget import MemoryBudget
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
-from logstore.format.lease import leased
+from logstore.format.expansion_lease import begin, end
 
 WAIT_SECONDS = 10.0  # a request that waits longer for memory is refused
 TOO_LARGE = (
@@ -64,16 +63,14 @@ class DecompressionMemory:
         """The memory that is reserved now."""
         return self._budget.taken_bytes
 
-    @contextmanager
-    def lease(self) -> Iterator[None]:
+    def lease(self) -> Lease:
         """Limit the batches that this thread decompresses in the `with` block.
 
         In the block, these batches raise DecompressionError: MESSAGE_TOO_LARGE for a batch that is
         too large, KAFKA_STORAGE_ERROR if there was no room for too long. Clients repeat the
         request after the second error.
         """
-        with leased(_Lease(self)):
-            yield
+        return Lease(self)
 
     def take(self, size_bytes: int) -> threading.Event:
         """Wait for memory and reserve it; raise DecompressionError if there is none for long."""
@@ -103,13 +100,24 @@ class DecompressionMemory:
             other.set()
 
 
-class _Lease:
-    """The lease of one thread: fulfils `logstore.format.lease.Lease`."""
+class Lease:
+    """The lease of one thread: fulfils `logstore.format.expansion_lease.Lease`.
+
+    Each Produce makes one, so this class, and no generator, is the context manager.
+    """
+
+    __slots__ = ("_holder", "_memory", "batch_bytes_max")
 
     def __init__(self, memory: DecompressionMemory) -> None:
         self.batch_bytes_max = memory.batch_bytes_max
         self._memory = memory
         self._holder: threading.Event | None = None
+
+    def __enter__(self) -> None:
+        begin(self)
+
+    def __exit__(self, *_: object) -> None:
+        end(self)
 
     def reserve(self, size_bytes: int) -> None:
         """Give back what this lease holds, and reserve this much.

@@ -39,6 +39,10 @@ class MemoryBudget(Generic[Holder]):
         self._hold(holder, size_bytes)
         return True
 
+    def holders(self) -> list[Holder]:
+        """List the holders that have memory now."""
+        return list(self._held)
+
     def release(self, holder: Holder) -> list[Holder]:
         """Release the bytes of a holder, or remove the holder from the queue.
 

@@ -12,6 +12,8 @@ from broker.machines.connection_counts import ConnectionCounts
 from broker.machines.exchange import Client
 from broker.net.listener import Listener
 from broker.net.poller import READABLE, Poller
+from broker.net.tasks import Tasks
+from logstore.disk.spare import SHORTAGES, relieve
 
 # After this many clients of one listener, the poller serves other listeners and parked connections.
 ACCEPTED_MAX = 64
@@ -26,6 +28,7 @@ class Acceptor:
     Args:
         on_client: takes a new socket and its client; raises OSError if the client has hung up.
         complain: logs a warning of a kind.
+        tasks: closes cached files in another thread, because their disk may hang.
     """
 
     def __init__(
@@ -34,11 +37,13 @@ class Acceptor:
         poller: Poller,
         on_client: Callable[[socket.socket, Client], None],
         complain: Callable[[str, str], None],
+        tasks: Tasks,
     ) -> None:
         """Bind the listeners; raise OSError if an address is taken."""
         self._poller = poller
         self._on_client = on_client
         self._complain = complain
+        self._tasks = tasks
         self._lock = threading.Lock()
         self._counts = ConnectionCounts(config.max_connections, config.max_connections_per_ip)
         self._is_closed = False
@@ -87,7 +92,12 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Pause a listener after an error, because a new try would fail at once."""
+        """Pause a listener after an error; otherwise the listener would fail again at once.
+
+        If the process has no descriptors left, the stores close files that they only cache.
+        """
+        if error.errno in SHORTAGES:
+            self._tasks.submit(_relieve)
         self._complain("accept", f"accepting a connection failed: {error}")
         self._poller.remove(listener)
         self._poller.set_timer(time.monotonic() + REST_SECONDS, listener)
@@ -105,3 +115,7 @@ class Acceptor:
         except OSError:
             sock.close()
             self.forget(client)
+
+
+def _relieve() -> None:
+    relieve()

@@ -1,4 +1,11 @@
-"""Reserve memory for large requests before they are read; a connection waits without a thread."""
+"""Reserve memory for large requests before they are read; a connection waits without a thread.
+
+    reserve -> RUNNING, if there is memory
+            -> MEMORY, until other requests release theirs
+
+A request that arrives slowly holds all its memory while it arrives. If another request has waited
+for too long, the request that would hold its memory for the longest time is cut.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 
+from broker.config import BrokerConfig
 from broker.machines.memory_budget import MemoryBudget
 from broker.net.connection import Connection, Phase
+
+ARRIVAL_BYTES_PER_SECOND = 64 << 10
+# A request waits for memory for this share of `request_arrival_ms`; then a slow request is cut.
+PATIENT_SHARE = 1 / 3
 
 
 class RequestMemory:
@@ -18,15 +30,18 @@ class RequestMemory:
     budget.
     """
 
-    def __init__(self, bytes_max: int, resume: Callable[[Connection], None]) -> None:
-        """Make an empty budget.
+    def __init__(self, config: BrokerConfig, resume: Callable[[Connection], None]) -> None:
+        """Make an empty budget of `queued_max_request_bytes`.
 
         Args:
             resume: called with a connection that has got its memory; the caller owns the
                 connection.
         """
         self._lock = threading.Lock()
-        self._budget: MemoryBudget[Connection] = MemoryBudget(bytes_max)
+        self._budget: MemoryBudget[Connection] = MemoryBudget(config.queued_max_request_bytes)
+        self._waiting: dict[Connection, float] = {}  # since when each one waits, oldest first
+        self._arrival_seconds = config.request_arrival_ms / 1000
+        self._patience_seconds = PATIENT_SHARE * self._arrival_seconds
         self._resume = resume
 
     @property
@@ -41,7 +56,8 @@ class RequestMemory:
             connection.has_memory = True
             is_taken = self._budget.take(connection, size_bytes)
             if not is_taken:
-                connection.deadline = math.inf  # no deadline: the client does not cause this delay
+                connection.deadline = math.inf  # the client does not cause this delay
+                self._waiting[connection] = time.monotonic()
                 connection.phase = Phase.MEMORY
         if is_taken:
             connection.arriving_since = time.monotonic()
@@ -54,7 +70,45 @@ class RequestMemory:
         connection.has_memory = False
         with self._lock:
             served = self._budget.release(connection)
+            for one in (connection, *served):
+                self._waiting.pop(one, None)
         for other in served:
             if other.claim(Phase.MEMORY) is not None:
                 other.arriving_since = time.monotonic()
                 self._resume(other)
+
+    def arrival_deadline(self, connection: Connection) -> float:
+        """Return the time by which more of an incomplete request must have arrived."""
+        arrived_bytes = connection.splitter.declared_bytes - connection.splitter.missing_bytes
+        size_seconds = arrived_bytes / ARRIVAL_BYTES_PER_SECOND
+        return connection.arriving_since + self._arrival_seconds + size_seconds
+
+    def slowest(self, now: float) -> Connection | None:
+        """Return the connection to cut, because another request waits too long for memory.
+
+        It is the connection whose request would hold its memory for the longest time, if its bytes
+        arrive as fast as before. None is returned if each request arrives soon.
+        """
+        with self._lock:
+            since = next(iter(self._waiting.values()), now)
+            if now - since < self._patience_seconds:
+                return None
+            holders = self._budget.holders()
+        left, slowest = self._patience_seconds, None
+        for connection in holders:
+            seconds = _seconds_left(connection, now)
+            if seconds > left and now - connection.arriving_since >= self._patience_seconds:
+                left, slowest = seconds, connection
+        return slowest
+
+
+def _seconds_left(connection: Connection, now: float) -> float:
+    """Estimate when the rest of a request will have arrived; 0 if all of it has arrived.
+
+    Another thread may receive the request meanwhile: then the estimate is a little too large.
+    """
+    missing_bytes = connection.splitter.missing_bytes
+    if connection.busy_since or connection.splitter.is_between_frames:
+        return 0.0
+    arrived_bytes = max(connection.splitter.declared_bytes - missing_bytes, 1)
+    return missing_bytes * (now - connection.arriving_since) / arrived_bytes

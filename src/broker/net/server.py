@@ -44,8 +44,7 @@ from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
 
 LOG = logging.getLogger("broker")
-CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that were cut
-ARRIVAL_BYTES_PER_SECOND = 64 << 10
+CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that it cut
 
 
 class Server:
@@ -56,7 +55,7 @@ class Server:
         self.config = config
         self._handler = handler
         self._connections = OpenConnections()
-        self._memory = RequestMemory(config.queued_max_request_bytes, self._resume)
+        self._memory = RequestMemory(config, self._resume)
         self._logins = Logins(config, known)
         self._complain = ComplaintLog().warn
         self._poller = Poller(self._on_event, self._on_timer, self._on_tick)
@@ -65,7 +64,7 @@ class Server:
         self.request_times = RequestTimes()
         self.slow_requests = SlowRequests(config.slow_request_ms / 1000)
         self._is_stopping = False
-        self._acceptor = Acceptor(config, self._poller, self._take, self._complain)
+        self._acceptor = Acceptor(config, self._poller, self._take, self._complain, self.tasks)
         self.listeners = self._acceptor.listeners
 
     @property
@@ -186,6 +185,9 @@ class Server:
 
     def _on_tick(self, now: float) -> None:
         self.cut_stuck(self.config.request_stuck_ms / 1000, now)
+        slowest = self._memory.slowest(now)
+        if slowest is not None:
+            self._cut(slowest, "its request arrives too slowly, and others wait for its memory")
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
         """Cut connections whose requests have run for `seconds`, because their disk hangs."""
@@ -217,18 +219,12 @@ class Server:
         elif splitter.is_between_frames:
             deadline = now + config.connections_max_idle_ms / 1000
         else:
-            deadline = self._arrival_deadline(connection)
+            deadline = self._memory.arrival_deadline(connection)
         self._set_deadline(connection, min(deadline, connection.login_deadline))
         connection.phase = phase
         self._poller.arm(connection, WRITABLE if phase is Phase.OUTPUT else READABLE)
         if self._is_stopping and phase is Phase.INPUT:
             self._hurry(connection)
-
-    def _arrival_deadline(self, connection: Connection) -> float:
-        """Return the time by which more of an incomplete request must have arrived."""
-        arrived_bytes = connection.splitter.declared_bytes - connection.splitter.missing_bytes
-        size_seconds = arrived_bytes / ARRIVAL_BYTES_PER_SECOND
-        return connection.arriving_since + self.config.request_arrival_ms / 1000 + size_seconds
 
     def _set_deadline(self, connection: Connection, deadline: float) -> None:
         self._poller.cancel(connection.timer)

@@ -1,7 +1,11 @@
-"""Keep one descriptor in reserve, so that a flush works when no other descriptor is left.
+"""Get descriptors when the process has none left: from a reserve, and from the caches of files.
 
-A log keeps descriptors open until the log is flushed. Without a free descriptor, a flush could
-flush no log, and no descriptor would ever become free.
+A log keeps descriptors open until the log is flushed. If a flush lacked one descriptor, no log
+could be flushed, and no descriptor would ever become free. So `Spare` keeps one in reserve.
+
+The stores of a process cache open files. If their caches kept all descriptors, no other file could
+be opened, and no client could connect. So after such a failure, `relieve` empties half of each
+cache.
 """
 
 from __future__ import annotations
@@ -10,11 +14,49 @@ import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 from logstore.disk import files
 
 Result = TypeVar("Result")
+SHORTAGES = (errno.EMFILE, errno.ENFILE)
+
+
+class FileCache(Protocol):
+    """A cache of open files; any thread may call `shed`."""
+
+    def shed(self) -> int:
+        """Close the files that were not used for the longest time; return their number."""
+
+
+_caches: WeakSet[FileCache] = WeakSet()
+
+
+def share(cache: FileCache) -> None:
+    """Let a cache close files when this process has no descriptors left."""
+    _caches.add(cache)
+
+
+def relieve() -> bool:
+    """Let all caches close half of their files; return False if they had none."""
+    return sum(cache.shed() for cache in list(_caches)) > 0
+
+
+def relieved(work: Callable[[], Result]) -> Result:
+    """Do work that opens a file; if no descriptor is free, relieve the process and try again.
+
+    The files that are closed first may still be in use, and then they keep their descriptors. So
+    this continues until the work succeeds, or no cache has a file.
+    """
+    while True:
+        try:
+            return work()
+        except files.SyncError:
+            raise
+        except OSError as error:
+            if error.errno not in SHORTAGES or not relieve():
+                raise
 
 
 class Spare:
@@ -46,7 +88,7 @@ class Spare:
         except files.SyncError:
             raise
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
+            if error.errno not in SHORTAGES:
                 raise
         with self._lock:
             self.empty()

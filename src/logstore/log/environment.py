@@ -9,7 +9,7 @@ from typing import Protocol
 
 from logstore.arguments import whole, wrong
 from logstore.config import StoreConfig
-from logstore.disk import files, mapped
+from logstore.disk import files, mapped, spare
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
 
@@ -110,6 +110,7 @@ class LogEnvironment:
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else CheckedClock(clock)
         self.handles = Cache(config.max_open_files)
+        spare.share(self.handles)
         self.dirty: set[object] = set()
         self.indexes = Cache(config.index_cache_bytes)
         self.blocks = Cache(config.read_cache_bytes)

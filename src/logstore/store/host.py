@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
 from logstore.disk.log_dir import LogDir
+from logstore.errors import LogDirError, LogStoreError, PartitionExistsError
+from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 
 Callback = Callable[[], object]
+# Every change writes all preferences of a log dir into one file, so their number has a limit.
+PREFERENCES_MAX = 10_000
+
+
+class TooManyPreferencesError(LogDirError):
+    """Report that a log dir is preferred for as many partitions as is allowed."""
 
 
 class Keeper(Protocol):
@@ -37,6 +46,7 @@ class StoreHost:
         check_owner: a function that raises like `check`, and raises ReadOnlyStoreError for a view.
         replicas: the store's replicas, including those that are reserved, moving or to be purged.
         dir_named: a function that finds a log dir by any path that leads to it.
+        change_of: a function that claims a log dir for one change; see `DirClaims.change_of`.
         keepers: maps the path of each log dir to its keeper. The store adds and removes entries.
     """
 
@@ -46,12 +56,14 @@ class StoreHost:
         check_owner: Callable[[], object],
         replicas: Replicas,
         dir_named: Callable[[str | os.PathLike[str]], LogDir],
+        change_of: Callable[[str], AbstractContextManager[object]],
         keepers: Mapping[str, Keeper],
     ) -> None:
         self.replicas = replicas
         self._check = check
         self._check_owner = check_owner
         self._dir_named = dir_named
+        self._change_of = change_of
         self._keepers = keepers
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
@@ -81,6 +93,23 @@ class StoreHost:
     def dir_of(self, path: str) -> LogDir:
         """Find a log dir by its own `path`; raises LogDirError after its removal."""
         return self.replicas.dir_of(path)
+
+    def prefer(
+        self, keys: Sequence[TopicPartition], path: str | os.PathLike[str]
+    ) -> dict[TopicPartition, LogStoreError]:
+        """Durably prefer a log dir for partitions that are created later, with one write.
+
+        Returns:
+            The refused partitions, each with its error.
+
+        Raises:
+            LogDirError: there is no such log dir, or another change of it is running.
+            LogStoreError: the store is a view or closed, or the log dir cannot be written.
+        """
+        self._check_owner()
+        log_dir = self._dir_named(path)
+        with self._change_of(log_dir.path):
+            return _prefer(self.replicas, log_dir, keys)
 
     # --- directories to be purged -----------------------------------------------------------------
 
@@ -150,3 +179,36 @@ class StoreHost:
         """Call the functions of `on_answer`: a log dir answers again, or has returned."""
         for callback in list(self._on_answer):
             callback()
+
+
+def _prefer(
+    replicas: Replicas, log_dir: LogDir, keys: Sequence[TopicPartition]
+) -> dict[TopicPartition, LogStoreError]:
+    """Durably prefer a log dir for partitions that are created later, with at most one write.
+
+    The caller has claimed the log dir. A preference that counts already is not written again.
+
+    Returns:
+        The refused partitions, each with its error.
+
+    Raises:
+        LogStoreError: the settings of the log dir cannot be written; nothing was changed.
+    """
+    settings, refused = log_dir.settings, dict[TopicPartition, LogStoreError]()
+    preferred, now_ms = dict(settings.preferred), time.time_ns() // 1_000_000
+    for key in dict.fromkeys(keys):
+        if key in replicas:
+            refused[key] = PartitionExistsError(topic=key.topic, partition=key.partition)
+            continue
+        elsewhere = [d.settings.preferred.get(key, 0) for d in replicas.log_dirs if d != log_dir]
+        latest = max(elsewhere, default=0)
+        if preferred.get(key, 0) > latest:
+            continue
+        if key not in preferred and len(preferred) >= PREFERENCES_MAX:
+            reason = f"it is preferred for {PREFERENCES_MAX} partitions that do not exist yet"
+            refused[key] = TooManyPreferencesError(path=log_dir.path, reason=reason)
+            continue
+        preferred[key] = max(now_ms, latest + 1)  # the preference with the latest time counts
+    if preferred != settings.preferred:
+        log_dir.change_settings(settings._replace(preferred=preferred))
+    return refused

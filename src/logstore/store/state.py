@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from logstore.arguments import path_of
@@ -83,7 +84,9 @@ class StoreState:
         self.admin = admin
         self.events = Events()
         self.recovery_report = RecoveryReport()
-        self.host = StoreHost(self.check, self.owned, replicas, self.dir_named, keepers)
+        self.host = StoreHost(
+            self.check, self.owned, replicas, self.dir_named, self.change_of, keepers
+        )
         self.closed: str | None = None
 
     @property
@@ -101,6 +104,10 @@ class StoreState:
         if self.closed is not None:
             raise LogClosedError(reason=self.closed)
         self.environment.check_process()
+
+    def change_of(self, path: str) -> AbstractContextManager[str]:
+        """Claim a log dir for one change; see `DirClaims.change_of`."""
+        return self.owned().claims.change_of(path)
 
     def owned(self) -> OwnerState:
         """Return the owner's state to code that changes the store.

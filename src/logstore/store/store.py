@@ -359,7 +359,7 @@ class LogStore(StoreReader):
             path: the path of the log dir; None withdraws the last preference.
 
         Raises:
-            PartitionExistsError: the partition exists already; move it instead.
+            PartitionExistsError: the partition exists already. LogDirError: too many preferences.
         """
         dir_changes.prefer(self._state.owned(), topic, partition, path)
 

@@ -10,8 +10,9 @@ from broker.requests.failures import code_of
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import AlterReplicaLogDirsResponse, DescribeLogDirsResponse
-from logstore import LogDirOfflineError, LogStoreError, UnknownPartitionError
+from logstore import LogStoreError, UnknownPartitionError
 from logstore.names import validate_topic
+from logstore.store.host import TooManyPreferencesError
 from mover import ReplicaMover
 
 UNKNOWN_LAG = -1
@@ -118,6 +119,6 @@ def _code_of(error: LogStoreError | None) -> ErrorCode:
     """Return the code of one partition; a move that is still running is not an error."""
     if error is None:
         return ErrorCode.NONE
-    if isinstance(error, LogDirOfflineError):
-        return ErrorCode.KAFKA_STORAGE_ERROR
+    if isinstance(error, TooManyPreferencesError):
+        return ErrorCode.POLICY_VIOLATION
     return code_of(error)

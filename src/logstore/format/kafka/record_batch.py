@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from logstore.errors import UnsupportedFormatError
-from logstore.format import lease
+from logstore.format import expansion_lease as lease
 from logstore.format.batch import RecordBatch
 from logstore.format.batch_parts import BatchHeader, Columns
 from logstore.format.columnar.columns import Buffer, column_of_own

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from logstore.arguments import flag
 from logstore.errors import InvalidTimestampError, MissingKeyError, RecordTooLargeError
-from logstore.format import layouts, lease
+from logstore.format import expansion_lease as lease
+from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
 from logstore.format.columnar.columns import Buffer
 from logstore.format.kafka.header import CONTROL

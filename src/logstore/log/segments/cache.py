@@ -95,6 +95,24 @@ class Cache:
                 evicted.append(oldest)
             chances -= 1
 
+    def shed(self) -> int:
+        """Evict the older half of the values, also those that were used recently.
+
+        Returns:
+            The number of evicted values.
+        """
+        with self._lock:
+            evicted = self._forget_half()
+        return len(evicted)  # the values are freed now, after the lock is released
+
+    def _forget_half(self) -> list[Cached]:
+        items = [item for item in self._ring if item.weight]
+        half = -(-len(items) // 2)
+        for item in items[:half]:
+            self._forget(item)
+        self._ring, self._dropped = deque(items[half:]), 0
+        return items[:half]
+
     def drop(self, home: dict[Any, Cached], key: Any) -> None:
         """Remove one value from the cache, if the cache has this value."""
         with self._lock:

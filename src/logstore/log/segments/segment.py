@@ -15,6 +15,7 @@ from bisect import bisect_right
 from typing import Any
 
 from logstore.disk import files
+from logstore.disk.spare import relieved
 from logstore.errors import CorruptIndexError, CorruptRecordBatchError
 from logstore.format import layouts
 from logstore.format.batch import RecordBatch
@@ -216,7 +217,7 @@ class Segment:
         if item is not None and known is not None:  # an evicted item has no value
             item.is_used = True
             return known
-        handle = Handle(files.open_regular(self.log_path, files.READ))
+        handle = relieved(lambda: Handle(files.open_regular(self.log_path, files.READ)))
         if self.is_dropped:  # another file may have this name now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
         if self.inode and files.fstat(handle.fd).st_ino != self.inode:
@@ -236,7 +237,7 @@ class Segment:
         if item is not None and handle is not None:
             item.is_used = True
             return handle
-        fresh = Handle(files.open_regular(self.log_path, files.READ_WRITE))
+        fresh = relieved(lambda: Handle(files.open_regular(self.log_path, files.READ_WRITE)))
         given: Handle = environment.handles.put(self.cached, WRITER, fresh, 1)
         if self.is_left:
             environment.handles.drop(self.cached, WRITER)
@@ -309,7 +310,7 @@ class Segment:
 
     def _load_indexes(self, environment: LogEnvironment) -> tuple[OffsetIndex, TimeIndex]:
         try:
-            index, trailer = trailers.read_index(self.index_path)
+            index, trailer = relieved(lambda: trailers.read_index(self.index_path))
             if trailer.log_bytes != self.size_bytes or trailer.base_offset != self.base_offset:
                 raise CorruptIndexError(
                     path=self.index_path,

@@ -7,13 +7,12 @@ Ctrl-C does not interrupt a change.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from logstore.arguments import StrPath, flag, path_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.uninterrupted import uninterruptible
-from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, PartitionExistsError
+from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError
 from logstore.names import TopicPartition, validate_partition, validate_topic
 
 if TYPE_CHECKING:
@@ -196,16 +195,8 @@ def prefer(state: OwnerState, topic: str, partition: int, path: StrPath | None) 
     if path is None:
         _withdraw_preference(state, key)
         return
-    if key in state.replicas:
-        raise PartitionExistsError(topic=topic, partition=partition)
-    log_dir = state.dir_named(path)
-    with state.claims.change_of(log_dir.path):
-        settings = log_dir.settings
-        earlier = [d.settings.preferred.get(key, 0) for d in state.replicas.log_dirs]
-        # the preference with the latest time counts
-        preferred_ms = max(time.time_ns() // 1_000_000, max(earlier) + 1)
-        preferred = {**settings.preferred, key: preferred_ms}
-        log_dir.change_settings(settings._replace(preferred=preferred))
+    for error in state.host.prefer([key], path).values():
+        raise error
 
 
 def _withdraw_preference(state: OwnerState, key: TopicPartition) -> None:

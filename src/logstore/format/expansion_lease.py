@@ -1,7 +1,8 @@
 """Let a caller limit the memory of the batches that its thread decompresses.
 
-    with leased(lease):
-        log.append_encoded(...)    a decompression reserves memory, and `settle` gives it back
+    begin(lease)
+    log.append_encoded(...)        a decompression reserves memory, and `settle` gives it back
+    end(lease)
 
     the size is in the frame       reserve it, decompress
     the size is not known          reserve 16 times the compressed size, decompress; if the records
@@ -14,8 +15,7 @@ lease decompresses as before, and only `record_expansion_bytes_max` limits it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Protocol
 
 from logstore.errors import LogStoreError, RecordExpansionError
@@ -58,16 +58,16 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-@contextmanager
-def leased(lease: Lease) -> Iterator[None]:
-    """Use a lease for all batches that this thread decompresses; then give its memory back."""
+def begin(lease: Lease) -> None:
+    """Use a lease for all batches that this thread decompresses from now on, until `end`."""
     assert _thread.lease is None, "a thread has one lease at a time"
     _thread.lease = lease
-    try:
-        yield
-    finally:
-        _thread.lease = None
-        lease.reserve(0)
+
+
+def end(lease: Lease) -> None:
+    """Use the lease no more, and give its memory back."""
+    _thread.lease = None
+    lease.reserve(0)
 
 
 def settle() -> None:
