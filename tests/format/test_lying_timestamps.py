@@ -50,7 +50,7 @@ def test_regression_a_lying_largest_timestamp_is_found_and_corrected(
     log.append(b"behind", timestamp=NOW_MS + 1)
     before = values(log)
     (problem,) = log.verify()
-    assert f"is {NOW_MS + 100}, not {claimed} as the header says" in problem.reason
+    assert f"is {NOW_MS + 100}, but the header says {claimed}" in problem.reason
     assert problem.offset == problem.end_offset == planted.start
     assert problem.end_position > problem.position > 0
     (damage,) = verify_segment(log, 0, log.log_end_offset)
