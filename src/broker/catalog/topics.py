@@ -38,8 +38,8 @@ from logstore.names import validate_topic
 LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
 CHANGE_SECONDS = 1.0  # how long a thread waits for another thread that changes the same topic
-# The same for an alteration and a growth: each of them may take longer than a second, and clients do
-# not repeat them.
+# The same for an alteration and a growth. Each of them may take longer than a second, and clients
+# do not repeat them.
 ALTER_SECONDS = 5.0
 # Kafka stores the state of groups and transactions in the topics with these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
