@@ -62,7 +62,7 @@ def test_regression_an_alteration_amid_a_growth_changes_nothing(
     dirs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused, if it cannot wait; it changed the old partitions nevertheless."""
-    monkeypatch.setattr(catalog_module, "CHANGE_SECONDS", 0.05)
+    monkeypatch.setattr(catalog_module, "ALTER_SECONDS", 0.05)
     began, released = threading.Event(), threading.Event()
     with LogStore.open(dirs, config=QUIET) as store:
         catalog, create = TopicCatalog(store), store.create

@@ -38,6 +38,9 @@ from logstore.names import validate_topic
 LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
 CHANGE_SECONDS = 1.0  # how long a thread waits for another thread that changes the same topic
+# The same for an alteration and a growth. Each of them may take longer than a second, and clients
+# do not repeat them.
+ALTER_SECONDS = 5.0
 # Kafka stores the state of groups and transactions in the topics with these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 CHANGES = {
@@ -242,7 +245,7 @@ class TopicCatalog:
         Raises:
             LogStoreError: no log dir takes a partition; some partitions may have been added.
         """
-        with self._change(topic.name):
+        with self._change(topic.name, ALTER_SECONDS):
             old = self._record_now(topic)
             first = max(old.ids) + 1
             wanted = old._replace(
@@ -304,7 +307,7 @@ class TopicCatalog:
             InvalidSettingError: a new value contradicts a setting of a log.
             LogStoreError: no log dir could record the new settings; nothing is changed.
         """
-        with self._change(topic.name):
+        with self._change(topic.name, ALTER_SECONDS):
             record = self._record_now(topic)
             if not record.ids.keys() >= set(topic.partitions):  # a program has just created some
                 record = self._reconciler.record(topic.name, topic.partitions) or record
@@ -314,10 +317,15 @@ class TopicCatalog:
                 self._alterations.alter(record, config, changes)
 
     @contextmanager
-    def _change(self, name: str) -> Iterator[None]:
-        """Let only one thread change a topic; others raise LogStoreError after `CHANGE_SECONDS`."""
+    def _change(self, name: str, seconds: float | None = None) -> Iterator[None]:
+        """Let only one thread change a topic; raise LogStoreError after some seconds.
+
+        Args:
+            seconds: how long to wait for another thread; None means `CHANGE_SECONDS`.
+        """
+        seconds = CHANGE_SECONDS if seconds is None else seconds
         with self._changed:
-            if not self._changed.wait_for(lambda: name not in self._changing, CHANGE_SECONDS):
+            if not self._changed.wait_for(lambda: name not in self._changing, seconds):
                 raise LogStoreError(f"the topic {name!r} is still being changed; try again")
             self._changing.add(name)
         try:
