@@ -194,7 +194,8 @@ def start_without(scene: Scene, before: list[dict[str, Any]], how: str) -> list[
     scene.start(first=1_000_000)
     worker = scene.worker
     state = worker.state()
-    assert state["state"] == "offline" and "mount it" in state["reason"]
+    assert state["state"] == "offline"
+    assert "mount it" in state["reason"] or "mount the disk" in state["reason"]
     during = worker.wait_for_appends("during", scene.others, 20)
     scene.check_others(before, during)
     assert sorted(place.rglob("*")) == left, "something was written into an empty mount point"
