@@ -66,7 +66,7 @@ def test_regression_a_view_reports_missing_metadata_and_claims_nothing_that_it_h
     with LogStore.open(tmp_path, read_only=True) as view:
         report = view.recovery_report
         first, *others = str(report).splitlines()
-        assert first.startswith("3 partitions found; each log is opened at its first use")
+        assert first.startswith("3 partitions found; each log is opened and checked only")
         (told,) = others
         assert f"orders-1: lost configuration in {path}: this file is missing" in told
         assert "logstore alter orders 1 KEY=VALUE" in told

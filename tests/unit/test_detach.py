@@ -8,6 +8,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,11 @@ def test_regression_a_file_that_is_opened_as_its_log_is_detached_is_closed(
             segment.forget(log._state.environment)
         detached: list[str] = []
 
-        def opening(name: str) -> Callable[[str, int], int]:
-            real = getattr(files, name)
-            return lambda path, flags: open_and_detach(real, path, flags)
+        def opening(name: str) -> Callable[..., int]:
+            return partial(open_and_detach, getattr(files, name))
 
-        def open_and_detach(real: Callable[[str, int], int], path: str, flags: int) -> int:
-            fd = real(path, flags)
+        def open_and_detach(real: Callable[..., int], path: str, flags: int, *rest: int) -> int:
+            fd = real(path, flags, *rest)
             if path.endswith(".log") and flags == opens and not detached:
                 detached.append(path)
                 log_dir = log._state.log_dir

@@ -121,5 +121,5 @@ def test_records_are_taken_apart_into_columns() -> None:
     records = [Record(7, 1, b"k", b"v", (("h", None),)), Record(3, 2, None, None, ())]
     columns = ([b"v", None], [b"k", None], [1, 2], [(("h", None),), ()])
     assert encode.unpack_records(records) == columns
-    with pytest.raises(TypeError, match="but one is of type bytes"):
+    with pytest.raises(TypeError, match="but a value is of type bytes"):
         encode.unpack_records([*records, b"x"])  # type: ignore[list-item]

@@ -64,10 +64,10 @@ def test_regression_a_full_disk_at_the_epochs_fails_no_durable_append(
     log = store.create("orders", 0)
     real = files.write_new
 
-    def full(path: str, data: bytes) -> None:
+    def full(path: str, data: bytes, *rest: int) -> None:
         if "leader-epoch" in path:
             raise OSError(errno.ENOSPC, "full", path)
-        real(path, data)
+        real(path, data, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_new", full)

@@ -142,10 +142,10 @@ def take_long(monkeypatch: pytest.MonkeyPatch, *, under: str) -> None:
     """Make each new small file below a path take time, as on a failing disk."""
     write_new, passed = files.write_new, [0.0]
 
-    def slowly(path: str, data: Any) -> None:
+    def slowly(path: str, data: Any, *rest: int) -> None:
         if path.startswith(under):
             passed[0] += SECONDS_MIN * 1.2
-        write_new(path, data)
+        write_new(path, data, *rest)
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
     monkeypatch.setattr(log_dir, "time", clock)
