@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import shutil
@@ -111,3 +112,25 @@ def test_two_copies_that_stay_are_waited_for_once(
     with LogStore.open_kafka(dirs) as store, pytest.raises(DuplicateLogError, match="a/t-0"):
         store.log("t", 0)
     assert swap.naps == naps
+
+
+def test_regression_a_topic_that_the_broker_makes_anew_has_a_new_id(dirs: Dirs) -> None:
+    """The view kept the old topic's id, so a reader took the new records for the old topic's."""
+
+    def write(topic_id: bytes, value: bytes) -> None:
+        text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+        replica = dirs[0] / "t-0"
+        replica.mkdir(exist_ok=True)
+        (replica / "partition.metadata").write_text(f"version: 0\ntopic_id: {text}")
+        payload = kafka.build_payload([value] * 3, None, 5, None)
+        (replica / f"{0:020d}.log").write_bytes(b"".join(kafka.frame(payload, 0, 0)))
+
+    old, new = b"o" * 16, b"n" * 16
+    write(old, b"old")
+    with LogStore.open_kafka(dirs) as store:
+        log = store["t", 0]
+        assert (log.topic_id, [record.value for record in log]) == (old, [b"old"] * 3)
+        shutil.rmtree(dirs[0] / "t-0")
+        write(new, b"new")
+        assert [record.value for record in log] == [b"new"] * 3
+        assert log.topic_id == new

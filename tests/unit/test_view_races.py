@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from logstore import LogConfig, LogStore, OffsetOutOfRangeError
+from logstore import LogConfig, LogStore, OffsetOutOfRangeError, UnknownPartitionError
 from logstore.disk import files
 from support.places import fast_directory
 
@@ -195,22 +195,27 @@ def test_two_acts_in_one_look(first: str, name: str, monkeypatch: pytest.MonkeyP
             run(base / f"{n}-{m}", between, ACTS[first], ACTS[name], n, m, (n // 2 + m) % 4)
 
 
-def test_an_inode_that_is_given_again_is_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file system may give a new file the inode number of a removed file."""
+def give_one_inode_to_all(patch: pytest.MonkeyPatch) -> None:
+    """Be a file system that gives every new file the inode number of a removed file."""
 
     def same_inode(facts: os.stat_result) -> Any:
         names = ("st_mode", "st_size", "st_mtime_ns", "st_dev", "st_blocks")
         return SimpleNamespace(st_ino=1, **{name: getattr(facts, name) for name in names})
 
+    for name in ("stat", "lstat", "fstat"):
+        real = getattr(files, name)
+        patch.setattr(files, name, lambda where, real=real: same_inode(real(where)))
+
+
+def test_an_inode_that_is_given_again_is_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system may give a new file the inode number of a removed file."""
     with LogStore.open(tmp_path) as store:
         owner = Owner(store)
         owner.append(3)
         with LogStore.open(tmp_path, read_only=True) as reader, monkeypatch.context() as patch:
-            for name in ("stat", "lstat", "fstat"):
-                real = getattr(files, name)
-                patch.setattr(files, name, lambda where, real=real: same_inode(real(where)))
+            give_one_inode_to_all(patch)
             view: Any = reader.log("orders", 0)
             assert [record.value for record in view] == [record.value for record in owner.log]
             state = view._state
@@ -218,6 +223,58 @@ def test_an_inode_that_is_given_again_is_another_file(
             owner.cut(2)
             owner.append(5)
             assert [record.value for record in view] == [record.value for record in owner.log]
+
+
+def read_while_made_anew(base: Path, between: Between, n: int, *, is_sealed: bool) -> bool:
+    """Read a topic; before the n-th call of the view, it is deleted and created again."""
+    with LogStore.open(base, admin_socket=False) as store:
+        owner = Owner(store)
+        owner.fill(3)
+        owner.append(3)
+        count = len(owner.log)
+        if not is_sealed:
+            for path in (base / "orders-0").glob("*index"):
+                path.unlink()
+        for path in (base / "orders-0", *(base / "orders-0").iterdir()):
+            os.utime(path, (0, 0))  # so the new files have other times, as on a slower machine
+        with LogStore.open(base, read_only=True) as reader:
+            view: Any = reader.log("orders", 0)
+            old_id, found = view.topic_id, []
+
+            def make_anew() -> None:
+                store.delete("orders", 0)
+                new = Owner(store)
+                new.generation = 1
+                new.append(count)
+
+            def read() -> None:
+                for batch in view.read_batches(0):
+                    if view.topic_id != old_id:
+                        break
+                    found.extend(batch.records())
+
+            try:
+                was_hit = between.watch(read, {n: make_anew})
+            except (OffsetOutOfRangeError, UnknownPartitionError):
+                was_hit = True
+            judge(found)
+            generations = {record.value.split(b"|")[1] for record in found}
+            assert generations <= {b"0"}, f"call {n}: records of the new topic were read"
+    return was_hit
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_regression_a_topic_made_anew_is_never_read_under_the_old_topic_id(
+    monkeypatch: pytest.MonkeyPatch, is_sealed: bool
+) -> None:
+    """A new file that had the old file's inode number was read, if no index file was sealed."""
+    give_one_inode_to_all(monkeypatch)
+    between = Between(monkeypatch)
+    with fast_directory() as base:
+        for n in itertools.count(1):
+            if not read_while_made_anew(base / str(n), between, n, is_sealed=is_sealed):
+                break
+        assert n > 10
 
 
 def test_readers_of_one_view_share_its_looks(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ the segment is read again.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from bisect import bisect_right
@@ -77,7 +78,6 @@ class FollowedReplica(Replica):
     __slots__ = (
         "_known",
         "_last",
-        "_last_checksum",
         "_refreshing",
         "_scan",
         "_seen",
@@ -101,11 +101,9 @@ class FollowedReplica(Replica):
         self.renew_locks()
         self._known: dict[int, Known] = {}
         self._seen: tuple[int, int] | None = None
-        # The walk over the last segment, the segment itself, and the checksum of the last batch
-        # that the walk checked.
+        # The walk over the last segment, and the segment itself.
         self._scan: Scan | None = None
         self._last: Segment | None = None
-        self._last_checksum: int | None = None
 
     def renew_locks(self) -> None:
         """Replace the lock in a forked child: threads of the parent may hold it."""
@@ -219,11 +217,15 @@ class FollowedReplica(Replica):
 
     def relist(self) -> None:
         """List the directory again, but keep the segments of unchanged files."""
-        old, small = self._known, self.files.small_files(self)
-        if small is not None:
-            old = {} if small.metadata.topic_id != self.metadata.topic_id else old
-            self.metadata, self.recovery.warnings = small.metadata, small.warnings
+        before, small = files.stat(self.directory), self.files.small_files(self)
+        topic_id = self.files.topic_id(self, small)
         rows = self.files.rows(self.directory)
+        self._check_topic(before, topic_id)
+        old = {} if topic_id != self.metadata.topic_id else self._known
+        if small is not None:
+            self.metadata, self.recovery.warnings = small.metadata, small.warnings
+        elif topic_id != self.metadata.topic_id:
+            self.metadata = self.metadata._replace(topic_id=topic_id)
         if not rows:  # if the directory was renamed during the listing, `stat` raises
             files.stat(self.directory)
         known = {
@@ -240,6 +242,18 @@ class FollowedReplica(Replica):
             self.view = view_of(segments)
             if cut is not None:
                 self.cut = last_cut.later = cut
+
+    def _check_topic(self, before: os.stat_result, topic_id: bytes) -> None:
+        """If the directory changed since its small files were read, check its topic id again.
+
+        Otherwise the segments of a topic that was created again could be listed with the id of the
+        topic that was deleted.
+        """
+        facts = files.stat(self.directory)
+        if (facts.st_ino, facts.st_mtime_ns) == (before.st_ino, before.st_mtime_ns):
+            return
+        if self.files.topic_id(self, self.files.small_files(self)) != topic_id:
+            raise FileNotFoundError(errno.ENOENT, "of another topic now", self.directory)
 
     def _cut_by(self, segments: list[Segment]) -> Cut | None:
         """Cut the view at the first replaced file; return None if no file was replaced.
@@ -281,11 +295,12 @@ class FollowedReplica(Replica):
             return Known(row, None, segment)
         if segment.seal is None:
             self.files.settle(segment, row, follower)
+        segment.modified_ns = row.mtime_ns
         return Known(row, follower.base_offset, segment)
 
     def _begin_scan(self, segment: Segment) -> None:
         """Begin to follow the last segment, after the part that its index files describe."""
-        self._last, self._last_checksum = segment, None
+        self._last, segment.tail = segment, None
         sealed_bytes, sealed_end = segment.size_bytes, segment.end_offset
         index, time_index = segment.begin_indexes()
         if segment.seal is not None:
@@ -319,24 +334,29 @@ class FollowedReplica(Replica):
             self._begin_scan(segment)
         scan = self._scan
         assert scan is not None
-        handle = segment.handle(self.environment)
-        fd = handle.fd
-        if self._last_checksum is not None and self._tail_of(fd, scan) != self._last_checksum:
-            self._last = None  # a new file has got the same inode number
-            raise FileNotFoundError(errno.ENOENT, "replaced by another file", segment.log_path)
+        try:
+            handle = segment.handle(self.environment)
+            fd = handle.fd
+            tail = segment.tail
+            if tail is not None and trailers.stored_checksum(fd, *tail[:2]) != tail[2]:
+                raise FileNotFoundError(errno.ENOENT, "cut and written anew", segment.log_path)
+        except FileNotFoundError:
+            self._last = None  # the next look makes a new segment
+            raise
         end = files.fstat(fd).st_size
         if end > scan.position:
             before = scan.position
             scan.run(fd, end)
             if scan.position > before:
-                self._last_checksum = self._tail_of(fd, scan)
+                self._note_tail(segment, fd, scan)
                 segment.take(scan)
         if self.files.pass_damage(self, segment, scan):
-            self._last_checksum = self._tail_of(fd, scan)
+            self._note_tail(segment, fd, scan)
 
-    def _tail_of(self, fd: int, scan: Scan) -> int:
-        """Read the checksum of the last batch that the walk checked."""
-        return trailers.stored_checksum(fd, scan.last_position, scan.good_end)
+    def _note_tail(self, segment: Segment, fd: int, scan: Scan) -> None:
+        """Remember the last batch that the walk checked, to recognise the file by it."""
+        at, end = scan.last_position, scan.good_end
+        segment.tail = (at, end, trailers.stored_checksum(fd, at, end))
 
     def look_anew(self) -> None:
         """List the directory again, even if it seems unchanged, because a file is gone."""

@@ -47,6 +47,10 @@ class PartitionFiles:
             lambda: state.metadata.topic_id,
         )
 
+    def topic_id(self, state: Replica, small: SmallFiles | None) -> bytes:
+        """Return the topic id in the small files, as they were read; raises OSError."""
+        return state.metadata.topic_id if small is None else small.metadata.topic_id
+
     def rows(self, directory: str) -> list[SegmentFiles]:
         """List the segments."""
         return list_partition(directory).segments
@@ -90,7 +94,8 @@ class PartitionFiles:
         """
         files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
         facts = files.stat(segment.log_path)
-        if facts.st_ino != row.inode or facts.st_size < segment.size_bytes:
+        seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if seen != (row.inode, row.log_bytes, row.mtime_ns) or facts.st_size < segment.size_bytes:
             raise FileNotFoundError(errno.ENOENT, "replaced meanwhile", segment.log_path)
         if facts.st_size != segment.size_bytes or segment.max_timestamp < 0:
             segment.max_timestamp = TIMESTAMP_MAX  # unread batches may have any timestamp

@@ -104,6 +104,10 @@ class KafkaFiles(PartitionFiles):
     def small_files(self, state: Replica) -> SmallFiles | None:
         """Return None, because a broker's directory has no small files of this engine."""
 
+    def topic_id(self, state: Replica, small: SmallFiles | None) -> bytes:
+        """Return the topic id that the broker's file has now, or zeros if there is none."""
+        return read_topic_id(state.directory)
+
     def rows(self, directory: str) -> list[SegmentFiles]:
         """List the segments, and remember the suffix of each."""
         pairs = list_kafka_segments(directory)

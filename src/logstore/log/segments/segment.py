@@ -71,10 +71,12 @@ class Segment:
         "last_epoch",
         "last_position",
         "max_timestamp",
+        "modified_ns",
         "seal",
         "size_bytes",
         "sound_from",
         "sound_spans",
+        "tail",
         "time_index",
     )
 
@@ -94,9 +96,14 @@ class Segment:
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
-        # The inode number that the file must have; 0 if only this process creates files in the
-        # directory.
+        # What identifies the file of a segment that another process owns: the inode number; the
+        # modification time, which is None while the file grows; and the position, the end and the
+        # checksum of the last known batch. The number alone is not enough, because a file system
+        # gives the number of a deleted file to a new file. `inode` is 0 if only this process
+        # creates files in the directory.
         self.inode = 0
+        self.modified_ns: int | None = None
+        self.tail: tuple[int, int, int] | None = None
         self.is_checked = False
         self.is_dropped = False
         # True if the log is closed or unavailable. Then the cache keeps no file of the segment
@@ -220,7 +227,7 @@ class Segment:
         handle = relieved(lambda: Handle(files.open_regular(self.log_path, files.READ)))
         if self.is_dropped:  # another file may have this name now
             raise FileNotFoundError(errno.ENOENT, "the segment was dropped", self.log_path)
-        if self.inode and files.fstat(handle.fd).st_ino != self.inode:
+        if self.inode and not self._is_same_file(handle.fd):
             raise FileNotFoundError(errno.ENOENT, "another file has this name now", self.log_path)
         if self.seal is not None and not self.is_checked:
             self._check_seal(handle.fd, self.seal)
@@ -229,6 +236,16 @@ class Segment:
         if self.is_dropped or self.is_left:  # otherwise the file would stay open after the release
             environment.handles.drop(self.cached, HANDLE)
         return given
+
+    def _is_same_file(self, fd: int) -> bool:
+        """Check whether an opened file is the file from which this segment was made."""
+        facts = files.fstat(fd)
+        if facts.st_ino != self.inode:
+            return False
+        if self.modified_ns is not None:
+            return facts.st_mtime_ns == self.modified_ns
+        tail = self.tail
+        return tail is None or trailers.stored_checksum(fd, *tail[:2]) == tail[2]
 
     def writer(self, environment: LogEnvironment) -> Handle:
         """Return the handle of the `.log` for writing; open the file if needed. Raises OSError."""
