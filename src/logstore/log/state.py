@@ -272,8 +272,7 @@ class LogState(Replica):
         assert index is not None and time_index is not None
         if not position:
             active.first_time_ms = self.now_ms()  # the time is needed if segment_ms is set later
-            if self.rules.segment_ms < NEVER:
-                self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
+            self.roll_at_ms = self.roll_time(active.first_time_ms)
             if len(index):
                 return
         relative_offset = base_offset - active.base_offset
@@ -283,6 +282,11 @@ class LogState(Replica):
         self.indexed_position = position
         if len(index) >= self.rules.index_entries_max:
             self.room_bytes = 0
+
+    def roll_time(self, first_time_ms: int) -> int:
+        """Return the time at which a segment with this first append is too old (`segment_ms`)."""
+        segment_ms = self.rules.segment_ms
+        return first_time_ms + segment_ms if segment_ms < NEVER else NEVER
 
     def activate(self, segments: list[Segment], foreign_magic: int | None = None) -> None:
         """Show the given segments to readers; the last of them becomes the active segment."""
@@ -299,8 +303,7 @@ class LogState(Replica):
         view, roll_at_ms = view_of(segments), NEVER
         if active.size_bytes:
             active.first_time_ms = self.now_ms()
-            if self.rules.segment_ms < NEVER:
-                roll_at_ms = active.first_time_ms + self.rules.segment_ms
+            roll_at_ms = self.roll_time(active.first_time_ms)
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
         sound_from = min(active.sound_from, active.size_bytes)
