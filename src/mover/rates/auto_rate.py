@@ -52,7 +52,7 @@ EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
 
 TICK_SECONDS = 0.1
-# during the first of these ticks, the disk may still write older chunks of the move
+# During the first of these ticks, the disk may still write older chunks of the move.
 LEARN_TICKS = 3
 LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000

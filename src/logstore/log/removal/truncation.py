@@ -235,7 +235,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
     if state.producers.are_known:
-        # the snapshots are durably gone before `_replace` removes records
+        # The snapshots are durably gone before `_replace` removes records.
         snapshots.remove_after(state, offset)
     _replace(gone, new, temporary, directory.fd)
     state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)

@@ -363,7 +363,7 @@ class Segment:
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            # the number of a block is the number of its index entry
+            # The number of a block is the number of its index entry.
             environment.blocks.drop(self.cached, key)
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
