@@ -19,7 +19,7 @@ WAKE_SECONDS = 0.5
 
 
 class Interrupts:
-    """Record the interrupts of this process while they are held back; `asked` is their number."""
+    """Record the interrupts that are held back in this process; `asked` is their number."""
 
     def __init__(self) -> None:
         """Start without a recorded interrupt, and hold interrupts back outside `allowed`."""
@@ -48,8 +48,8 @@ class Interrupts:
     def wait(self) -> None:
         """Wait for a signal, which raises KeyboardInterrupt.
 
-        Only the main thread runs Python's signal handlers. A signal may fail to wake the main
-        thread if it comes just before the thread blocks. The main thread may be waiting for the
+        Only the main thread runs Python's signal handlers. If a signal comes just before the main
+        thread blocks, the signal may not wake the thread. The main thread may be waiting for the
         interpreter's lock, or another thread may have received the signal. So the main thread wakes
         regularly.
         """
@@ -60,7 +60,7 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold back interrupts in this block; if one came, raise KeyboardInterrupt after the block."""
+    """Hold back interrupts in this block; after the block, raise KeyboardInterrupt if one came."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup

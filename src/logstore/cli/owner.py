@@ -67,7 +67,7 @@ def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDir
 
     A process that only reads the store's files may not notice that a partition is offline. For
     example, the failed disk may be readable again; or the disk failed before the other log dirs
-    recorded its partitions.
+    recorded which partitions are on this disk.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     found: dict[TopicPartition, LogDirOfflineError] = {}

@@ -20,8 +20,8 @@ the log dir again. If the log dir was removed, or its store was closed, the gate
 no call to the log dir is running.
 
 Threads: a thread that enters a gate registers first, and then checks whether the gate is closed. A
-thread that closes a gate marks it closed first, and then checks for running calls. So the entering
-thread sees the closed gate, or the closing thread sees the running call.
+thread that closes a gate marks it closed first, and then checks for running calls. So either the
+entering thread sees that the gate is closed, or the closing thread sees the running call.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LetGoError(OSError):
 class Change:
     """A context manager around one or several calls that use a path and change a log dir.
 
-    Leaving the context raises no error. Otherwise a descriptor that was opened in the context would
-    be lost. If the gate was closed during the call, `_pass` raises LetGoError.
+    The end of the context raises no error, because a descriptor that was opened in the context
+    would then be lost. If the gate was closed during the call, `_pass` raises LetGoError.
     """
 
     __slots__ = ("__weakref__", "_entry", "_gate")
@@ -151,7 +151,7 @@ _of_fd: dict[int, Opened] = {}  # the key is the descriptor
 
 
 def know(gate: Gate, fd: int) -> None:
-    """Register a gate: from now on, calls of this process below its log dir pass this gate.
+    """Register a gate: from now on, calls of this process below the gate's log dir pass this gate.
 
     Args:
         fd: a descriptor of a file in the log dir, opened before the gate was registered.

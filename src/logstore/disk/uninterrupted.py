@@ -4,7 +4,7 @@ Python raises KeyboardInterrupt in the main thread only. So if the main thread c
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
 raised only after the work is complete. A second Ctrl-C is raised at once, because the disk may
 hang. After a second Ctrl-C, the work still continues to its end in its thread. But if the work has
-not yet changed anything, it notices that the caller has left, and stops.
+not yet changed anything, the work notices that the caller has left, and stops.
 
 On a disk, an operation of several steps takes milliseconds. Starting the thread takes 0.05 ms.
 """
@@ -53,8 +53,8 @@ class Work(Generic[Result]):
     def wait(self) -> None:
         """Wait for the end of the work.
 
-        The caller waits in short steps: a signal that arrives just before a wait does not end that
-        wait.
+        The caller waits in short steps, because a signal that arrives just before a wait does not
+        end that wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
             if not self._thread.is_alive():  # if there is no memory, a thread can end early
@@ -117,8 +117,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # No thread can be started. So Ctrl-C can stop the work in the middle, and the work is
-        # prepared for that.
+        # No thread can be started. So Ctrl-C can stop the work in the middle. The work is prepared
+        # for that.
         except RuntimeError:
             return work(_go_on)
         except BaseException:

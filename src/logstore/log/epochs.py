@@ -67,8 +67,8 @@ class LeaderEpochs:
     def note(self, epoch: int, start_offset: int) -> bool:
         """Record the epoch of a batch that begins at an offset; return whether the epoch is new.
 
-        Earlier entries that begin at or after the start of the batch are removed: a truncation or a
-        power cut has removed their records.
+        If an earlier entry begins at or after the start of the batch, a truncation or a power cut
+        has removed the records of that entry. So the entry is removed, too.
         """
         if self.entries and epoch <= self.entries[-1][0]:
             return False

@@ -188,7 +188,7 @@ class Replica:
     # --- a range of offsets ----------------------------------------------------------------------
 
     def segment_for(self, offset: int) -> Segment:
-        """Return the segment with an offset; raise CorruptRecordBatchError if no segment has it."""
+        """Return the segment that has an offset; raise CorruptRecordBatchError if there is none."""
         segments, bases = self.view
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]

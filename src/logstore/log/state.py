@@ -220,7 +220,7 @@ class LogState(Replica):
             self.log_dir.check_current()
 
     def check_writable(self) -> None:
-        """Raise an error if the log refuses writes; the caller holds the lock."""
+        """Raise an error if the log refuses writes; the caller must hold the lock."""
         self.check_current()
         if self.refusal:
             raise ReplicaOfflineError(
@@ -228,7 +228,7 @@ class LogState(Replica):
             )
 
     def check_appendable(self) -> None:
-        """Raise an error if the log refuses appends; the caller holds the lock.
+        """Raise an error if the log refuses appends; the caller must hold the lock.
 
         If the disk was full, this call first checks whether it has space again.
         """
@@ -250,7 +250,11 @@ class LogState(Replica):
     # --- the active segment ----------------------------------------------------------------------
 
     def take_writer(self, active: Segment) -> Handle:
-        """Keep the active segment's descriptor open from its first unflushed byte on (R6)."""
+        """Keep the active segment's descriptor open while the segment has unflushed bytes.
+
+        If a descriptor is opened only after the kernel failed to write bytes, a sync of this
+        descriptor may not report the failure.
+        """
         writer = self.writer = active.writer(self.environment)
         dirty = self.environment.dirty
         dirty.add(self)
@@ -260,14 +264,14 @@ class LogState(Replica):
         return writer
 
     def leave_if_detached(self, segment: Segment) -> None:
-        """Close all files if the log was detached meanwhile; the lock is held."""
+        """Close all files if the log was detached meanwhile; the caller must hold the lock."""
         if self.unavailable is not None:
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)
             segment.leave(self.environment)
 
     def add_index_entry(self, active: Segment, base_offset: int, position: int) -> None:
-        """Add a batch to the active segment's index; the lock is held."""
+        """Add a batch to the active segment's index; the caller must hold the lock."""
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
@@ -332,7 +336,7 @@ class LogState(Replica):
     def note_flushed(self, offset: int) -> None:
         """Record that everything below an offset is flushed; later bytes may be unflushed.
 
-        The caller holds the flush lock. `flush_messages` counts the records from this offset on.
+        The caller must hold the flush lock. `flush_messages` counts records from this offset on.
         """
         assert offset <= self.log_end_offset
         self.recovery_point = offset
@@ -354,7 +358,7 @@ class LogState(Replica):
     def telling(self) -> Iterator[None]:
         """After the `with` block, report a new log start, and whether the log was detached.
 
-        The caller holds no lock.
+        The caller must hold no lock.
         """
         start = self.log_start_offset
         try:
@@ -365,7 +369,7 @@ class LogState(Replica):
             self.tell_end()
 
     def tell_end(self) -> None:
-        """Report to subscribers, once, that the log was detached; the caller holds no log lock."""
+        """Report once to subscribers that the log is detached; the caller must hold no log lock."""
         if self.subscriptions and self.unavailable is not None:
             end_all(self.subscriptions)
 

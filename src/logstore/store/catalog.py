@@ -45,10 +45,10 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are still missing in each file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. False is possible if the store
-            was made before catalogs existed, and one of its log dirs is missing.
-        unsure_ids: the ids of missing log dirs that may contain replicas that no catalog lists.
-            These log dirs served when the store was killed (`old_copies.note_unsure`).
+        is_known: whether the catalog has an entry for every replica. This is False if the store was
+            made before catalogs existed, and one of its log dirs is missing.
+        unsure_ids: the ids of missing log dirs. They may contain replicas that no catalog lists,
+            because they served when the store was killed (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,8 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # For each log dir path, the lock that a thread holds while it writes this log dir's file.
+        # For each log dir path, the lock for its catalog file. A thread holds the lock while it
+        # writes the file.
         self._writing: dict[str, threading.Lock] = {}
         # For each log dir path, the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}

@@ -71,7 +71,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id while a partition of its topic is created; if it is None, make a random id.
+    """Claim a topic id while its partition is created; if the id is None, make a random one.
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
@@ -105,10 +105,10 @@ def existing(
 ) -> Log | None:
     """Return the log of a partition, or None if the partition does not exist.
 
-    The caller has reserved the key. If the log has lost its configuration, it gets the caller's
-    `config`.
+    The caller must have reserved the key. If the log has lost its configuration, `config` becomes
+    the configuration of the log.
 
-    If the log has lost its configuration, the caller's `config` becomes its configuration.
+    Args:
         config, topic_id: the configuration and topic id that the log must have; None accepts any.
 
     Raises:
@@ -150,11 +150,11 @@ def create(
     log_dir: LogDir | None,
     topic_id: bytes,
 ) -> Log:
-    """Create a log on the given log dir; without one, on the best log dir that works.
+    """Create a log on `log_dir`; if that is None, on the best log dir that works.
 
-    A log dir that failed while it created this replica may keep a part of it. So the generation of
-    the new copy grows with the number of bad log dirs: the new copy outranks these parts when the
-    log dirs return.
+    A log dir that failed while it created this replica may keep a part of the replica. So the
+    generation of the new copy grows with the number of bad log dirs: the new copy outranks these
+    parts when the log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -204,10 +204,10 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that accept new replicas, and say why one of the others does not.
+    """List the log dirs that accept new replicas, and explain why another log dir does not.
 
-    A retriable reason is preferred: for example, the reason of a full disk before that of a broken
-    disk.
+    If there are several such log dirs, a retriable reason is preferred. For example, a full disk is
+    preferred to a broken disk.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None

@@ -24,7 +24,7 @@ PREFERENCES_MAX = 10_000
 
 
 class TooManyPreferencesError(LogDirError):
-    """Report that a log dir is preferred for as many partitions as is allowed."""
+    """Report that a log dir is already preferred for the largest allowed number of partitions."""
 
 
 class Keeper(Protocol):
@@ -186,7 +186,7 @@ def _prefer(
 ) -> dict[TopicPartition, LogStoreError]:
     """Durably prefer a log dir for partitions that are created later, with at most one write.
 
-    The caller has claimed the log dir. A preference that counts already is not written again.
+    The caller must have claimed the log dir. A preference that counts already is not written again.
 
     Returns:
         The refused partitions, each with its error.

@@ -36,7 +36,7 @@ class LogStore(StoreReader):
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
     The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, the warning is given only if Python still drops the store; `-X dev` shows warnings.
+    open store, Python may not drop the store, and then gives no warning. `-X dev` shows warnings.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
@@ -295,7 +295,7 @@ class LogStore(StoreReader):
         """Add a new log dir to the store, or bring back a log dir of the store that was missing.
 
         Args:
-            format_new: True: a directory without an identity gets one; False: it is refused.
+            format_new: whether a directory without an identity gets one. If False, it is refused.
 
         Raises:
             LogDirIdentityError: the directory belongs to another store, or is already a log dir of

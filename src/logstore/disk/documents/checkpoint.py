@@ -6,8 +6,8 @@
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty. The
 function that reads the document raises `CorruptCheckpointError`. Its caller then uses the log
 itself instead of the document. An offsets checkpoint also contains its kind and the id of its log
-dir. So a valid file in the wrong place is detected, too, for example a copy of a file from another
-log dir, or of a file of another kind.
+dir. So a valid file in the wrong place is detected, too. For example, it is a copy from another log
+dir, or a file of another kind.
 """
 
 from __future__ import annotations

@@ -86,7 +86,10 @@ def put_in_place(state: LogState, replacement: Replacement) -> bool:
 
 
 def is_current(state: LogState, replacement: Replacement) -> bool:
-    """Check whether the log still has the segments to replace; the caller holds `flush_lock`."""
+    """Check whether the log still has the segments to replace.
+
+    The caller must hold `flush_lock`.
+    """
     old, now = replacement.old, state.segments
     return (
         state.config.is_compacted  # `set_config` may have changed it
@@ -130,7 +133,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
 
 
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
-    """Do steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
+    """Do steps 2 to 5 of a replacement; the caller must hold `flush_lock`. Raises OSError.
 
     The removal of `.swap` is not synced here. A truncation, a deletion, a repair and the next
     replacement sync the directory before they change a segment. So no segment is changed while an
@@ -156,7 +159,10 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
 
 
 def _show(state: LogState, old: Sequence[Segment], new: Segment) -> None:
-    """Let readers use the new segment instead of the old segments; `flush_lock` is held."""
+    """Let readers use the new segment instead of the old segments.
+
+    The caller must hold `flush_lock`.
+    """
     with state.lock:
         _exchange(state, old, new)
     for segment in old:

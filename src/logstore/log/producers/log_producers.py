@@ -38,6 +38,9 @@ class LogProducers:
         return self.known is not None or self.is_torn
 
     def replace(self, known: Producers | None) -> None:
-        """Set the state of the producers, which must agree with the log; `lock` is held."""
+        """Set the state of the producers, which must agree with the log.
+
+        The caller must hold `lock`.
+        """
         self.known = known
         self.is_torn = False

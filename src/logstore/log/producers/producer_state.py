@@ -63,9 +63,9 @@ class ProducerState(NamedTuple):
     """The state of one producer in a log.
 
     Attributes:
-        timestamp: the timestamp of its last batch or marker.
-        open_offset: where its open transaction begins; -1 if no transaction is open.
-        batches: its last five batches, the newest first.
+        timestamp: the timestamp of the producer's last batch or marker.
+        open_offset: where the producer's open transaction begins; -1 if no transaction is open.
+        batches: the producer's last five batches, the newest first.
     """
 
     producer_id: int
@@ -131,8 +131,8 @@ class Producers:
         """Check all batches of one append before any is written; return the duplicates among them.
 
         Args:
-            headers: the batches in the order of the append. A header is used for the number of its
-                offsets, but the offsets themselves are ignored.
+            headers: the batches in the order of the append. The offsets in a header are ignored,
+                except for their number.
             token: the result of `verification`; None if there is no coordinator, so that
                 transactions are not verified.
 
@@ -242,8 +242,8 @@ class Producers:
         """Record an appended batch without a check: a follower accepts every batch of its leader.
 
         Args:
-            header: used for the number of its offsets; the offsets themselves are ignored. For a
-                marker, call `take_marker`; for any other control batch, nothing is recorded.
+            header: its offsets are ignored, except for their number. For a marker, call
+                `take_marker`; for any other control batch, nothing is recorded.
             base_offset: the offset of the batch in the log.
         """
         old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \

@@ -161,7 +161,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; with `from_disk`, drop the kernel's cache of the file before and after."""
+        """Begin a check; `from_disk` drops the kernel's cache of the file before and after it."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []

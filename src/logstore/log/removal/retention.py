@@ -125,7 +125,9 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
 
 
 def _start_at(state: LogState, offset: int) -> None:
-    """Move the log start durably, then drop the segments before it; `flush_lock` is held.
+    """Move the log start durably, then drop the segments before it.
+
+    The caller must hold `flush_lock`.
 
     If an interrupt comes after the metadata was written, the segments are still dropped: the
     metadata says that their records are deleted, so the records must no longer be served. The

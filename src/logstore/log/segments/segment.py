@@ -263,8 +263,8 @@ class Segment:
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
         """Refuse a file whose first or last batch is whole, but is not the batch that was sealed.
 
-        A damaged batch does not show whether the file is the right one. So it is accepted here, and
-        the reader of the batch reports the damage.
+        A damaged batch does not show whether the file is the right one. So this check accepts a
+        file with a damaged batch. The reader of the batch reports the damage.
         """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
@@ -363,7 +363,8 @@ class Segment:
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            environment.blocks.drop(self.cached, key)  # a block is cached under its entry's number
+            # The number of a block is the number of its index entry.
+            environment.blocks.drop(self.cached, key)
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

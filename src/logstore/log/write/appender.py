@@ -215,7 +215,7 @@ class Appender:
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
-        """Start the linger time of a batch at its first record; the caller holds the mutex."""
+        """Start the linger time of a batch at its first record; the caller must hold the mutex."""
         self._check_open()
         if self._thread is None:
             bell = self._has_records
@@ -232,7 +232,7 @@ class Appender:
             raise LogClosedError(reason="the appender was closed")
 
     def _begin_next(self, batch: _Batch) -> _Batch:
-        """Close a full batch, and return the next batch; the mutex is held."""
+        """Close a full batch, and return the next batch; the caller must hold the mutex."""
         self._check_open()
         fresh = _Batch()
         # If this thread is interrupted, the appender's thread sends the batch.
@@ -272,7 +272,9 @@ class Appender:
                 self._oldest = following
 
     def _send(self, batch: _Batch) -> None:
-        """Append a batch; `_send_lock` is held. The futures of the batch raise any error.
+        """Append a batch.
+
+        The caller must hold `_send_lock`. The futures of the batch raise any error.
 
         If the append is interrupted before the records are in the log, the batch is sent again
         later.

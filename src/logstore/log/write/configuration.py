@@ -47,7 +47,7 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
 
 
 def _put_in_force(state: LogState, config: LogConfig) -> None:
-    """Set the fields that are derived from the configuration; both locks are held."""
+    """Set the fields that are derived from the configuration; the caller must hold both locks."""
     active, magic = state.active, state.foreign_magic or state.rules.magic
     state.rules = AppendRules(config, state.environment.record_expansion_bytes_max)
     state.foreign_magic = magic if active.size_bytes and magic != state.rules.magic else 0

@@ -7,7 +7,7 @@ syncs once. Then the leader opens the group's gate for one thread, and each thre
 gate opens it for the next thread. So one sync makes all records durable that arrived during the
 previous sync. Threads are woken one after the other, not all at once.
 
-A thread whose record was committed often appends another record. So a leader waits, for a few
+When a record is committed, its thread often appends another record. So a leader waits, for a few
 milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
 serves all threads. Without this wait, the threads would form two groups, which take turns and sync
 separately.
@@ -169,11 +169,11 @@ class GroupCommit:
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Return the last waiting group, or a new group if it is full; the mutex is held."""
+        """Return the last waiting group with room, or a new one; the caller must hold the mutex."""
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
-            waiting.pop()  # this group's leader was interrupted when its commit began
+            waiting.pop()  # the leader was interrupted at the start of its commit
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]
@@ -186,7 +186,7 @@ class GroupCommit:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
                     self._commit(group)
-        finally:  # the lock is free now, so the next commit begins first
+        finally:  # `commit_lock` is free now, so the next commit need not wait for this block
             with self._mutex:
                 if group.is_done:
                     self._open(group)
@@ -200,7 +200,7 @@ class GroupCommit:
             self._lead(group)
 
     def _open(self, group: _Group) -> None:
-        """Wake all threads of a group, once; the mutex is held."""
+        """Wake all threads of a group, once; the caller must hold the mutex."""
         if not group.is_open:
             group.is_open = True
             group.gate.release()
@@ -248,7 +248,7 @@ class GroupCommit:
                 self._let_go(committing, outcome, retriable=False)
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
-        """Make all threads in a group raise an error; the mutex is held."""
+        """Make all threads in a group raise an error; the caller must hold the mutex."""
         group.error = self._state.log_dir.suspect_error(f"; {outcome}", retriable=retriable)
         group.is_done = True
         self._open(group)

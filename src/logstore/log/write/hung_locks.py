@@ -14,7 +14,7 @@ returns to service only after all holders have taken their locks back.
 The watchdog takes a lock only from a holder that is *keeping* the lock. Before the holder calls the
 disk, it declares that it is keeping the lock. After the call, the holder checks whether the
 watchdog has taken the lock. Both the holder and the watchdog first write their own flag, and then
-read the other's:
+read the flag of the other:
 
     holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
@@ -128,8 +128,9 @@ class held(call):  # noqa: N801 - it is used as a statement
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
-    If another thread has got such a lock meanwhile, it raises an error and releases the lock. If
-    the watchdog has not yet released a lock, it may leave the lock to its holder.
+    If another thread has got such a lock meanwhile, that thread raises an error and releases the
+    lock. If the watchdog has not yet released a lock, the watchdog may leave the lock to its
+    holder.
     """
     for name in names:
         while name in owner.in_custody:
@@ -171,7 +172,7 @@ class Relief:
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
     gets a lock in a SUSPECT dir releases the lock at once. The locks of a log are freed one after
     the other, the innermost lock first. The holder of an outer lock may only be waiting for the
-    inner lock, and then continues.
+    inner lock. In that case, it continues when it gets the inner lock.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 A Python worker runs many tasks, and the process that plans a stream plans all its batches. So each
 process has one view of a store. If a view failed, or if its paths now lead to other log dirs, the
-view is dropped, and the next call opens a new view.
+view is dropped. Then the next call opens a new view.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logstore.store.kafka.broker_listing import read_meta
 from logstore.store.start.refusals import without_remedy
 from logstore.store.store import LogStore
 
-# A swap takes milliseconds, or on a busy disk as long as two syncs of a directory.
+# A swap takes milliseconds. On a busy disk, it takes as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
 # After this time, a new view searches again for a log dir that was missing.
@@ -163,14 +163,14 @@ def settle_in() -> None:
 
     After each task, the worker searches all objects for garbage, including the objects of all
     imported modules. This search takes as long as reading 20 MB. After this call, the searches
-    leave out all objects that exist at the worker's first task.
+    leave out all objects that already exist, that is, at the worker's first task.
     """
     if TaskContext.get() is not None:
         gc.freeze()
 
 
 def forget(place: Place) -> None:
-    """Drop this process's view of a store, so that the next call opens a new view."""
+    """Drop the view of a store in this process, so that the next call opens a new view."""
     with _lock:
         _drop((place, os.getpid()))
 

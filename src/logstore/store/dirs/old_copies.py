@@ -88,7 +88,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
 
 
 def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
-    """Return a log's last known recovery point; -1 if it is unknown or was lowered later."""
+    """Return a log's last known recovery point; -1 if that is unknown, or was lowered later."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
         return -1
@@ -96,7 +96,7 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy; the files of all log dirs must be read before.
+    """Mark each serving log dir that is an old copy; first read the files of all log dirs.
 
     A log dir that already serves can also be recognised as an old copy, if a returned log dir has
     recorded a later generation for it.
@@ -257,7 +257,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
     # its generation continues after the recorded one. So the log dir does not count as an old copy,
-    # even for a log dir that was missing in between.
+    # even if another log dir was missing in between.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

@@ -1,4 +1,4 @@
-"""Do the same work for several log dirs in parallel, and give up log dirs that hang.
+"""Do the same work on several log dirs in parallel, and do not wait for log dirs that hang.
 
 Openings, returns, flushes and closes use this module, so a slow disk delays only its own work.
 """

@@ -62,7 +62,7 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        # How many bytes the last step read beyond its budget: a batch is always read as a whole.
+        # How many bytes the last step read beyond its budget, because a batch is read as a whole.
         self._debt = 0
         # The logs that this pass has not begun to check; None between two passes.
         self._logs: list[Log] | None = None
