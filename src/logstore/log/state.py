@@ -250,11 +250,7 @@ class LogState(Replica):
     # --- the active segment ----------------------------------------------------------------------
 
     def take_writer(self, active: Segment) -> Handle:
-        """Keep the active segment's descriptor open while the segment has unflushed bytes.
-
-        If a descriptor is opened only after the kernel failed to write bytes, a sync of this
-        descriptor may not report the failure.
-        """
+        """Keep the descriptor open while bytes are unflushed: a later one may miss an error (R6)."""
         writer = self.writer = active.writer(self.environment)
         dirty = self.environment.dirty
         dirty.add(self)
