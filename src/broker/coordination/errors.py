@@ -1,24 +1,35 @@
 """Define the errors of a coordination store. Their attributes have the details.
 
-    CoordinationError ├── ZnodeError(path, operation)          the store refused a request, and
-    changed nothing │   ├── NoNodeError │   ├── NodeExistsError │   ├── NotEmptyError │   ├──
-    EphemeralParentError │   ├── BadVersionError(expected, found) │   ├── AccessDeniedError │   └──
-    BadZnodeError(reason)            the content of a znode is not valid ├──
-    SessionError(session_id) │   ├── SessionExpiredError              the ephemeral znodes of the
-    session are gone │   ├── SessionClosedError │   ├── SessionFailedError               the
-    ephemeral znodes stay until the session's time-out │   ├── NotConnectedError
-    nothing was sent, or only a read; retriable │   └── OutcomeUnknownError              a write may
-    have happened, or may still happen ├── StoreClosedError ├── UnexpectedAnswerError(path, answer)
-    the server refused a request for another reason ├── LimitError(limit, allowed)           the
-    request, or the store, would be too large ├── CopyError(path)                      the files of
-    an embedded store │   ├── CopyFullError                    the disk is full; nothing was
-    written; retriable │   ├── CopyDamagedError(position, reason) │   ├── CopyForeignError(store_id,
-    other_path, other_store_id) │   ├── CopyForkedError(zxid, other_path, other_zxid) │   └──
-    CopyVersionError(version)        a later version of this library wrote the file ├──
-    CopiesOfflineError(failures)         no disk can be read or written any more ├──
-    CopiesIncompleteError(found, missing)  copies that may be newer are missing └── ContinuityError
-    the store is not the one the broker knows ├── StoreWipedError ├── OtherClusterError(expected,
-    found) └── StoreRestoredError(remembered, found)
+    CoordinationError
+    ├── ZnodeError(path, operation)          the store refused a request, and changed nothing
+    │   ├── NoNodeError
+    │   ├── NodeExistsError
+    │   ├── NotEmptyError
+    │   ├── EphemeralParentError
+    │   ├── BadVersionError(expected, found)
+    │   ├── AccessDeniedError
+    │   └── BadZnodeError(reason)            the content of a znode is not valid
+    ├── SessionError(session_id)
+    │   ├── SessionExpiredError              the ephemeral znodes of the session are gone
+    │   ├── SessionClosedError
+    │   ├── SessionFailedError               the ephemeral znodes stay until the session's time-out
+    │   ├── NotConnectedError                nothing was sent, or only a read; retriable
+    │   └── OutcomeUnknownError              a write may have happened, or may still happen
+    ├── StoreClosedError
+    ├── UnexpectedAnswerError(path, answer)  the server refused a request for another reason
+    ├── LimitError(limit, allowed)           the request, or the store, would be too large
+    ├── CopyError(path)                      the files of an embedded store
+    │   ├── CopyFullError                    the disk is full; nothing was written; retriable
+    │   ├── CopyDamagedError(position, reason)
+    │   ├── CopyForeignError(store_id, other_path, other_store_id)
+    │   ├── CopyForkedError(zxid, other_path, other_zxid)
+    │   └── CopyVersionError(version)        a later version of this library wrote the file
+    ├── CopiesOfflineError(failures)         no disk can be read or written any more
+    ├── CopiesIncompleteError(found, missing)  copies that may be newer are missing
+    └── ContinuityError                      the store is not the one the broker knows
+        ├── StoreWipedError
+        ├── OtherClusterError(expected, found)
+        └── StoreRestoredError(remembered, found)
 
 `operation` is the place of the refused operation in a `multi`. A wrong argument gives a ValueError
 or a TypeError.
