@@ -1,11 +1,11 @@
 """Divide the bytes of a follower's fetch among its partitions.
 
 If the last answer for a partition had at least half of the requested bytes, the leader has more
-records, and the partition counts as far behind. Each answer costs a round trip to the leader.
-Many small answers are slow, so the partitions that are far behind share the whole answer. They come
-last in the request, and take turns. So they cannot delay the records of the other partitions, whose
-producers may be waiting. If there are other partitions, the partitions that are far behind share
-only a part of the answer, so that the next fetch comes soon.
+records, and the partition counts as far behind. The partitions that are far behind share the whole
+answer: each answer costs a round trip to the leader, and a few large answers are faster than many
+small answers. They come last in the request, and take turns. So they cannot delay the records of
+the other partitions, whose producers may be waiting. If there are other partitions, the partitions
+that are far behind share only a part of the answer, so that the next fetch comes soon.
 """
 
 from __future__ import annotations

@@ -167,7 +167,8 @@ class Cluster:
     def partition(self, topic: str, partition: int = 0) -> PartitionView | None:
         """Return leader, replicas and ISR, as the brokers know them that run and are connected.
 
-        Returns: None if these brokers do not agree yet, or if they do not know the partition.
+        Returns:
+            None if these brokers do not agree yet, or if they do not know the partition.
         """
         found = []
         for node in self._nodes.values():

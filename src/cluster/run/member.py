@@ -142,7 +142,8 @@ class ClusterMember:
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
         # Called after each change of a role. This function must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
-        self.on_lease: Callable[[], object] = lambda: None  # called until the lease is held
+        # Called again and again while no lease is held, and once after the lease is held again.
+        self.on_lease: Callable[[], object] = lambda: None
 
     def start(self, endpoints: Sequence[Endpoint], protocols: Mapping[str, str] = {}) -> None:
         """Register the broker and its log dirs, read the replicas, and stand for election.

@@ -68,7 +68,8 @@ class MetadataCache:
         The callback must return soon, because the next update waits for it. It must not call
         `update`.
 
-        Returns: A function that ends these calls.
+        Returns:
+            A function that ends these calls.
         """
         with self._listening:
             self._callbacks = (*self._callbacks, callback)

@@ -1,4 +1,4 @@
-"""Write the first page: the health of the broker, its traffic, and its log dirs."""
+"""Write the first page: the broker's health, its traffic, and its log dirs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def overview(facts: Facts, asked: Asked) -> Html:
 
 
 def health(facts: Facts) -> Html:
-    """Write in one line whether an operator has to do something."""
+    """Write in one line whether an operator must do something."""
     troubles = {key: count for key, count in facts.trouble().items() if count}
     if not troubles:
         return element("p", mark("ok"), "All log dirs and partitions serve.", class_="health ok")
@@ -77,7 +77,7 @@ def health(facts: Facts) -> Html:
 
 
 def mark(kind: str) -> Html:
-    """Write a sign whose shape and colour both show whether there is a problem."""
+    """Write a sign. Its shape and its colour both show whether there is a problem."""
     return element("span", "✓" if kind == "ok" else "!", class_="mark", aria_hidden="true")
 
 
@@ -149,7 +149,7 @@ def bar(part: float, label: Html) -> Html:
 
 
 def moves(facts: Facts) -> Html:
-    """Write the moves between log dirs and how far they are."""
+    """Write the moves between log dirs, and their progress."""
     columns = [
         column("Partition", lambda one: f"{one['topic']}-{one['partition']}", is_head=True),
         column("From", lambda one: element("code", shortened(str(one["source"] or "–")))),
@@ -198,7 +198,7 @@ def brokers(facts: Facts) -> Html:
 
 
 def slow(facts: Facts) -> Html:
-    """Write the last slow requests, and in which phase they were slow."""
+    """Write the last slow requests, and the phases in which they were slow."""
     columns = [
         column("Request", lambda one: one.api, is_head=True),
         column("Client", lambda one: shortened(one.address)),
