@@ -382,7 +382,7 @@ class ReadableLog:
     def wait_for(
         self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
     ) -> bool:
-        """Wait until the record at `offset` can be read; return False if the time ends before."""
+        """Wait until the record at `offset` can be read; return False if the timeout ends first."""
         state, at, seconds = self._state, whole(offset, "offset"), timeout_of(timeout)
         return state.wait_until(lambda: end_of(state, isolation_level) > at, seconds)
 

@@ -211,8 +211,8 @@ class LogStore(StoreReader):
 
         This is much faster than one call of `create` for each partition, because the partitions
         share their syncs. On return, all partitions are durable. After a crash, each partition
-        exists whole or not at all. After an error, the partitions created before it stay; a call
-        with `exist_ok=True` creates the others. Returns the logs by partition number.
+        exists whole or not at all. After an error, the created partitions stay; a call with
+        `exist_ok=True` creates the others. Returns the logs by partition number.
 
         Args:
             partitions: the number of partitions, at least 1.
@@ -368,11 +368,11 @@ class LogStore(StoreReader):
     def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
         """Call a function for each later event of the store about log dirs or whole replicas.
 
-        Each listener has a thread of its own, which calls it once for each event, in order. The
-        function may block: the queue of events has no bound, and no event is lost. If the function
-        raises an error, the error is logged. Events before this call are not reported: call
-        `describe_dirs` after this call. A close waits up to 5 s, or its timeout, for the last
-        events. Adding a listener twice has the same effect as adding it once.
+        Each listener is called in a thread of its own, once for each event, in order. The function
+        may block: the queue of events has no bound, and no event is lost. If the function raises an
+        error, the error is logged. Events before this call are not reported: call `describe_dirs`
+        after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
+        listener twice has the same effect as adding it once.
 
         Raises:
             LogDirError: the process cannot start another thread; the error is retriable.

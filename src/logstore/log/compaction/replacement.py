@@ -92,7 +92,7 @@ def is_current(state: LogState, replacement: Replacement) -> bool:
     """
     old, now = replacement.old, state.segments
     return (
-        state.config.is_compacted  # `set_config` may have changed it
+        state.config.is_compacted  # `set_config` may have changed `cleanup_policy`
         and state.cut_offset >= replacement.noted_end
         and state.directory == replacement.new.directory
         and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))

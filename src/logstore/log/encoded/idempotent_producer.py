@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _repeatable(columns: appending.Columns) -> appending.Columns:
-    """Make lists of iterables that can be read only once, because records may be encoded twice."""
+    """Convert iterables that can be read only once to lists: records may be encoded twice."""
     times, headers = columns.timestamps, columns.headers
     if isinstance(times, Iterable) and not hasattr(times, "__len__"):
         times = list(times)

@@ -44,7 +44,7 @@ class _NewLog:
         self.fd = -1
 
     def write(self) -> None:
-        """Write the metadata to the temporary file, and let the kernel start to write it back."""
+        """Write the metadata to the temporary file; the kernel begins to write it to the disk."""
         data = encode_document(self.metadata.to_document())
         files.mkdir(self.directory)
         self.fd = files.open_file(self.temporary, files.CREATE)

@@ -219,7 +219,8 @@ class Appender:
         self._check_open()
         if self._thread is None:
             bell = self._has_records
-            entry = ref(self, lambda _: bell.ring())  # a dropped appender ends its thread
+            # When the appender is dropped, its thread ends.
+            entry = ref(self, lambda _: bell.ring())
             arguments = (entry, self._kept, bell)
             thread = Thread(target=_send_due, args=arguments, name="logstore-appender", daemon=True)
             start_for(self._state.log_dir.path, thread)

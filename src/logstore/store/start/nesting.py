@@ -34,7 +34,7 @@ def nested(path: str, *, is_there: bool) -> str:
         is_there: whether the path is already a directory, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark's directory may be in a log dir, because it is removed later
+        return ""  # `logstore bench` removes its directories later
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):

@@ -197,7 +197,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may belong to a replica; its name may have a shortened topic."""
+    """Check whether a directory may belong to a replica, even if its name has a shortened topic."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:
