@@ -140,7 +140,7 @@ class ReplicaMover:
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
-        """Move a replica to a log dir; first cancel a running move of the replica to another one.
+        """Move a replica to a log dir; first cancel a running move of it to another log dir.
 
         If the target is full, cordoned or offline, the move is FAILED, and `Move.error` has the
         reason. If the replica is already in the log dir, the move is DONE.

@@ -184,7 +184,7 @@ class Log(ReplicatedLog, ReadableLog):
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record up to which offset the log is flushed; after a crash, recovery skips that part."""
+        """Record where the log's flushed part ends; after a crash, recovery skips this part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:

@@ -206,8 +206,8 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
     """List the log dirs that accept new replicas, and explain why another log dir does not.
 
-    If there are several such log dirs, a retriable reason is preferred. For example, a full disk is
-    preferred to a broken disk.
+    The explanation names one such log dir. A log dir with a retriable reason, such as a full disk,
+    is preferred.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None

@@ -97,7 +97,7 @@ _shapes: dict[tuple[int, int], Shape] = {}
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Return True if the uncompressed records of a batch are valid; False means not known to be.
+    """Return True if the uncompressed records of a batch are valid; False: invalid or unknown.
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly

@@ -331,7 +331,7 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List one offset of each batch that compaction must keep, even without records, in order.
+        """List, in order, one offset of each batch that compaction must keep even without records.
 
         For each producer, the list has the last offset of its last batch. If a producer has no
         batch, the list has the offset of its marker. From these batches, a log without snapshots

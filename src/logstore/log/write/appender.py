@@ -80,7 +80,7 @@ class _Batch:
                 del column[count:]
 
     def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
-        """Add the key, timestamp and headers of a record; the caller adds the value after this."""
+        """Add a record's key, timestamp and headers; after this, the caller must add the value."""
         count = len(self.values)
         self.is_rich = True
         self.trim()

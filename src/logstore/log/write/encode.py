@@ -61,7 +61,7 @@ def check_headers(headers: HeadersLike | None) -> Headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
-            pair[0].encode()  # a lone surrogate must refuse this record, not the whole batch
+            pair[0].encode()  # a lone surrogate must make only this record fail
         checked.append((pair[0], check_cell(pair[1], "header's value")))
     return tuple(checked)
 

@@ -1,4 +1,4 @@
-"""Release the locks of a log whose holder hangs in a disk call, so that other threads continue.
+"""If the holder of a log's lock hangs in a disk call, release the lock for other threads.
 
 A thread that is stuck in the kernel cannot be stopped. The threads that wait for a lock of this
 thread continue only if the lock is released. So if the log dir has become SUSPECT, the watchdog

@@ -162,8 +162,8 @@ def settle_in() -> None:
     """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. This search takes as long as reading 20 MB. After this call, the searches
-    leave out all objects that already exist, that is, at the worker's first task.
+    imported modules. This search takes as long as reading 20 MB. This call comes at the worker's
+    first task. Later searches leave out all objects that existed then.
     """
     if TaskContext.get() is not None:
         gc.freeze()

@@ -96,7 +96,9 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy; first read the files of all log dirs.
+    """Mark each serving log dir that is an old copy.
+
+    Before this call, the caller must read the files of all log dirs.
 
     A log dir that already serves can also be recognised as an old copy, if a returned log dir has
     recorded a later generation for it.

@@ -51,7 +51,7 @@ def close_dir(
     """Close one log dir cleanly; if the log dir does not serve, only release it.
 
     Args:
-        farewell: an object that all log dirs share which close together.
+        farewell: the object that is shared by all log dirs that are closed together.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)

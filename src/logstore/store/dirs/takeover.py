@@ -46,7 +46,7 @@ def each(
     *,
     when: str = "during the start",
 ) -> None:
-    """Take one step on all log dirs in parallel; take a dir that needs too long offline.
+    """Take one step on all log dirs in parallel; if a dir needs too long, take the dir offline.
 
     If a dir fails, its thread frees the dir's lock. If the step takes too long, the thread frees
     the lock when the hung call returns. The error of a step is raised after all threads have ended

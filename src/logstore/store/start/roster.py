@@ -43,7 +43,7 @@ class DirFacts(NamedTuple):
     """The contents that a start has found at one configured path.
 
     Attributes:
-        unmounted: for an empty dir, the mount point above the dir that fstab lists, if nothing is
+        unmounted: for an empty dir, the mount point in fstab at or above the dir, if nothing is
             mounted there now.
         last_paths: the last path of each other log dir that this dir has recorded, by directory id.
         nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
