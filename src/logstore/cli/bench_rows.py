@@ -28,7 +28,7 @@ def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Ro
     """Measure directories and return the results; remove everything that was written there.
 
     Raises:
-        click.UsageError: the directory for the results is not empty.
+        click.UsageError: a directory is named twice, or the directory for the results is not empty.
         LogDirLockedError: a directory has a store that is in use.
     """
     if len({files.real_path(path) for path in paths}) < len(paths):

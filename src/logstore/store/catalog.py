@@ -45,8 +45,9 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are still missing in each file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. This is False if the store was
-            made before catalogs existed, and one of its log dirs is missing.
+        is_known: whether the catalog has an entry for every replica. This is False if a log dir is
+            bad and no catalog file is whole. For example, the store may have been made before
+            catalogs existed.
         unsure_ids: the ids of missing log dirs. They may contain replicas that no catalog lists,
             because they served when the store was killed (`old_copies.note_unsure`).
     """

@@ -183,13 +183,14 @@ def forget_all() -> None:
 
 
 def find(store: LogStore, key: TopicPartition, *, is_read: bool = False) -> Log:
-    """Find a partition's present log; if it is missing, try again for as long as a swap can take.
+    """Find a partition's present log; if its directory is missing, try again while a swap may run.
 
     Args:
         is_read: see `host_named`.
 
     Raises:
-        UnknownPartitionError: the partition is missing for longer than a swap takes.
+        UnknownPartitionError: the store does not know the partition, or its directory is missing
+            for longer than a swap takes.
     """
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:
