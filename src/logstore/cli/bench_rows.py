@@ -99,7 +99,7 @@ def moving(bed: Bed, case: Case) -> Any:
 
 
 def layout_of(paths: list[str]) -> Layout:
-    """Describe the directories of a bench whose file systems may also have other files.
+    """Describe the directories of a bench; their file systems may also have other files.
 
     If a file system has other files, its free bytes do not show how much space a layout needs. So
     the sizes of the layout are given as 0 (unknown).

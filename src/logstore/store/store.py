@@ -292,7 +292,7 @@ class LogStore(StoreReader):
     # --- log dirs ---------------------------------------------------------------------------------
 
     def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
-        """Add a new log dir to the store, or bring back a log dir of the store that was missing.
+        """Add a new log dir to the store, or bring back a missing log dir of the store.
 
         Args:
             format_new: whether a directory without an identity gets one. If False, it is refused.

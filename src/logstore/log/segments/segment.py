@@ -45,7 +45,7 @@ class Block:
         self.plain = batches[0].plain_cells() if len(batches) == 1 else None
 
     def batch_for(self, offset: int) -> RecordBatch:
-        """Return the batch of this block that contains an offset."""
+        """Find the batch that contains an offset, among the batches of this block."""
         return self.batches[bisect_right(self.bases, offset) - 1]
 
 

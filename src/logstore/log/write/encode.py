@@ -105,7 +105,7 @@ def check_size(
 def too_large(
     size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
 ) -> RecordTooLargeError | RecordExpansionError:
-    """Make the error for a batch of one record that is larger than one of the two limits."""
+    """Make the error for a batch of one record, which is larger than one of the two limits."""
     if size_bytes <= max_message_bytes:
         needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
         return too_much(needed, expansion_bytes_max)
