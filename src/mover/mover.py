@@ -48,7 +48,7 @@ class ReplicaMover:
             headers of the batches are checked. Then a batch with a wrong checksum is found only
             when the batch is read.
 
-    A new mover resumes the unfinished moves of an earlier process at once. If the mover or the
+    A new mover immediately resumes the unfinished moves of an earlier process. If the mover or the
     store is closed, the running moves are paused, and the next mover resumes them.
     """
 

@@ -253,7 +253,7 @@ class LogState(Replica):
         """Keep the active segment's descriptor open while the segment has unflushed bytes.
 
         If a descriptor is opened only after the kernel failed to write bytes, a sync of this
-        descriptor may not report the failure.
+        descriptor may report success.
         """
         writer = self.writer = active.writer(self.environment)
         dirty = self.environment.dirty

@@ -324,8 +324,8 @@ def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the record of the deletion. The purge follows at once and frees
-    # space.
+    # A full disk has no room for the record of the deletion. The purge follows immediately and
+    # frees space.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:

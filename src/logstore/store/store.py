@@ -36,7 +36,7 @@ class LogStore(StoreReader):
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
     The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, Python may not drop the store, and then gives no warning. `-X dev` shows warnings.
+    open store, Python gives no warning if it does not drop the store. `-X dev` shows warnings.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.

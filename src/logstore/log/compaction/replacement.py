@@ -19,8 +19,8 @@ any process finds each offset. If the group has only one segment, step 3 alone r
 there is no `.swap`.
 
 When Kafka replaces segments, it renames the old ones to `.deleted` before it renames the new one.
-This engine removes the old segments at once. A reader of an old segment has its file open, and can
-continue.
+This engine removes the old segments immediately. A reader of an old segment has its file open, and
+can continue.
 """
 
 from __future__ import annotations

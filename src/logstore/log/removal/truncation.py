@@ -121,7 +121,7 @@ def _truncate(
 
 
 def _is_half_done(state: LogState) -> bool:
-    """Check whether the log still lists dropped segments, whose files may not exist any more."""
+    """Check whether the log still lists dropped segments, whose files may be gone."""
     return any(segment.is_dropped for segment in state.segments)
 
 

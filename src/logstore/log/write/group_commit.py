@@ -39,8 +39,8 @@ class _Leaving:
     """Counts the threads that have not passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. An interrupted thread may not lower the count. Then a leader waits for `PATIENCE_SECONDS`,
-    which does no other harm.
+    time. Perhaps an interrupted thread does not lower the count. Then a leader waits for
+    `PATIENCE_SECONDS`, which does no other harm.
     """
 
     __slots__ = ("count", "is_over")

@@ -170,9 +170,9 @@ class Relief:
     """Frees threads that wait for locks in a SUSPECT log dir; call `look` repeatedly.
 
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
-    gets a lock in a SUSPECT dir releases the lock at once. The locks of a log are freed one after
-    the other, the innermost lock first. The holder of an outer lock may only be waiting for the
-    inner lock. In that case, it continues when it gets the inner lock.
+    gets a lock in a SUSPECT dir releases the lock immediately. The locks of a log are freed one
+    after the other, the innermost lock first. The holder of an outer lock may only be waiting for
+    the inner lock. In that case, it continues when it gets the inner lock.
     """
 
     def __init__(self) -> None:

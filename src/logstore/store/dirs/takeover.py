@@ -77,8 +77,9 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}: a step took longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # If the step ended just before `take_offline`, the thread of the step may not have
-                # seen that the dir is offline. In that case, the calling thread releases the dir.
+                # If the step ended just before `take_offline`, perhaps the thread of the step has
+                # not seen that the dir is offline. In that case, the calling thread releases the
+                # dir.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:

@@ -90,7 +90,7 @@ def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
 def decide(
     facts: Sequence[DirFacts], *, broker_id: int | None, format_new: bool, new_id: Callable[[], str]
 ) -> Roll:
-    """Decide about all configured dirs at once.
+    """Decide about all configured dirs together.
 
     Raises:
         LogDirIdentityError: no decision is safe; the error says what to do.
