@@ -250,8 +250,8 @@ class Log(ReplicatedLog, ReadableLog):
 
         A follower calls this method if its leader's log begins after the follower's last record.
         The offsets in between are skipped. The high watermark of a replicated log becomes `offset`.
-        A crash leaves one of three states: the log is unchanged; or it has no records and begins at
-        its old start; or it has no records and begins at `offset`.
+        A crash leaves one of three states: the log is unchanged, or is empty at its old start, or
+        is empty at `offset`.
 
         Args:
             keep_lost: as in `truncate_to`.

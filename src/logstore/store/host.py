@@ -1,7 +1,7 @@
 """Give the packages above the store access to it, through `LogStore.host`.
 
-A mover or a broker works on a store: it reserves replicas, asks the store to purge directories, and
-must stop before the logs are closed. For this, they use only `StoreHost` and public methods.
+A mover or a broker works on a store. It reserves replicas, asks the store to purge directories, and
+must stop before the logs are closed. For this, it uses only `StoreHost` and public methods.
 """
 
 from __future__ import annotations

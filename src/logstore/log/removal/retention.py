@@ -129,7 +129,7 @@ def _start_at(state: LogState, offset: int) -> None:
 
     The caller must hold `flush_lock`.
 
-    If an interrupt comes after the metadata was written, the segments are still dropped: the
+    If an interrupt comes after the metadata was written, the segments are still dropped. The
     metadata says that their records are deleted, so the records must no longer be served. The
     metadata is written again before any file is removed, because the interrupt may have come before
     the sync of the metadata. But if a sync has failed, no file is removed, and the log dir goes

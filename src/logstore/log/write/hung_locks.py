@@ -20,14 +20,14 @@ read the flag of the other:
     watchdog    says that it is in custody      looks whether it is still kept      releases it
 
 So if the watchdog finds that the holder is still keeping the lock, the holder has not checked yet,
-and will take the lock back. If the watchdog finds that the holder is not keeping the lock, the
-watchdog does not release the lock, because another thread may have the lock now.
+and will take the lock back. If the watchdog finds that the holder is not keeping the lock, another
+thread may have the lock now. So the watchdog does not release the lock.
 
 Rules for code that calls the disk under `lock` or `flush_lock`: after taking the lock, call `check`
 before changing anything. Put all other work inside a `held` block. An append does not use `held`,
 because an object for each lock would make a durable append a microsecond slower. An append sets
 `writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
-or of a flush. While a lock is in custody, a thread must not set `kept` for the lock: perhaps the
+or of a flush. While a lock is in custody, a thread must not set `kept` for the lock. Perhaps the
 thread got the lock only because the watchdog released it.
 """
 

@@ -1,7 +1,7 @@
 """Check that a new log dir would neither be inside another log dir, nor contain one.
 
-The deletion of a partition or of a log dir deletes everything below it. So no new log dir is made
-if it would be inside a log dir or partition directory of another store, or would contain such a
+The deletion of a partition or of a log dir deletes everything below it. So there are places where
+no new log dir is made: inside a log dir or partition directory of another store, and around such a
 directory. Only new log dirs are checked.
 """
 

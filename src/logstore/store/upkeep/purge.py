@@ -57,7 +57,7 @@ def purge_in_order(
 ) -> None:
     """Remove directories in the background, one after another.
 
-    While a log dir is bad, the directories of a deletion are not removed: a copy may come back with
+    While a log dir is bad, the directories of a deletion are not removed. A copy may come back with
     that dir, and then the start-up table decides again. While a log dir hangs, or is being opened
     or removed, the removals of a deletion are postponed.
     """
