@@ -160,7 +160,7 @@ class ReplicaMover:
         """Run the moves of a plan in order; a move waits until earlier moves have made enough room.
 
         Raises:
-            The errors that `move` raises. The moves that were requested before the error continue.
+            The errors that `move` raises. Moves that were already requested continue.
         """
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)

@@ -12,8 +12,8 @@ replica. What happens to the move depends on its `.move` copy:
 
 A move may have failed because its source or its target did not serve. Then a new move continues
 with the copy. The old move cannot continue, because its failure was already reported (KIP-113,
-section 3). A move that failed for any other reason stays FAILED until its method `retry` is called.
-If a move was cancelled while its source was unreachable, this module deletes the copy.
+section 3). If a move failed for any other reason, it stays FAILED until its method `retry` is
+called. If a move was cancelled while its source was unreachable, this module deletes the copy.
 """
 
 from __future__ import annotations

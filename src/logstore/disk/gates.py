@@ -113,8 +113,8 @@ class Gate:
     def is_forgotten(self) -> bool:
         """Forget the gate if no call can need it any more; return whether it was forgotten.
 
-        A thread that hangs in a read could change a path after the read. So a gate is not forgotten
-        while any call to the log dir is running, even a read.
+        If a thread hangs in a read, it could change a path after the read. So a gate is not
+        forgotten while any call to the log dir is running, even a read.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False

@@ -152,9 +152,9 @@ def create(
 ) -> Log:
     """Create a log on `log_dir`; if that is None, on the best log dir that works.
 
-    A log dir that failed while it created this replica may keep a part of the replica. So the
-    generation of the new copy grows with the number of bad log dirs: the new copy outranks these
-    parts when the log dirs return.
+    If a log dir failed during the creation of this replica, it may keep a part of the replica. So
+    the generation of the new copy grows with the number of bad log dirs: the new copy outranks
+    these parts when the log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.

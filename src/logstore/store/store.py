@@ -244,7 +244,7 @@ class LogStore(StoreReader):
 
         Returns the new configuration. The change is all or nothing, even after a crash. The next
         append and the next check of retention use the new configuration. During the change, appends
-        wait for one write to the disk. A batch that was encoded before the change is stored
+        wait for one write to the disk. If a batch was encoded before the change, it is stored
         unchanged. After a change of `record_format`, the next append begins a new segment; earlier
         records keep their layout.
 

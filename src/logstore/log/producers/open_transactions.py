@@ -1,8 +1,8 @@
 """Track which transactions of a log are open, and compute the last stable offset.
 
 Invariant: in each list, transactions are in the order of their offsets, so the first is the oldest.
-A transaction that was ended by a marker is undecided until the marker is below the high watermark
-(KIP-98). Before that, a new leader may lack the marker.
+When a marker has ended a transaction, the transaction is undecided until the marker is below the
+high watermark (KIP-98). Before that, a new leader may lack the marker.
 """
 
 from __future__ import annotations

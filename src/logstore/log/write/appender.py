@@ -2,7 +2,7 @@
 
 A batch is sent (that is, appended to the log) in four cases: its records reach `max_bytes`,
 `linger` is over, or `flush` or `close` is called. A future has three small fields, and no lock of
-its own. A caller that asks a future for its offset waits until the batch is sent.
+its own. If a caller asks a future for its offset, the caller waits until the batch is sent.
 
 While records wait to be sent, the appender's thread refers to the appender, so the appender and its
 store stay alive. At other times, the thread does not refer to the appender. If no other object

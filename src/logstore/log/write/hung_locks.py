@@ -1,11 +1,11 @@
 """If the holder of a log's lock hangs in a disk call, release the lock for other threads.
 
-A thread that is stuck in the kernel cannot be stopped. The threads that wait for a lock of this
-thread continue only if the lock is released. So if the log dir has become SUSPECT, the watchdog
-*takes the lock into custody*: the watchdog releases the lock in place of its holder. A thread that
-then acquires the lock sees that the dir is SUSPECT, and raises before it changes anything. When the
-holder's call returns, the holder takes the lock again before it continues (`reclaim`). The dir
-returns to service only after all holders have taken their locks back.
+A thread that is stuck in the kernel cannot be stopped. If other threads wait for a lock of this
+thread, they continue only if the lock is released. So if the log dir has become SUSPECT, the
+watchdog *takes the lock into custody*: the watchdog releases the lock in place of its holder. A
+thread that then acquires the lock sees that the dir is SUSPECT, and raises before it changes
+anything. When the holder's call returns, the holder takes the lock again before it continues
+(`reclaim`). The dir returns to service only after all holders have taken their locks back.
 
     holder      takes the lock ... pwrite hangs ................ comes back, reclaims, publishes
     watchdog                          SUSPECT, takes into custody
