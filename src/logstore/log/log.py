@@ -87,7 +87,7 @@ class Log(ReplicatedLog, ReadableLog):
             LogDirFullError: retriable; nothing was written.
             LogDirOfflineError: the disk failed; the record may be in the log or not.
             LogDirError: the record was appended, but not flushed; possible only if `durable` is
-            True.
+                True.
             RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable is not False and flag(durable, "durable"):

@@ -35,8 +35,8 @@ class LogStore(StoreReader):
     The class is thread-safe. In a forked child, every call raises LogClosedError.
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
-    The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, Python gives no warning if it does not drop the store. `-X dev` shows warnings.
+    The next open recovers the store. A log in use keeps its store open. At the end of the process,
+    Python warns of an open store only if it drops the store. `-X dev` shows warnings.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
