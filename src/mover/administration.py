@@ -194,8 +194,8 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # A new mover resumes moves at once. Here the new mover begins at `HOLD_RATE`, so that
-            # no move ends before this request cancels or pauses the move.
+            # A new mover resumes moves immediately. Here the new mover begins at `HOLD_RATE`, so
+            # that no move ends before this request cancels or pauses the move.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self.running(rate=HOLD_RATE if is_held else None)

@@ -128,7 +128,7 @@ class Job:
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge copies that earlier moves left, except the copy of the move in the live mark."""
+        """Purge copies that earlier moves left, except the copy that this move continues."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}

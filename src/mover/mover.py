@@ -48,7 +48,7 @@ class ReplicaMover:
             headers of the batches are checked. Then a batch with a wrong checksum is found only
             when the batch is read.
 
-    A new mover resumes the unfinished moves of an earlier process at once. If the mover or the
+    A new mover immediately resumes the unfinished moves of an earlier process. If the mover or the
     store is closed, the running moves are paused, and the next mover resumes them.
     """
 
@@ -140,7 +140,7 @@ class ReplicaMover:
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
-        """Move a replica to a log dir; first cancel a running move of the replica to another one.
+        """Move a replica to a log dir; first cancel a running move of it to another log dir.
 
         If the target is full, cordoned or offline, the move is FAILED, and `Move.error` has the
         reason. If the replica is already in the log dir, the move is DONE.
@@ -160,7 +160,7 @@ class ReplicaMover:
         """Run the moves of a plan in order; a move waits until earlier moves have made enough room.
 
         Raises:
-            The errors that `move` raises. The moves that were requested before the error continue.
+            The errors that `move` raises. Moves that were already requested continue.
         """
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)

@@ -44,7 +44,7 @@ def partitions_of(
 
 
 class ChangeReplicaDirResponse:
-    """Hold the results of a request; some results may not be known yet.
+    """Hold the results of a request; some results may still be unknown.
 
     Attributes:
         moves: the move of each partition whose move was begun; some of these moves may still run.

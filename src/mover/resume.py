@@ -12,8 +12,8 @@ replica. What happens to the move depends on its `.move` copy:
 
 A move may have failed because its source or its target did not serve. Then a new move continues
 with the copy. The old move cannot continue, because its failure was already reported (KIP-113,
-section 3). A move that failed for any other reason stays FAILED until its method `retry` is called.
-If a move was cancelled while its source was unreachable, this module deletes the copy.
+section 3). If a move failed for any other reason, it stays FAILED until its method `retry` is
+called. If a move was cancelled while its source was unreachable, this module deletes the copy.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
         if relocation.moving_of(log) is None or source.is_refusing:
             continue
         with suppress(LogStoreError), replicas.reserved(key):
-            relocation.segments_of(log)  # raises if the log does not serve; its log dir may serve
+            relocation.segments_of(log)  # raises if the log does not serve, even if its dir does
             replica, mark = replicas.opened.get(key), relocation.moving_of(log)
             if replica is None or replica.log is not log or mark is None:
                 continue

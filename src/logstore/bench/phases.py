@@ -255,7 +255,8 @@ class Beside(Phase):
     """Measure how the other disks perform while the first disk is slow, full or dead.
 
     `trouble` makes the first disk slow, full or dead, and returns a function that makes the disk
-    healthy again. Each worker has the number of its disk, so that the trace shows the disk.
+    healthy again. The number of each worker is the number of the worker's disk, so that the trace
+    shows the disk.
     """
 
     name = "beside"

@@ -2,8 +2,8 @@
 
 An interrupt could come after a write, but before the matching update of the state in memory. So the
 signal handler only records the interrupt. The interrupt is raised later, where the work allows an
-interrupt: while the command waits for input, or between two batches. A second Ctrl-C is raised at
-once. After a second Ctrl-C, the store recovers at its next open, as after a kill.
+interrupt: while the command waits for input, or between two batches. A second Ctrl-C is raised
+immediately. After a second Ctrl-C, the store recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Interrupts:
         """Wait for a signal, which raises KeyboardInterrupt.
 
         Only the main thread runs Python's signal handlers. If a signal comes just before the main
-        thread blocks, the signal may not wake the thread. The main thread may be waiting for the
-        interpreter's lock, or another thread may have received the signal. So the main thread wakes
-        regularly.
+        thread blocks, perhaps the signal does not wake the thread. The main thread may be waiting
+        for the interpreter's lock, or another thread may have received the signal. So the main
+        thread wakes regularly.
         """
         with self.allowed():
             while True:

@@ -105,9 +105,9 @@ def store_as_owner(
 ) -> Iterator[LogStore]:
     """Open the store for changes; report on stderr the work that its recovery had to do.
 
-    While the store opens, Ctrl-C works at once, because recovery can be interrupted safely. While
-    the store is open, Ctrl-C works only where the caller's `interrupts` allow it. So the store is
-    always closed cleanly.
+    While the store opens, Ctrl-C works immediately, because recovery can be interrupted safely.
+    While the store is open, Ctrl-C works only where the caller's `interrupts` allow it. So the
+    store is always closed cleanly.
 
     Args:
         log_dirs: the log dirs as given on the command line.

@@ -169,7 +169,7 @@ class Show(Protocol):
 
 @contextmanager
 def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
-    """Yield the function that shows progress, which does so only if stderr is a terminal."""
+    """Yield a function that shows progress; if stderr is not a terminal, it shows nothing."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

@@ -102,7 +102,7 @@ class Ballast:
         """Write the missing part of the ballast.
 
         If there is room for only a part of the ballast, this part stays on the disk, so that no
-        record takes its space.
+        record takes this space.
         """
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)

@@ -74,7 +74,7 @@ under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Return the running calls, without calls that their threads have left."""
+    """Return the running calls, except calls that their threads have left."""
     found = []
     for entry in tuple(under_way):
         one = entry()

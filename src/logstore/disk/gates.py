@@ -11,8 +11,8 @@ released, its gate closes:
 
 So no write of the old owner arrives after the lock is free. A call that failed counts as ended. A
 sync does not count as running, because it changes nothing that another process can read. If the
-gate is closed while a sync or a change of a name is running, that call raises LetGoError, so that
-the calling thread takes no further step. Reads and closes are never refused.
+gate is closed while a sync or a change of a name is running, that call raises LetGoError. So the
+calling thread takes no further step. Reads and closes are never refused.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the newest gate that
 this process made for the log dir of the path. So this process keeps a closed gate until it takes
@@ -113,8 +113,8 @@ class Gate:
     def is_forgotten(self) -> bool:
         """Forget the gate if no call can need it any more; return whether it was forgotten.
 
-        A thread that hangs in a read could change a path after the read. So a gate is not forgotten
-        while any call to the log dir is running, even a read.
+        If a thread hangs in a read, it could change a path after the read. So a gate is not
+        forgotten while any call to the log dir is running, even a read.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False

@@ -108,7 +108,7 @@ class Health:
         return False
 
     def _take(self, conditions: Conditions) -> None:
-        """Publish the conditions to other threads; set the booleans that refuse calls first."""
+        """Publish the conditions to other threads; first set the booleans that refuse calls."""
         self.conditions = conditions
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions

@@ -2,7 +2,7 @@
 
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
-raised only after the work is complete. A second Ctrl-C is raised at once, because the disk may
+raised only after the work is complete. A second Ctrl-C is raised immediately, because the disk may
 hang. After a second Ctrl-C, the work still continues to its end in its thread. But if the work has
 not yet changed anything, the work notices that the caller has left, and stops.
 
@@ -69,7 +69,7 @@ class Work(Generic[Result]):
     def leave(self) -> None:
         """Record that the caller no longer waits."""
         self._is_left = True
-        self._may_begin.ring()  # if the start was interrupted, the thread ends at once
+        self._may_begin.ring()  # if the start was interrupted, the thread now ends
 
     def outcome(self) -> Result:
         """Return the result of the work, or raise its error."""
@@ -106,9 +106,9 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
     """Do work to its end even if Ctrl-C comes; raises the errors of the work.
 
     Args:
-        work: the function to run. Its argument is a function, the check. `work` calls the check
-            once, after it has taken its locks and before its first change. The check raises an
-            error if the caller no longer waits.
+        work: the function to run. `work` gets another function as its argument, the check. `work`
+            calls the check once, after it has taken its locks and before its first change. The
+            check raises an error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)

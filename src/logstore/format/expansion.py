@@ -1,6 +1,6 @@
 """Limit the memory of a decoded record batch, before any memory is allocated.
 
-A few bytes can encode many records: empty cells take no space in the columnar layout, and a codec
+A few bytes can encode many records. Empty cells take no space in the columnar layout, and a codec
 can compress repeated bytes almost to nothing. So the memory of a decoded batch is estimated from
 its header. The estimate is the size of the uncompressed payload, plus a fixed size for each record
 and each record header.

@@ -184,7 +184,7 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to check also the fields and bytes that no reader needs; appends set
+        is_strict: whether to also check the fields and bytes that no reader needs; appends set
             this.
         checks_claims: whether to also compare Kafka headers' largest timestamps with the records.
 

@@ -37,7 +37,7 @@ assert HEADER.size == HEADER_BYTES
 BATCHES = 5  # a Kafka client has at most five requests to a broker at a time (KIP-98)
 BATCH = np.dtype(
     [
-        ("last_offset", "<i8"),  # -1: there is no batch
+        ("last_offset", "<i8"),  # -1 means that there is no batch
         ("timestamp", "<i8"),
         ("last_sequence", "<i4"),
         ("offset_delta", "<u4"),
@@ -45,7 +45,7 @@ BATCH = np.dtype(
 )
 ROW = np.dtype(
     [
-        ("producer_id", "<i8"),  # -1 in memory: the row is free
+        ("producer_id", "<i8"),  # in memory, -1 means that the row is free
         ("open_offset", "<i8"),
         ("marker_offset", "<i8"),
         ("marker_timestamp", "<i8"),

@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class CheckedClock:
-    """Checks each time that a user's clock returns, before a record or a file gets this time.
+    """Checks the results of a user's clock, before a record or a file gets such a time.
 
     The store's own clock is not checked, so that appends do not pay for the check.
     """

@@ -177,7 +177,7 @@ def open_segment(log: ReadableLog, segment: Segment) -> Handle:
 
 
 def cursor_of(log: ReadableLog, segment: Segment, offset: int) -> Cursor:
-    """Make a cursor that begins at the batch of a segment that contains `offset`."""
+    """Make a cursor for a segment; it begins at the batch that contains `offset`."""
     return Cursor(segment, offset, log._state.environment)
 
 

@@ -87,7 +87,7 @@ class Log(ReplicatedLog, ReadableLog):
             LogDirFullError: retriable; nothing was written.
             LogDirOfflineError: the disk failed; the record may be in the log or not.
             LogDirError: the record was appended, but not flushed; possible only if `durable` is
-            True.
+                True.
             RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable is not False and flag(durable, "durable"):
@@ -184,7 +184,7 @@ class Log(ReplicatedLog, ReadableLog):
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record up to which offset the log is flushed; after a crash, recovery skips that part."""
+        """Record where the log's flushed part ends; after a crash, recovery skips this part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
@@ -250,8 +250,8 @@ class Log(ReplicatedLog, ReadableLog):
 
         A follower calls this method if its leader's log begins after the follower's last record.
         The offsets in between are skipped. The high watermark of a replicated log becomes `offset`.
-        A crash leaves one of three states: the log is unchanged; or it has no records and begins at
-        its old start; or it has no records and begins at `offset`.
+        A crash leaves one of three states: the log is unchanged, or is empty at its old start, or
+        is empty at `offset`.
 
         Args:
             keep_lost: as in `truncate_to`.

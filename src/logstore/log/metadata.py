@@ -42,8 +42,8 @@ HIGH_WATERMARK = "high_watermark"
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs record states of this log dir, too. A state that was recorded before that
-# generation does not show where the log ends.
+# step]. Other log dirs record states of this log dir, too. If a state was recorded before that
+# generation, it does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -278,7 +278,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in KNOWN},
     )
-    _ = metadata.move_record, metadata.superseded_by  # these raise if a part is missing
+    _ = metadata.move_record, metadata.superseded_by  # each raises an error if a part is missing
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)

@@ -325,10 +325,10 @@ class ReadableLog:
         """Return whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. The range has as many batches of one segment as fit into
-        `max_bytes`, but at least one. A large range may end `index_interval_bytes` early. If there
-        is no batch to read yet, the range is empty. The bytes of a range stay readable until the
-        range is closed, whatever happens to the log. All batches are verified: batches that this
-        process appended count as verified, and other batches are read once.
+        `max_bytes`, but at least one. A large range may be `index_interval_bytes` smaller than
+        that. If there is no batch to read yet, the range is empty. The bytes of a range stay
+        readable until the range is closed, whatever happens to the log. All batches are verified:
+        batches that this process appended count as verified, and other batches are read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.
@@ -382,7 +382,7 @@ class ReadableLog:
     def wait_for(
         self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
     ) -> bool:
-        """Wait until the record at `offset` can be read; return False if the time ends before."""
+        """Wait until the record at `offset` can be read; return False if the timeout ends first."""
         state, at, seconds = self._state, whole(offset, "offset"), timeout_of(timeout)
         return state.wait_until(lambda: end_of(state, isolation_level) > at, seconds)
 
@@ -391,7 +391,7 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        A caller may hold the log's locks, so `host.tell_end` calls the subscribers, not this call.
+        A caller may hold the log's locks, so `host.tell_end` calls the subscribers later.
 
         Args:
             of: a log dir, or None. If a move has taken the log to another log dir, this call does

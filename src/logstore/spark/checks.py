@@ -155,7 +155,7 @@ def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
 
 
 def _dir_of(place: Place, error: LogStoreError) -> str | None:
-    """Return the log dir of the store that an error names, or None."""
+    """Return the store's log dir that an error names, or None."""
     path = error.path if isinstance(error, LogDirError) else None
     return path if path in place.log_dirs else None
 

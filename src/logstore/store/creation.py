@@ -152,9 +152,9 @@ def create(
 ) -> Log:
     """Create a log on `log_dir`; if that is None, on the best log dir that works.
 
-    A log dir that failed while it created this replica may keep a part of the replica. So the
-    generation of the new copy grows with the number of bad log dirs: the new copy outranks these
-    parts when the log dirs return.
+    If a log dir failed during the creation of this replica, it may keep a part of the replica. So
+    the generation of the new copy grows with the number of bad log dirs: the new copy outranks
+    these parts when the log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -206,8 +206,8 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
     """List the log dirs that accept new replicas, and explain why another log dir does not.
 
-    If there are several such log dirs, a retriable reason is preferred. For example, a full disk is
-    preferred to a broken disk.
+    The explanation names one such log dir. A log dir with a retriable reason, such as a full disk,
+    is preferred.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -324,8 +324,8 @@ def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the record of the deletion. The purge follows at once and frees
-    # space.
+    # A full disk has no room for the record of the deletion. The purge follows immediately and
+    # frees space.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:

@@ -87,7 +87,7 @@ class Whereabouts:
 
     If each log dir were described at a different moment, a replica that is swapped meanwhile could
     appear in no log dir, or in two. The list of moves is copied after the list of replicas. So if a
-    move ends in between, its replica appears only in its old log dir.
+    move ends in between, the replica appears only in the old log dir.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -146,7 +146,7 @@ class LogDirMetrics(NamedTuple):
     """The gauges of one log dir; its counters begin at 0 when the log dir is opened.
 
     Attributes:
-        longest_call_seconds: how long the oldest running call to the disk has been running.
+        longest_call_seconds: how long ago the oldest running call to the disk began.
         flush_count: the number of syncs of segments.
         flush_seconds: the total time of the syncs of segments.
         scrubbed_bytes: how many bytes the scrubber read.

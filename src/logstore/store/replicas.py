@@ -41,7 +41,7 @@ class Replica(NamedTuple):
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, the error for its users, and a function to try again.
+    """A replica that could not be opened, the error for its users, and a function that tries again.
 
     Attributes:
         is_missing: True if the log dir is an old copy, and has no directory of the replica.

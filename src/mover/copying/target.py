@@ -277,7 +277,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def remove(self) -> None:
-        """Remove the directory and free its space at once; the marks are removed first."""
+        """Remove the directory and free its space immediately; the marks are removed first."""
         self.let_go()
         try:
             if files.exists(self.path):

@@ -172,7 +172,7 @@ class Throttle:
             return None if ceiling is None else ceiling.rate
 
     def set_rate(self, rate: Rate, log_dir: str | None = None) -> None:
-        """Set the ceiling of the store or of one log dir; waiting moves are affected at once."""
+        """Set the ceiling of the store or of one log dir; this also affects waiting moves."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dir(log_dir)
             self._set_rate(ceiling, rate)
@@ -195,7 +195,7 @@ class Throttle:
             self._pilot.stop()
 
     def wake(self) -> None:
-        """Wake every waiting move, so that the move checks at once whether it must stop."""
+        """Wake every waiting move, so that the move checks now whether it must stop."""
         with self._changed:
             self._changed.notify_all()
 

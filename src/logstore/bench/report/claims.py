@@ -55,7 +55,7 @@ class Figures:
     def serving(self, layout: str) -> tuple[int, int] | None:
         """Count the log dirs that appended while a disk was dead; also count all log dirs.
 
-        A log dir counts as appending if it appended at least half as much as with healthy disks.
+        A log dir counts as appending if it got at least half as many bytes as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:

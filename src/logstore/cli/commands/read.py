@@ -133,7 +133,7 @@ def chosen_records(
     until: int | None,
     isolation_level: str = "read_uncommitted",
 ) -> Iterator[Record]:
-    """Read the records in a range of offsets whose timestamps are in `since..until`.
+    """Read, in a range of offsets, the records with timestamps in `since..until`.
 
     The timestamps of a log can be in any order. The time index gives an offset: all records before
     this offset are older than the range. Any record from this offset on may be in the range. So

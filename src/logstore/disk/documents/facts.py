@@ -230,7 +230,7 @@ class DirFacts:
         home.check()  # the file may be missing because the disk is not mounted
         if is_quiet and not home.read_only:
             with self._keeping:
-                if begun == self._begun:  # else `noted` may be outdated: a change began
+                if begun == self._begun:  # if a change began since then, `noted` may be outdated
                     self._noted = noted
         return noted
 

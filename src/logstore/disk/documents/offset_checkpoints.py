@@ -54,7 +54,7 @@ class OffsetCheckpoints:
         self._on_disk[HIGH_WATERMARKS] = NOTHING
         self._seen: tuple[int, ...] = ()  # the file of high watermarks that was read last
         # The high watermarks that must be lowered, collected while a start opens many logs. If this
-        # field is None, a high watermark is lowered on the disk at once.
+        # field is None, a high watermark is lowered on the disk immediately.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:

@@ -167,7 +167,7 @@ def compact(
 
 
 class Compaction:
-    """One compaction of a log; `state.compacting` is held."""
+    """One compaction of a log; the caller must hold `state.compacting`."""
 
     def __init__(self, state: LogState, pace: Pace, table_bytes: int) -> None:
         self._state, self._pace, self._table_bytes = state, pace, table_bytes

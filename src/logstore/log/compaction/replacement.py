@@ -19,8 +19,8 @@ any process finds each offset. If the group has only one segment, step 3 alone r
 there is no `.swap`.
 
 When Kafka replaces segments, it renames the old ones to `.deleted` before it renames the new one.
-This engine removes the old segments at once. A reader of an old segment has its file open, and can
-continue.
+This engine removes the old segments immediately. A reader of an old segment has its file open, and
+can continue.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def is_current(state: LogState, replacement: Replacement) -> bool:
     """
     old, now = replacement.old, state.segments
     return (
-        state.config.is_compacted  # `set_config` may have changed it
+        state.config.is_compacted  # `set_config` may have changed `cleanup_policy`
         and state.cut_offset >= replacement.noted_end
         and state.directory == replacement.new.directory
         and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))

@@ -93,7 +93,8 @@ def append_encoded(
             flush.flush_appended(state, end)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
-        mark(error, is_begun and state.active.end_offset >= end)  # no effect if marked before
+        # No effect if the error is already marked.
+        mark(error, is_begun and state.active.end_offset >= end)
         raise
 
 

@@ -303,8 +303,8 @@ class Producers:
         This is the first offset of the oldest transaction that is open or undecided. A transaction
         is undecided if its marker is at or after the high watermark. If there is no such
         transaction, the last stable offset is the high watermark. The result is never below the log
-        start. Deleting the first records of an open transaction does not end the transaction: its
-        later records and its marker are still to come. The high watermark must not be lower than in
+        start. If the first records of an open transaction are deleted, the transaction stays open:
+        later records and the marker are still to come. The high watermark must not be lower than in
         an earlier call.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
@@ -312,9 +312,9 @@ class Producers:
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset of a log that is not replicated.
 
-        In such a log, a marker decides its transaction at once. The log still remembers decided
-        transactions: if it is replicated later, the first high watermark may be before their
-        markers.
+        In such a log, a marker decides its transaction immediately. The log still remembers decided
+        transactions. If the log is replicated later, the first high watermark may be before the
+        markers of these transactions.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 
@@ -331,7 +331,7 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List one offset of each batch that compaction must keep, even without records, in order.
+        """List, in order, one offset of each batch that compaction must keep even without records.
 
         For each producer, the list has the last offset of its last batch. If a producer has no
         batch, the list has the offset of its marker. From these batches, a log without snapshots
@@ -340,7 +340,7 @@ class Producers:
         return self._table.last_offsets()
 
     def state_of(self, producer_id: int) -> ProducerState | None:
-        """Return the state of one producer, or None if the log has no state of it."""
+        """Return the state of one producer, or None if the log does not know the producer."""
         place = self._places.get(producer_id)
         if place is None:
             return None

@@ -1,4 +1,4 @@
-"""Step through the batches of a segment, beginning at an offset; check each at its first read.
+"""Step through a segment's batches, beginning at an offset; check each batch at its first read.
 
 An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
 is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset

@@ -78,7 +78,7 @@ def _follow(
 
 
 def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: Cut) -> bool:
-    """Wait for the record at an offset, or for a cut; return False if the time ends before both."""
+    """Wait for the record at an offset, or for a cut; return False if the timeout ends first."""
     return state.wait_until(lambda: end_of(state, level) > offset or cut.later is not None, timeout)
 
 

@@ -1,11 +1,11 @@
 """Drop the records at the end of a log (`truncate_to`).
 
-While a reader may use a file, the file is never shortened: the kept part of a segment is written to
-a new file, which is then renamed over the old file. The segments before the new file are synced
-first. Otherwise, a crash could lose earlier records and leave a hole before the new file, which is
-durable. Next, the files that describe the dropped bytes are removed. So after a crash at any point,
-the log ends between the new end and the old end, and no file describes records after the end of the
-log.
+While a reader may use a file, the file is never shortened. Instead, the kept part of a segment is
+written to a new file, which is then renamed over the old file. The segments before the new file are
+synced first. Otherwise, a crash could lose earlier records and leave a hole before the new file,
+which is durable. Next, the files that describe the dropped bytes are removed. So after a crash at
+any point, the log ends between the new end and the old end, and no file describes records after the
+end of the log.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _truncate(
 
 
 def _is_half_done(state: LogState) -> bool:
-    """Check whether the log still lists dropped segments, whose files may not exist any more."""
+    """Check whether the log still lists dropped segments, whose files may be gone."""
     return any(segment.is_dropped for segment in state.segments)
 
 
@@ -228,7 +228,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point: if one of
+    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point. If one of
     # these two files is damaged, the limit in the other file still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)

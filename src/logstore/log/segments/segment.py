@@ -45,7 +45,7 @@ class Block:
         self.plain = batches[0].plain_cells() if len(batches) == 1 else None
 
     def batch_for(self, offset: int) -> RecordBatch:
-        """Return the batch of this block that contains an offset."""
+        """Find the batch that contains an offset, among the batches of this block."""
         return self.batches[bisect_right(self.bases, offset) - 1]
 
 
@@ -212,8 +212,8 @@ class Segment:
         """Return the handle of the `.log` for reading; open the file if it is not open.
 
         The descriptor stays open while the caller has a reference to the handle. So keep a
-        reference to the handle, not the number of the descriptor: the descriptor may be closed, and
-        another file may then get the same number.
+        reference to the handle, not the number of the descriptor. The descriptor may be closed, and
+        then another file may get the same number.
 
         Raises:
             OSError: FileNotFoundError if the segment was dropped meanwhile.

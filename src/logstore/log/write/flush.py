@@ -132,7 +132,7 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
         if snapshot is not None:
             _put_snapshot(state, snapshot)
         with state.lock:
-            if not state.in_custody:  # otherwise, a hung append may still change these fields
+            if not state.in_custody:  # an append that hangs may still change these fields
                 _note_synced(state, sizes, names_changed, epochs_changed)
     except LogStoreError:
         raise

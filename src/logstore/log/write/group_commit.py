@@ -1,11 +1,12 @@
 """Share one sync among the durable appends of many threads.
 
-A thread that arrives while no commit runs appends its record alone. A thread that arrives while a
-commit runs joins the waiting group. The first thread of a group is the group's leader. The leader
-waits for the lock that every commit takes, writes the records of the whole group as one batch, and
-syncs once. Then the leader opens the group's gate for one thread, and each thread that passes the
-gate opens it for the next thread. So one sync makes all records durable that arrived during the
-previous sync. Threads are woken one after the other, not all at once.
+If a thread arrives while no commit is running, the thread appends its record alone. If a thread
+arrives while a commit is running, the thread joins the waiting group. The first thread of a group
+is the group's leader. The leader waits for the lock that every commit takes, writes the records of
+the whole group as one batch, and syncs once. Then the leader opens the group's gate for one thread,
+and each thread that passes the gate opens it for the next thread. So one sync makes all records
+durable that arrived during the previous sync. Threads are woken one after the other, not all at
+once.
 
 When a record is committed, its thread often appends another record. So a leader waits, for a few
 milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
@@ -39,8 +40,8 @@ class _Leaving:
     """Counts the threads that have not passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. An interrupted thread may not lower the count. Then a leader waits for `PATIENCE_SECONDS`,
-    which does no other harm.
+    time. Perhaps an interrupted thread does not lower the count. Then a leader waits for
+    `PATIENCE_SECONDS`, which does no other harm.
     """
 
     __slots__ = ("count", "is_over")

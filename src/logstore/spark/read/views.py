@@ -162,8 +162,8 @@ def settle_in() -> None:
     """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. This search takes as long as reading 20 MB. After this call, the searches
-    leave out all objects that already exist, that is, at the worker's first task.
+    imported modules. This search takes as long as reading 20 MB. This call comes at the worker's
+    first task. Later searches leave out all objects that existed then.
     """
     if TaskContext.get() is not None:
         gc.freeze()
@@ -183,13 +183,14 @@ def forget_all() -> None:
 
 
 def find(store: LogStore, key: TopicPartition, *, is_read: bool = False) -> Log:
-    """Find a partition's present log; if it is missing, try again for as long as a swap can take.
+    """Find a partition's present log; if its directory is missing, try again while a swap may run.
 
     Args:
         is_read: see `host_named`.
 
     Raises:
-        UnknownPartitionError: the partition is missing for longer than a swap takes.
+        UnknownPartitionError: the store does not know the partition, or its directory is missing
+            for longer than a swap takes.
     """
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:

@@ -104,9 +104,9 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """Check that no process owns the store, so that a write fails before its tasks run.
+    """Check that no process owns the store; if one does, the write fails before its tasks run.
 
-    This function acquires the locks, releases them at once, and writes nothing.
+    This function acquires the locks, releases them immediately, and writes nothing.
 
     Raises:
         LogDirLockedError: another process that is not a commit owns the store.

@@ -226,7 +226,7 @@ class Admin:
 
 
 def _answer_of(entry: ref[Admin]) -> Answer:
-    """Make the function that answers a server's requests, without keeping the store alive."""
+    """Make the function that answers a server's requests; it does not keep the store alive."""
 
     def answer(
         line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]

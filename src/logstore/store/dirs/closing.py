@@ -1,4 +1,4 @@
-"""Close a whole store cleanly, or release it at once, as in a crash.
+"""Close a whole store cleanly, or release it immediately, as in a crash.
 
 wait       stop the background work, then close all log dirs in parallel, then end the other threads
 abandon    release everything and write nothing; the next open recovers the logs

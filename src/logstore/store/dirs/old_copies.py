@@ -10,7 +10,7 @@
 
 As long as a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an
 old copy took new records, they would be lost when the newer disk is mounted again. For the rest of
-the store, an old copy counts as a missing log dir: if a replica is not found, it may be on the
+the store, an old copy counts as a missing log dir. If a replica is not found, it may be on the
 newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
@@ -96,7 +96,9 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy; first read the files of all log dirs.
+    """Mark each serving log dir that is an old copy.
+
+    Before this call, the caller must read the files of all log dirs.
 
     A log dir that already serves can also be recognised as an old copy, if a returned log dir has
     recorded a later generation for it.

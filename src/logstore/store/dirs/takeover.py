@@ -46,7 +46,7 @@ def each(
     *,
     when: str = "during the start",
 ) -> None:
-    """Take one step on all log dirs in parallel; take a dir that needs too long offline.
+    """Take one step on all log dirs in parallel; if a dir needs too long, take the dir offline.
 
     If a dir fails, its thread frees the dir's lock. If the step takes too long, the thread frees
     the lock when the hung call returns. The error of a step is raised after all threads have ended
@@ -77,8 +77,9 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}: a step took longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # If the step ended just before `take_offline`, the thread of the step may not have
-                # seen that the dir is offline. In that case, the calling thread releases the dir.
+                # If the step ended just before `take_offline`, perhaps the thread of the step has
+                # not seen that the dir is offline. In that case, the calling thread releases the
+                # dir.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:

@@ -194,7 +194,7 @@ def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig)
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
-    """Check that all log dirs belong to one broker; return a warning for each dir without an id.
+    """Check that all log dirs belong to one broker; warn about each dir of an unknown broker.
 
     Raises:
         LogDirIdentityError: the log dirs belong to several brokers.

@@ -292,8 +292,9 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
     """Remove the half-written small files and the half-created replicas that a crash left behind.
 
     If the log dir went offline because this thread hung in the listing, nothing is removed. The dir
-    may then have another owner, which may have created a replica with the same name. In a
-    half-created replica, only half-written files are removed one by one.
+    may then have another owner, which may have created a replica with the same name. In the
+    directory of a half-created replica, only half-written files are removed. Then the empty
+    directory is removed.
     """
     for path in listing.leftovers:
         if log_dir.is_offline:

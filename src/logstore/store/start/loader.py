@@ -233,8 +233,8 @@ class Loader:
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. If a dir fails, only its own queue stops."""
         # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
-        # Several threads would only wait for each other. If the store already serves, they would
-        # also slow down its callers, because they take the interpreter's lock.
+        # Several threads would only wait for each other. If the store already serves, these threads
+        # would also slow down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good

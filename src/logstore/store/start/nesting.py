@@ -1,7 +1,7 @@
 """Check that a new log dir would neither be inside another log dir, nor contain one.
 
-The deletion of a partition or of a log dir deletes everything below it. So no new log dir is made
-if it would be inside a log dir or partition directory of another store, or would contain such a
+The deletion of a partition or of a log dir deletes everything below it. So there are places where
+no new log dir is made: inside a log dir or partition directory of another store, and around such a
 directory. Only new log dirs are checked.
 """
 
@@ -34,7 +34,7 @@ def nested(path: str, *, is_there: bool) -> str:
         is_there: whether the path is already a directory, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark's directory may be in a log dir, because it is removed later
+        return ""  # `logstore bench` removes its directories later
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):

@@ -84,7 +84,7 @@ def settle_again(
 ) -> Settled:
     """Decide about a returned log dir, about replicas in `keys`, and about all that are not open.
 
-    If a replica is open, only its directories in the returned dir are changed: its directories in
+    If a replica is open, only its directories in the returned dir are changed. Its directories in
     other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
     Raises like `settle`.
     """
@@ -223,8 +223,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """List the replicas that may change because a dir has returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # Replicas that were open in the returned dir may no longer exist there, and a move may have
-    # left a copy of them in another dir.
+    # A replica that was open in the returned dir may no longer exist there. A move may have left a
+    # copy of the replica in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:

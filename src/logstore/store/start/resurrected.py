@@ -36,7 +36,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """If a log has no other copy in the store, record in the log that it may be a deleted copy."""
+    """If the copy that replaced a log's copy is missing, record that the log may be deleted."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None

@@ -43,7 +43,7 @@ class DirFacts(NamedTuple):
     """The contents that a start has found at one configured path.
 
     Attributes:
-        unmounted: for an empty dir, the mount point above the dir that fstab lists, if nothing is
+        unmounted: for an empty dir, the mount point in fstab at or above the dir, if nothing is
             mounted there now.
         last_paths: the last path of each other log dir that this dir has recorded, by directory id.
         nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
@@ -90,7 +90,7 @@ def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
 def decide(
     facts: Sequence[DirFacts], *, broker_id: int | None, format_new: bool, new_id: Callable[[], str]
 ) -> Roll:
-    """Decide about all configured dirs at once.
+    """Decide about all configured dirs together.
 
     Raises:
         LogDirIdentityError: no decision is safe; the error says what to do.

@@ -59,7 +59,8 @@ def create_all(
         topic_id: the topic id of all partitions; None means a random id for each.
 
     Raises:
-        LogDirError: no log dir accepts a partition. The partitions before that partition exist now.
+        LogDirError: no log dir accepts one of the partitions. Partitions that were already created
+            stay.
     """
     for key in keys:
         dir_name(*key)

@@ -4,7 +4,7 @@ Compaction takes long, so the keeper's thread starts another thread for it (`com
 
 There is one keeper per log dir, so a disk that hangs stops only the upkeep of its own log dir. The
 thread sleeps on a condition until a duty is due or a removal is requested. Only `stop` ends the
-thread. No exception ends it.
+thread. No exception does.
 """
 
 from __future__ import annotations

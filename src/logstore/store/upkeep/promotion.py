@@ -82,7 +82,7 @@ def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> Partitio
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # unless the copy is live, it has no offsets in the checkpoints
+    checkpointed = Checkpointed()  # only a live copy has offsets in the checkpoints
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))

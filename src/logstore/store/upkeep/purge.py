@@ -57,7 +57,7 @@ def purge_in_order(
 ) -> None:
     """Remove directories in the background, one after another.
 
-    While a log dir is bad, the directories of a deletion are not removed: a copy may come back with
+    While a log dir is bad, the directories of a deletion are not removed. A copy may come back with
     that dir, and then the start-up table decides again. While a log dir hangs, or is being opened
     or removed, the removals of a deletion are postponed.
     """
@@ -197,7 +197,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may belong to a replica; its name may have a shortened topic."""
+    """Check whether a directory may belong to a replica, even if its name has a shortened topic."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:
