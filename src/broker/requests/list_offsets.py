@@ -71,9 +71,8 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
     if wanted == LATEST_TIERED:  # this broker has no tiered storage
         return NOTHING
     if wanted == MAX_TIMESTAMP:
-        wanted = log.largest_timestamp
-        if wanted < 0:
-            return NOTHING
+        latest = log.latest_record()
+        return NOTHING if latest is None or latest[1] >= end else latest
     offset = log.offset_for_timestamp(wanted)
     if offset is None or offset >= end:
         return NOTHING
