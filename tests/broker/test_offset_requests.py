@@ -152,3 +152,19 @@ def test_leader_epochs_end_where_the_next_one_begins(client: KafkaClient, broker
         75,
     ]
     assert ended(client, "none", 0).error_code == 3
+
+
+def test_regression_a_deleted_epoch_ends_where_the_log_begins(
+    client: KafkaClient, broker: Broker
+) -> None:
+    """The answer must not be "unknown", or a consumer would reset its offset for no reason."""
+    client.create("deleted-epoch")
+    log = broker.store["deleted-epoch", 0]
+    for epoch in (2, 5):
+        log.leader_epoch = epoch
+        log.extend([b"x", b"y"])
+    log.delete_records_before(2)
+    for wanted, expected in ((1, (1, 2)), (2, (2, 2)), (4, (4, 2)), (5, (5, 4)), (6, (-1, -1))):
+        row = ended(client, "deleted-epoch", wanted)
+        assert (row.error_code, row.leader_epoch, row.end_offset) == (0, *expected)
+    assert ended(client, "deleted-epoch", -1).end_offset == -1

@@ -70,11 +70,14 @@ class Reading(NamedTuple):
     Attributes:
         is_following: whether the log is that of a follower, which may lack the newest records.
         preferred: the broker from which the client should read instead; -1 for this one.
+        leader_epoch: if this broker leads the partition, the present leader epoch. The log learns
+            of it only with the first record of the epoch.
     """
 
     log: Log
     is_following: bool = False
     preferred: int = NO_LEADER
+    leader_epoch: int = NO_EPOCH
 
 
 class Watch(Protocol):
