@@ -15,12 +15,18 @@ from confluent_kafka import Consumer, Producer
 from broker import Broker
 from broker.wire import messages
 from broker.wire.error_codes import ErrorCode
+from logstore import LogStore
 from support.kafka_client import KafkaClient, batch_of, fetch_fields, produce_fields
 
 MINE, OTHER = "raw", "someone-else"  # the client id of `KafkaClient`, and another one
 Alter = messages.AlterClientQuotasRequest
 Component = messages.DescribeClientQuotasRequest.ComponentData
 EXACT, DEFAULT, ANY = 0, 1, 2
+FOLLOWING = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "super_users": "User:admin",
+}
 Row = tuple[dict[str, str | None], dict[str, float]]
 
 
@@ -244,6 +250,16 @@ def test_real_clients_go_on(broker: Broker) -> None:
             found.add(message.value()[:6])
     consumer.close()
     assert found == {b"%06d" % number for number in range(300)}
+
+
+def test_regression_a_closed_broker_follows_no_documents(tmp_path: Path) -> None:
+    """A store that is open for long, and is served again and again, must not grow."""
+    with LogStore.open(tmp_path) as store:
+        for _ in range(3):
+            with Broker.start(store=store, config=FOLLOWING) as broker:
+                documents = broker._services.documents
+                assert all(documents._kind(one).followers for one in ("quotas", "acls"))
+            assert not any(kind.followers for kind in documents._kinds.values())
 
 
 @pytest.mark.parametrize("how", ["stop", "hang up", "half close"])

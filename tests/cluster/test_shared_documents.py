@@ -47,6 +47,22 @@ def test_every_broker_sees_a_change(connect: Connect) -> None:
     assert dict(one.documents(KIND)) == {"alice": b"3", "carol": b"34"}
 
 
+def test_regression_a_follower_can_leave(connect: Connect) -> None:
+    """It gets no further call; the other followers do, even if their callback is the same."""
+    documents = documents_of(connect())
+    calls: list[Documents] = []
+    ends = [documents.follow(KIND, calls.append) for _ in range(3)]
+    ends[1]()
+    ends[1]()
+    calls.clear()
+    documents.change(KIND, lambda now: {"a": b""})
+    assert len(calls) == 2
+    ends[0]()
+    ends[2]()
+    documents.change(KIND, lambda now: {"b": b""})
+    assert len(calls) == 2 and not documents._kind(KIND).followers
+
+
 def test_kinds_are_separate(connect: Connect) -> None:
     """A follower of one kind gets no changes of another kind."""
     documents, heard = documents_of(connect()), Heard[Documents]()

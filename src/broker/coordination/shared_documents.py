@@ -35,6 +35,8 @@ TRIES_MAX = 10  # how often a change is decided again after another broker's cha
 Documents = Mapping[str, bytes]  # by name
 Changes = Mapping[str, bytes | None]  # the new document by its name; None deletes the document
 Decide = Callable[[Documents], Changes]
+Follower = Callable[[Documents], object]
+History = tuple[tuple[int, tuple[str, ...]], ...]  # the names that each change named, by version
 Result = TypeVar("Result")
 
 
@@ -51,7 +53,8 @@ class _Kind:
     def __init__(self) -> None:
         self.changing = threading.Lock()  # held while documents are read, changed or announced
         self.known = _Known(-1, MappingProxyType({}))
-        self.followers: list[Callable[[Documents], object]] = []
+        # Each by an object of its own. The dictionary is replaced as a whole.
+        self.followers: dict[object, Follower] = {}
         self.is_watched = False
 
 
@@ -77,7 +80,7 @@ class SharedDocuments:
             is_shared: whether other brokers use the store, too, so that it must be watched.
         """
         self._run, self._is_shared = run, is_shared
-        self._lock = threading.Lock()  # guards `_kinds`
+        self._lock = threading.Lock()  # guards `_kinds`, and the followers of all kinds
         self._kinds: dict[str, _Kind] = {}
 
     def documents(self, kind: str) -> Documents:
@@ -88,20 +91,35 @@ class SharedDocuments:
         """Report whether the documents have been read since the start."""
         return self._kind(kind).known.version >= 0
 
-    def follow(self, kind: str, callback: Callable[[Documents], object]) -> None:
+    def follow(self, kind: str, callback: Follower) -> Callable[[], None]:
         """Call back now, and after each change of the documents of a kind.
 
         If the store cannot be read now, the first call has no documents (see `is_known`), and the
         next call comes after `refresh` has read the documents.
+
+        Returns:
+            A function that ends the calls, but for a call that is running. It never waits.
         """
         found = self._kind(kind)
         try:
             self._read(kind)
         except CoordinationError as error:
             LOG.warning("the documents of kind %s cannot be read now: %s", kind, error)
+        token = object()
+
+        def end() -> None:
+            with self._lock:
+                found.followers = {one: f for one, f in found.followers.items() if one is not token}
+
         with found.changing:
-            found.followers.append(callback)
-            callback(found.known.documents)
+            with self._lock:
+                found.followers = {**found.followers, token: callback}
+            try:
+                callback(found.known.documents)
+            except BaseException:
+                end()
+                raise
+        return end
 
     def refresh(self) -> None:
         """Read all kinds that are followed, and watch them in the present session.
@@ -225,7 +243,7 @@ class SharedDocuments:
 
     def _announce(self, kind: _Kind) -> None:
         """Call the followers with the documents; if a follower fails, still call the others."""
-        for follower in kind.followers:
+        for follower in kind.followers.values():
             try:
                 follower(kind.known.documents)
             except Exception:

@@ -210,7 +210,10 @@ class Services:
         self.transactions.start(scheduler)
 
     def close(self) -> None:
-        """Stop listening to the store."""
+        """Stop listening to the store, and to the documents of the cluster."""
+        self.client_quotas.close()
+        if self.acls is not None:
+            self.acls.close()
         self.topics.close()
         self.producer_ids.close()
         self.users.close()

@@ -33,10 +33,15 @@ class ClientQuotas:
 
     def __init__(self, documents: SharedDocuments, quotas: Quotas) -> None:
         self._documents, self._quotas = documents, quotas
+        self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Read the quotas, and follow their changes. Until the quotas are read, none applies."""
-        self._documents.follow(KIND, self._heard)
+        self._end = self._documents.follow(KIND, self._heard)
+
+    def close(self) -> None:
+        """Follow the changes no longer."""
+        self._end()
 
     @property
     def settings(self) -> Settings:
