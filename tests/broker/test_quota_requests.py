@@ -258,7 +258,7 @@ def test_regression_a_closed_broker_follows_no_documents(tmp_path: Path) -> None
         for _ in range(3):
             with Broker.start(store=store, config=FOLLOWING) as broker:
                 documents = broker._services.documents
-                assert all(documents._kind(one).followers for one in ("quotas", "acls"))
+                assert all(documents._kind(one).followers for one in ("quotas", "acls", "decoys"))
             assert not any(kind.followers for kind in documents._kinds.values())
 
 

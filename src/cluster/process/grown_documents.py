@@ -7,6 +7,9 @@ Before the growth begins, the cluster must not have documents that the broker la
 After that, all documents in the cluster are copies of an earlier attempt. So each attempt makes
 them equal to those of the broker, which may have run alone in between. After the growth, nothing is
 copied any more: a user or an ACL that was removed from the cluster does not come back.
+
+A broker makes the key of made-up credentials (`login_decoys`) as soon as it serves, so the cluster
+may have a key of its own. The key of the broker without a cluster replaces it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from broker.catalog.admin import login_decoys
 from broker.catalog.topic_store import TopicStore
 from broker.coordination.continuity import ensure
 from broker.coordination.errors import NoNodeError
@@ -33,6 +37,7 @@ from cluster.errors import ClusterGrowthError
 from logstore import LogStore
 
 GROWTH, BEGUN, DONE = "/cluster/growth", b"begun", b"done"
+DECOYS = f"{ROOT}/{login_decoys.KIND}"
 PART_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several documents
 
 Documents = Mapping[str, Mapping[str, bytes]]  # by the path of the parent, and by the znode's name
@@ -71,6 +76,8 @@ def check_documents(session: Session, wanted: Documents) -> None:
     if _state_of(session) is not None:
         return
     for parent, documents in read_documents(session).items():
+        if parent == DECOYS:
+            continue
         for name, data in sorted(documents.items()):
             if wanted.get(parent, {}).get(name) != data:
                 kind = "user" if parent == USERS else parent.removeprefix(f"{ROOT}/")
@@ -95,10 +102,12 @@ def take_documents(session: Session, wanted: Documents) -> int:
         ensure(session, GROWTH)
         session.set(GROWTH, BEGUN)
     for parent in sorted({*wanted, *read_documents(session)}):
+        if parent == DECOYS and parent not in wanted:
+            continue
         ensure(session, parent)
         _make_equal(session, parent, wanted.get(parent, {}))
     session.set(GROWTH, DONE)
-    return sum(map(len, wanted.values()))
+    return sum(len(documents) for parent, documents in wanted.items() if parent != DECOYS)
 
 
 def _state_of(session: Session) -> bytes | None:
