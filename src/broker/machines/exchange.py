@@ -72,7 +72,10 @@ class Pending(abc.ABC):
     Attributes:
         deadline: when the request must be answered, by the clock `time.monotonic`.
         wakeup: decides which thread calls `look`.
+        ends_with_client: whether the request is answered at once if the client stops sending.
     """
+
+    ends_with_client = True
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
