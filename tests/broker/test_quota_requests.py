@@ -73,12 +73,12 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
         assert alter(client, {"user": "alice"}, consumer_byte_rate=2e6).error_code == 0
         assert alter(client, {"client-id": None}, request_percentage=50.0).error_code == 0
         both: dict[str, str | None] = {"user": None, "client-id": "a/b,c=d"}
-        assert alter(client, both, producer_byte_rate=5.5).error_code == 0
+        assert alter(client, both, request_percentage=12.3456789012345678).error_code == 0
         assert alter(client, {"user": "dry"}, dry=True, producer_byte_rate=1.0).error_code == 0
     with Broker.start(tmp_path) as broker, KafkaClient(broker.bootstrap_servers) as client:
         alice = ({"user": "alice"}, {"producer_byte_rate": 1e6, "consumer_byte_rate": 2e6})
         clients: Row = ({"client-id": None}, {"request_percentage": 50.0})
-        pair: Row = (both, {"producer_byte_rate": 5.5})
+        pair: Row = (both, {"request_percentage": 12.3456789012345678})
         found = described(client)
         assert len(found) == 3 and all(one in found for one in (alice, clients, pair))
         assert described(client, ("user", EXACT, "alice")) == [alice]
@@ -107,6 +107,9 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
         ({"user": "a"}, {"producer_byte_rate": -1.0}, "above 0"),
         ({"user": "a"}, {"producer_byte_rate": float("nan")}, "above 0"),
         ({"user": "a"}, {"producer_byte_rate": float("inf")}, "above 0"),
+        ({"user": "a"}, {"producer_byte_rate": 1000.5}, "cannot have a fraction"),
+        ({"user": "a"}, {"consumer_byte_rate": 2.245}, "cannot have a fraction"),
+        ({"user": "a"}, {"consumer_byte_rate": 2.0**65}, "at most 9223372036854775807 bytes"),
     ],
 )
 def test_what_cannot_be_a_quota_is_refused(
@@ -118,6 +121,33 @@ def test_what_cannot_be_a_quota_is_refused(
         assert row.error_code == ErrorCode.INVALID_REQUEST
         assert reason in row.error_message
         assert described(client) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "rate"),
+    [
+        ("producer_byte_rate", 1.0), ("consumer_byte_rate", 1235.0000001),
+        ("consumer_byte_rate", 1234.9999999), ("producer_byte_rate", 2.0**62),
+        ("request_percentage", 56.62367), ("request_percentage", 1e-300),
+        ("request_percentage", 1e300),
+    ],
+)  # fmt: skip
+def test_a_rate_is_kept_exactly(broker: Broker, key: str, rate: float) -> None:
+    """Kafka checks that a rate of bytes is whole, but for a small error, and keeps all digits."""
+    with KafkaClient(broker.bootstrap_servers) as client:
+        assert alter(client, {"user": "a"}, **{key: rate}).error_code == 0
+        assert described(client) == [({"user": "a"}, {key: rate})]
+
+
+def test_a_fraction_that_is_stored_already_still_counts(broker: Broker) -> None:
+    """Earlier versions of this broker took any rate; the other quotas of the user can change."""
+    stored = b'{"version":1,"quotas":{"producer_byte_rate":5.5}}'
+    broker._services.documents.change("quotas", lambda now: {"user=a": stored})
+    with KafkaClient(broker.bootstrap_servers) as client:
+        assert described(client) == [({"user": "a"}, {"producer_byte_rate": 5.5})]
+        assert alter(client, {"user": "a"}, request_percentage=1.5).error_code == 0
+        both = {"producer_byte_rate": 5.5, "request_percentage": 1.5}
+        assert described(client) == [({"user": "a"}, both)]
 
 
 @pytest.mark.parametrize(
