@@ -15,6 +15,7 @@ from broker.coordination.errors import CoordinationError, LimitError, NotConnect
 from broker.coordination.shared_documents import (
     HISTORY_CHANGES_MAX,
     NAME_BYTES_MAX,
+    Changes,
     Documents,
     SharedDocuments,
     encode_name,
@@ -83,6 +84,16 @@ def counted(connect: Connect, *, is_deaf: bool = False) -> tuple[SharedDocuments
     return documents_of(session), session
 
 
+def always(changes: Changes, now: Documents) -> Changes:
+    """Decide for the same changes, whatever there is."""
+    return changes
+
+
+def lengthened(name: str, now: Documents) -> Changes:
+    """Add a byte to a document."""
+    return {name: now[name] + b"x"}
+
+
 def test_only_changed_documents_are_read(connect: Connect) -> None:
     """Of 300 documents, a broker reads the one that was written; the writer reads none."""
     one, own = counted(connect)
@@ -95,8 +106,13 @@ def test_only_changed_documents_are_read(connect: Connect) -> None:
     until(heard, every)
     assert len(session.read()) == 300
     own.read()
-    for step in ({"user 7": b"2"}, {"new": b""}, {"user 9": None, "user 8": b"3"}):
-        one.change(KIND, lambda now, step=step: step)
+    steps: list[dict[str, bytes | None]] = [
+        {"user 7": b"2"},
+        {"new": b""},
+        {"user 9": None, "user 8": b"3"},
+    ]
+    for step in steps:
+        one.change(KIND, partial(always, step))
         every = {name: data for name, data in {**every, **step}.items() if data is not None}
         until(heard, every)
         assert session.read() == sorted(map(encode_name, step))
@@ -130,7 +146,7 @@ def test_a_broker_that_missed_changes_reads_what_they_named(connect: Connect) ->
         for number in range(count):
             name = "abcdefgh"[number % 8]
             if data is None:
-                writer.change(KIND, lambda now, name=name: {name: now[name] + b"x"})
+                writer.change(KIND, partial(lengthened, name))
             else:
                 version = session.get(parent).version + 1
                 session.set(f"{parent}/{name}", b"y%d" % version)
