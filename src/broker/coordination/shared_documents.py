@@ -126,7 +126,9 @@ class SharedDocuments:
 
         def end() -> None:
             with self._lock:
-                found.followers = {one: f for one, f in found.followers.items() if one is not token}
+                left = dict(found.followers)
+                left.pop(token, None)
+                found.followers = left
 
         with found.changing:
             with self._lock:

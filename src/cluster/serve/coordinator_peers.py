@@ -126,16 +126,20 @@ class ClusterRoutes:
         """
         now = self._clock()
         with self._lock:
-            while self._unknown:
-                first, (_, asked_at) = next(iter(self._unknown.items()))
-                if now - asked_at <= FORGET_SECONDS:
-                    break
-                del self._unknown[first]
+            self._forget_old(now)
             since, _ = self._unknown.pop(place, (now, now))
             if now - since > UNKNOWN_SECONDS:
                 return True
             self._unknown[place] = since, now
             return False
+
+    def _forget_old(self, now: float) -> None:
+        """Forget the partitions that nobody has asked for; the caller holds `_lock`."""
+        while self._unknown:
+            first, (_, asked_at) = next(iter(self._unknown.items()))
+            if now - asked_at <= FORGET_SECONDS:
+                return
+            del self._unknown[first]
 
     def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
         """Send markers to another broker. Call `told` with the result of each marker."""
