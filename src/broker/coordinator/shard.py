@@ -5,9 +5,8 @@
     READY     requests are answered
     LEAVING   the log failed, or another broker leads: a thread ends the entries; NEW follows
 
-An entry is a group or a transactional id. The entries in memory must always agree with the log. If
-an append fails, it is not known what the log contains. So the entries are read again as soon as the
-log can be read.
+The entries (groups or transactional ids) in memory must always agree with the log. If an append
+fails, it is not known what the log contains. So the log is read again as soon as possible.
 """
 
 from __future__ import annotations
