@@ -14,7 +14,7 @@ from logstore import LogStore
 from logstore.config import LogConfig
 from logstore.disk import files
 from logstore.errors import LogStoreError
-from logstore.log.segments.scan import find_batch
+from logstore.log.segments.search import find_batch
 from support import strange_files
 from support.strange_files import STRANGE, stopped_after
 

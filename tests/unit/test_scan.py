@@ -10,8 +10,10 @@ import pytest
 
 from logstore.format.columnar import record_batch as columnar
 from logstore.log.segments import scan as scans
+from logstore.log.segments import search
 from logstore.log.segments.offset_index import OffsetIndex
-from logstore.log.segments.scan import Scan, find_batch
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.search import find_batch
 from logstore.log.segments.time_index import TimeIndex
 
 COUNT, VALUE_BYTES = 40, 200
@@ -133,7 +135,7 @@ def test_the_next_whole_batch_is_found_from_anywhere(
     fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search across the end of a window finds it, too; after the last batch there is none."""
-    monkeypatch.setattr(scans, "WINDOW_BYTES", 1024)
+    monkeypatch.setattr(search, "WINDOW_BYTES", 1024)
     for position in (0, 1, SIZE, SIZE + 8, 3 * SIZE - 8, 17 * SIZE + 16):
         number = -(-position // SIZE)
         assert find_batch(fd, position, COUNT * SIZE) == (number * SIZE, 100 + number)

@@ -13,7 +13,7 @@ from logstore.disk import files
 from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
-from logstore.log.segments.scan import find_batch, magic_of
+from logstore.log.segments.search import find_batch, magic_of
 
 
 class Found(NamedTuple):

@@ -38,7 +38,7 @@ from logstore.log.read.cut import Cut
 from logstore.log.replica import Replica, view_of
 from logstore.log.replication import Replication
 from logstore.log.segments.cache import Handle
-from logstore.log.segments.scan import magic_of
+from logstore.log.segments.search import magic_of
 from logstore.log.segments.segment import Segment
 from logstore.log.subscription import LogEvent, Subscriptions, end_all, tell
 from logstore.log.write.hung_locks import NOT_WRITING, Commits, held, keeping

@@ -37,7 +37,8 @@ from logstore.log.read.cursor import corrupt
 from logstore.log.read.transactions import Decided, decided, is_aborted
 from logstore.log.segments.cache import Handle
 from logstore.log.segments.listing import CLEANED_SUFFIX
-from logstore.log.segments.scan import Scan, magic_of
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.search import magic_of
 from logstore.log.segments.segment import Segment
 from logstore.log.write.flush import hidden_failure, set_metadata
 from logstore.log.write.hung_locks import held

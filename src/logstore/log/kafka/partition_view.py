@@ -26,7 +26,8 @@ from logstore.log.recovery.report import Problem
 from logstore.log.recovery.verification import verify
 from logstore.log.replica import Replica
 from logstore.log.segments.listing import SegmentFiles
-from logstore.log.segments.scan import Progress, Scan, find_batch
+from logstore.log.segments.scan import Progress, Scan
+from logstore.log.segments.search import find_batch
 from logstore.log.segments.segment import Segment
 from logstore.log.small_files import SmallFiles
 from logstore.log.view import LogView

@@ -27,7 +27,7 @@ from logstore.format.prefix import (
     unpack_prefix,
 )
 from logstore.log.environment import LogEnvironment
-from logstore.log.segments.scan import find_batch, magic_of
+from logstore.log.segments.search import find_batch, magic_of
 from logstore.log.segments.segment import Block, Segment
 
 # A read of one record caches at most this many bytes: small compressed batches may expand a lot.

@@ -19,7 +19,7 @@ from logstore.format.batch_parts import BatchHeader
 from logstore.log.producers.stability import kept_last_stable_offset
 from logstore.log.read import records
 from logstore.log.read.cursor import Cursor
-from logstore.log.segments.scan import magic_of
+from logstore.log.segments.search import magic_of
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from logstore.log.producers import snapshots
 from logstore.log.read.cursor import UNDECODABLE, Cursor, corrupt, unreadable
 from logstore.log.removal import lost_records
 from logstore.log.segments.cache import Handle
-from logstore.log.segments.scan import Scan, magic_of
+from logstore.log.segments.scan import Scan
+from logstore.log.segments.search import magic_of
 from logstore.log.segments.segment import Segment
 from logstore.log.subscription import LogEvent, tell
 from logstore.log.write import flush, roll

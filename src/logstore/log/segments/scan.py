@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from logstore.disk import bulk, files
+from logstore.disk import files
 from logstore.format import layouts
 from logstore.format.batch import WrongMaxTimestampError
 from logstore.format.batch_parts import BatchHeader
@@ -21,6 +20,7 @@ from logstore.format.columnar import record_batch as columnar
 from logstore.format.layouts import framed_header
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.segments.offset_index import OffsetIndex
+from logstore.log.segments.search import find_batch, magic_of, whole_at
 from logstore.log.segments.time_index import TimeIndex
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class Scan:
             place = position, self.position, header.base_offset, self.offset
             return Damage(*place, reason, right)
         if not self.magic:
-            self.magic = magic_of(fd)
+            self.magic = magic_of(fd, end)
         found = find_batch(fd, self.position, end, self.magic)
         position, offset = self.position, self.offset
         if found is None:
@@ -314,87 +314,10 @@ class Scan:
         if offset <= next_offset and not self._is_beyond(header):
             self.offset = next_offset
             # Index the first batch after the damage, unless its base offset may be wrong.
-            is_whole = _whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
+            is_whole = whole_at(fd, position, end, layouts.layout_of(self.magic)) is not None
             is_doubtful = is_whole and self.magic == layouts.KAFKA_MAGIC
             self.indexed_position = self.position if is_doubtful else -self.interval_bytes
             return Damage(position, self.position, offset, next_offset, reason)
         # The offsets of this whole batch do not belong here: the batch is part of the damage.
         self.position += header.size_bytes
         return Damage(position, self.position, offset, offset, reason)
-
-
-def magic_of(fd: int) -> int:
-    """Read a segment's layout from its first batch; if that batch is damaged, assume columnar."""
-    head = files.read_up_to(fd, PREFIX_BYTES, 0)
-    is_kafka = len(head) == PREFIX_BYTES and head[layouts.MAGIC_AT] == layouts.KAFKA_MAGIC
-    return layouts.KAFKA_MAGIC if is_kafka else columnar.MAGIC
-
-
-def find_batch(
-    fd: int, position: int, end: int, magic: int = columnar.MAGIC
-) -> tuple[int, int] | None:
-    """Find the next whole batch at or after `position`; return its position and base offset.
-
-    Only batches of the segment's own layout are searched for, because a record's value may contain
-    a batch of the other layout.
-    """
-    layout = layouts.layout_of(magic)
-    overhead: int = layout.OVERHEAD_BYTES
-    if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first try the position at which the damaged batch
-        # should end, according to the size in its header.
-        head = files.read_up_to(fd, PREFIX_BYTES, position)
-        size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
-        if size_bytes > 0 and (found := _whole_at(fd, position + size_bytes, end, layout)):
-            return found
-    else:
-        position = _behind_claimed(fd, position, end)
-    position += -position % layout.ALIGNMENT
-    while position + overhead <= end:
-        data = files.read_up_to(fd, min(WINDOW_BYTES, end - position), position)
-        for at in layouts.candidates(data, 0, magic):
-            if found := _whole_at(fd, position + at, end, layout):
-                return found
-        time.sleep(0)
-        if len(data) < layouts.HEADER_BYTES_MAX:
-            return None
-        # The windows overlap, because the end of a window may cut a header in two.
-        following = position + max(len(data) - layouts.HEADER_BYTES_MAX, 8) // 8 * 8
-        if not data.strip(b"\0"):  # skip zeros quickly: a sparse file may have a hole of 1 TiB here
-            after = bulk.next_data(fd, position + len(data), end) - layouts.HEADER_BYTES_MAX
-            following = max(following, after // 8 * 8)
-        position = following
-    return None
-
-
-def _behind_claimed(fd: int, position: int, end: int) -> int:
-    """Return where to begin the search: after the damaged batch, if the batch's size is known.
-
-    The search must not begin inside a batch, because a record's value may contain a whole batch of
-    another log. A header contains the size of its batch twice. If both sizes are equal, they count
-    as right. If they differ, the right size leads to the next batch, or to the end of the file.
-    """
-    head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
-    if len(head) < columnar.HEADER_BYTES or _whole_at(fd, position, end, columnar):
-        return position
-    small, large = sorted(columnar.claimed_sizes(head, 0))
-    if small == large:
-        return position + small
-    for at in (position + small, position + large):
-        found = _whole_at(fd, at, end, columnar) if at > position else None
-        if at == end or (found is not None and found[1] == columnar.next_offset(head, 0)):
-            return at
-    return position
-
-
-def _whole_at(fd: int, position: int, end: int, layout: ModuleType) -> tuple[int, int] | None:
-    """If a whole batch of this layout begins at a position, return its position and base offset."""
-    head = files.read_up_to(fd, PREFIX_BYTES, position)
-    if len(head) < PREFIX_BYTES:
-        return None
-    base_offset, length, _, magic = unpack_prefix(head)
-    size_bytes = length + LENGTH_OVERHEAD_BYTES
-    if magic != layout.MAGIC or not layout.OVERHEAD_BYTES <= size_bytes <= end - position:
-        return None
-    batch = files.read_up_to(fd, size_bytes, position)
-    return (position, base_offset) if layouts.fault(batch, 0, None) is None else None

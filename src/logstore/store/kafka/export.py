@@ -21,7 +21,7 @@ from logstore.format.columnar.columns import Buffer
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.log.producers import kafka_snapshots, rules
-from logstore.log.segments.scan import magic_of
+from logstore.log.segments.search import magic_of
 from logstore.log.segments.segment import Segment
 from logstore.names import NAME_BYTES_MAX, segment_file_name
 
