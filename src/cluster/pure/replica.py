@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting produces. Only a leader, or a leader whose lease
-has ended, has proposals. A replica without a state has no role.
+nor after the log end. Only a leader has waiting produces. Only a leader has proposals, and it keeps
+them when its lease ends. A replica without a state has no role.
 """
 
 from __future__ import annotations

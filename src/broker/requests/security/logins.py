@@ -74,7 +74,7 @@ def answer_authenticate(call: Call) -> Answer | Pending:
 
 
 def _ended(call: Call, login: Authentication, answer: Answer, reason: str) -> Answer | Pending:
-    """Answer at once if the login may continue; else answer late and close the connection."""
+    """If the login may continue, answer at once. Otherwise, answer late and close."""
     if login.state is not State.ENDED:
         return answer
     call.client.ended = reason
