@@ -241,7 +241,7 @@ class RemoveReplica(NamedTuple):
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: write durably into the metadata of the replica since when it is whole.
+    """Effect: store durably, in the metadata of the replica, since when it is whole.
 
     Attributes:
         counts_flushed: whether only flushed records have counted since then. If so, a loss of power

@@ -1,4 +1,4 @@
-"""Write UpdateMetadata (6), and read it back, checked.
+"""Write UpdateMetadata (6). Read and check such messages.
 
 The controller numbers its changes. The tagged fields `changes_after` and `last_change` of a message
 have two such numbers. The message has the changes after the first number, up to the second number.
