@@ -17,7 +17,7 @@ from broker.security.passwords import Passwords
 from broker.security.scram_credential import HASHES, ITERATIONS_MIN, ScramCredential
 
 FindCredential = Callable[[str, str], ScramCredential | None]
-KEY = secrets.token_bytes(32)  # makes the salts of users that do not exist
+KEY = secrets.token_bytes(32)  # makes the salts and keys of users that do not exist
 TOKEN_BYTES_MAX = 8192  # the longest token that a mechanism reads
 
 

@@ -213,7 +213,7 @@ class ControllerHost:
             case ce.ConnectionRefused() | ce.ConnectionAccepted():
                 before = dict(self.room.gone)
                 self._tell(event)
-                if self.room.gone != before:  # the senders try brokers that are gone again
+                if self.room.gone != before:  # the senders must try these brokers again
                     self._look()
             case RoleAnswer():
                 self._tell(event)
