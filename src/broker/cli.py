@@ -236,7 +236,7 @@ class Joined(Protocol):
 def _joined(
     paths: list[str], config: BrokerConfig, records: str, interrupts: Interrupts
 ) -> Iterator[Joined | None]:
-    """Join the cluster that the configuration names, if it names one."""
+    """If the configuration names a cluster, join it."""
     if not config.zookeeper_connect:
         yield None
         return

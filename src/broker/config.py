@@ -81,8 +81,8 @@ class BrokerConfig(ListenerConfig):
         replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
             leaves the ISR.
         replica_fetch_max_bytes: in a cluster, the largest number of bytes of records that a
-            follower gets for one partition in one answer. There are two exceptions: one larger
-            batch is sent, and a partition that is far behind may get more.
+            follower gets for one partition in one answer. There are two exceptions: a single batch
+            may be larger, and a partition that is far behind may get more.
         replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
             follower. The partitions that are far behind share this number. If the fetch also asks
             for other partitions, the partitions that are far behind share a quarter of this number.
@@ -129,7 +129,7 @@ class BrokerConfig(ListenerConfig):
         group_consumer_heartbeat_interval_ms: how often these members send heartbeats.
         group_consumer_max_size: the largest number of members of one of these groups.
         group_consumer_assignors: the assignors that these members may choose: `uniform`, `range` or
-            both. A group whose members choose none uses the first one.
+            both. If the members of a group choose none, the group uses the first assignor.
         max_groups_per_partition: the largest number of groups in one partition of
             `__consumer_offsets`.
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key

@@ -74,7 +74,7 @@ def assignment_of(state: State) -> tuple[object, ...]:
 
 
 def changes_of(state: State) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the replicas that the present reassignment adds, and those that it removes."""
+    """Return the replicas that the present reassignment adds, and the replicas that it removes."""
     if state.target is None:
         return (), ()
     original = state.target if state.original is None else state.original

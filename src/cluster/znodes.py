@@ -148,7 +148,8 @@ def encode_registration(
 
     Args:
         dir_epochs: for each directory id, the registration epoch of the write that put it into the
-            registration. None means the epoch of this write, which is not known before the write.
+            registration. None means the epoch of this write, because this epoch is not known before
+            the write.
         protocols: the security protocol of each listener; PLAINTEXT for any other listener.
     """
     document = {

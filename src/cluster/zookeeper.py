@@ -363,7 +363,7 @@ class ZooKeeperSession(Session):
         return True
 
     def _free(self) -> None:
-        """Stop the client, which closes a living session, and free its threads."""
+        """Stop the client, and free its threads. If the session still lives, this closes it."""
         # `stop` prevents new connections; the old connection still ends the session
         self._client.stop()
         self._client.close()

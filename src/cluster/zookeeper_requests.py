@@ -35,8 +35,8 @@ LOST = (
     exceptions.ConnectionClosedError,
     exceptions.OperationTimeoutError,
 )
-# These codes report an internal error of the server, which may happen after a write. So after such
-# an answer, nobody knows whether the write happened.
+# These codes report an internal error of the server. This error may happen after a write. So after
+# such an answer, nobody knows whether the write happened.
 IN_DOUBT = (
     *LOST,
     exceptions.SystemZookeeperError,

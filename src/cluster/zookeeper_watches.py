@@ -3,7 +3,7 @@
 kazoo forgets its watches when the connection is lost. So a watch stores the last answer of the
 server. When the connection is back, the watch is set again, and the new answer is compared with the
 stored answer. If the two answers differ, the watch fires at once. If the server refuses to set the
-watch, it fires, too.
+watch, the watch fires, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class WatchSetter:
     """The watches of one session.
 
     Threads: kazoo's threads call `_event`, which does not wait. The thread of `callbacks` sets
-    watches again. A watch is set by one thread at a time, which holds its lock `setting`.
+    watches again. Only one thread at a time sets a watch, and this thread holds the lock `setting`
+    of the watch.
 
     Args:
         client: kazoo's client, for its reads.

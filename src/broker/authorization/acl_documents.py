@@ -44,7 +44,7 @@ def name_of(pattern: Pattern) -> str:
 
 
 def pattern_of(name: str) -> Pattern:
-    """Return the pattern that the name of a document stands for; raise ValueError if none."""
+    """Return the pattern of a document; raise ValueError if the document has a wrong name."""
     pattern_type, _, rest = name.partition("/")
     kind, _, resource = rest.partition("/")
     if pattern_type not in PATTERN_TYPES or kind not in KINDS or not resource:

@@ -102,7 +102,7 @@ class Leadership(Protocol):
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller, which is in `nodes`; -1 if no controller is known."""
+        """The id of the controller, which is one of `nodes`; -1 if no controller is known."""
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
         """List the live brokers, with their addresses for the client's listener."""
@@ -193,7 +193,7 @@ class SoleBroker:
         return Reading(self.log(name, partition, epoch))
 
     def replica_log(self, name: str, partition: int) -> Log:
-        """Find a log, because this broker has the only replica."""
+        """Find the log of the only replica, which this broker has."""
         return self._topics.log(name, partition)
 
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:

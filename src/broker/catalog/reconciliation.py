@@ -19,10 +19,10 @@ old copy, or still being opened.
 | lacks it; the topic may have several ids | a replica | any | adopt it |
 | lacks it | a replica with another id | any | refuse the replica |
 
-If all log dirs serve, and there are replicas with the name of a topic, but none has an id of the
-topic, the topic is gone. The replicas then belong to another topic with the same name. The table is
-applied as if the coordination store lacked the topic that is gone. When all log dirs serve and no
-replica of a deleted topic is left, the record of its deletion is removed.
+A topic is gone if three conditions hold: all log dirs serve, there are replicas with the name of
+the topic, and none of them has an id of the topic. The replicas then belong to another topic with
+the same name. The table is applied as if the coordination store lacked the topic that is gone. When
+all log dirs serve and no replica of a deleted topic is left, the record of its deletion is removed.
 
 So if the coordination store does not know the topic of a replica, this is no reason to delete the
 replica. A replica is deleted only if the coordination store records the deletion of its topic.

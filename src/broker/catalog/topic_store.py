@@ -75,11 +75,11 @@ class TopicLimitError(LogStoreError):
 
 
 class TopicStore:
-    """The topics of one store, which all brokers of a process share.
+    """The topics of one store. All brokers of a process share this object.
 
     Threads: any thread may call any method. `_writing` is held while the coordination store is
-    changed or opened. The caller lets only one thread at a time change a topic. When a change is
-    durable, the dicts are changed, one entry at a time. A reader copies a dict before it iterates.
+    changed or opened. The caller must let only one thread at a time change a topic. When a change
+    is durable, the dicts change one entry at a time. A reader copies a dict before it iterates.
 
     Attributes:
         records: the topics by name.
@@ -283,7 +283,7 @@ class TopicStore:
             self._remember(record, unfinished_from)
 
     def alter(self, record: TopicRecord, alteration: Alteration) -> None:
-        """Write a topic with new settings, which its logs do not have yet; raises LogStoreError.
+        """Write a topic with settings that its logs do not have yet; raises LogStoreError.
 
         If a reader reads `alterations` before `records`, it finds no new setting without its mark.
         """

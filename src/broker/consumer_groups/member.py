@@ -22,7 +22,7 @@ NEVER = float("inf")
 
 
 class MemberState(enum.IntEnum):
-    """The state of a member; the values are those of Kafka's records."""
+    """The state of a member. The values are the same as in Kafka's records."""
 
     STABLE = 0
     UNREVOKED = 1

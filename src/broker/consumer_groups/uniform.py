@@ -95,7 +95,7 @@ def _readers(order: list[str], members: Mapping[str, Subscriber]) -> dict[bytes,
 def _level(
     kept: dict[str, set[Place]], order: list[str], members: Mapping[str, Subscriber]
 ) -> None:
-    """Move partitions along chains, until no chain ends at a member with two partitions fewer."""
+    """Move partitions along chains, until no chain makes the loads more even."""
     readers = _readers(order, members)
     is_level = False
     while not is_level:

@@ -16,7 +16,7 @@ from broker.coordination.members import is_older
 
 
 def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journal:
-    """Return the newest copy, whose znodes the store will use.
+    """Return the newest copy. The store will use the znodes of this copy.
 
     If a process ends while it begins an epoch, only some copies have this epoch. If the next open
     finds none of these copies, it begins another epoch with the same number. So if the newest

@@ -8,7 +8,8 @@ this copy still lists the other copies as members.
 
 Each step adds or removes only one member. So each majority of the members before a step has a copy
 in common with each majority of the members after the step. A new *epoch* begins with each step, and
-with each open. So the epochs of two copies show which epoch is the last epoch of both.
+with each open. So a comparison of the epochs of two copies shows the last epoch that both copies
+have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define the verbs of a coordination store, which the embedded store and ZooKeeper implement.
+"""Define the verbs of a coordination store. The embedded store and ZooKeeper implement them.
 
     store = ...
     session = store.connect()
@@ -6,7 +6,7 @@
     session.multi([Check("/controller_epoch", 3), Set("/brokers/topics/t", b"{}", version=7)])
     session.watch("/controller", callback)
 
-Each change of the store has a number, its zxid. Each zxid is larger than all earlier ones. `czxid`
+Each change of the store has a number, its zxid. Each zxid is larger than all earlier zxids. `czxid`
 is the zxid of the change that created a znode, and `mzxid` is the zxid of the change that last
 wrote the znode. `version` counts the writes since the creation. If a znode is created again, its
 version begins at 0.
@@ -256,7 +256,7 @@ class Session(ABC):
 
 
 class Store(ABC):
-    """A coordination store, to which sessions connect."""
+    """A coordination store. Sessions connect to it."""
 
     @abstractmethod
     def connect(self, key: SessionKey | None = None) -> Session:

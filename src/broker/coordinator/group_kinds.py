@@ -1,6 +1,6 @@
 """Offer the same functions for groups of the classic protocol and of the new protocol.
 
-A `Hosted` has a group of either protocol. The coordinator calls these functions for both.
+A `Hosted` has a group of either protocol. The coordinator calls these functions for both protocols.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH_BYTES_MAX = 4 << 20  # a change with larger records is written in several 
 
 
 def next_deadline(group: AnyGroup) -> float:
-    """Return the group's first deadline, which `expire` handles."""
+    """Return the first deadline of the group. `expire` handles it."""
     if isinstance(group, ConsumerGroup):
         return leaving.next_deadline(group)
     return sessions.next_deadline(group)

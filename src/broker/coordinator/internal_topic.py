@@ -214,7 +214,7 @@ class SoleGroupLog(NamedTuple):
         The records of a coordinator are not flushed at once. If a loss of power destroys some
         unflushed records, the log is read-only until it is repaired. The repair keeps every
         undamaged record, and moves the rest to another file. So the coordinator can continue
-        without a user. But if flushed records are damaged, a user must repair the log.
+        without the help of a user. But if flushed records are damaged, a user must repair the log.
         """
         log = self.log
         problems = log.recovery.problems

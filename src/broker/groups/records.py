@@ -1,4 +1,4 @@
-"""Write groups and offsets as records of `__consumer_offsets`, and read them again.
+"""Write groups and offsets as records of `__consumer_offsets`, and read such records.
 
 Keys and values have Kafka's format: the version as int16, then a message of this version. Kafka can
 read these records, and this module can read the records of every version of Kafka. It ignores

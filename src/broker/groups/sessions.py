@@ -37,7 +37,7 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Now) -> Er
 
 
 def next_deadline(group: Group) -> float:
-    """Return the group's first deadline, which `expire` handles."""
+    """Return the first deadline of the group. `expire` handles it."""
     sessions = [
         member.deadline
         for member in group.members.values()

@@ -81,7 +81,8 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
         if files.exists(new):
             _move_all(new, path, {LOCK_NAME})
             if files.exists(os.path.join(new, LOCK_NAME)):
-                # The lock file identifies the last start of the store, which was closed cleanly.
+                # The lock file identifies the last start of the store. After this start, the store
+                # was closed cleanly.
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)

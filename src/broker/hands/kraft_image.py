@@ -119,11 +119,11 @@ class Image:
         broker = _int32(cursor)
         ids: tuple[str, ...] = ()
         if version >= LOG_DIRS_VERSION:
-            cursor.take(1 + ID_BYTES + 8)  # is it a migrating broker, its incarnation and epoch
+            cursor.take(1 + ID_BYTES + 8)  # whether it migrates, its incarnation, its epoch
             _skip_rows(cursor, texts=2, size=2 + 2)  # end points
             _skip_rows(cursor, texts=1, size=2 + 2)  # features
             _text(cursor)  # the rack
-            cursor.take(1 + 1)  # is it fenced, is it shutting down
+            cursor.take(1 + 1)  # whether it is fenced, and whether it is stopping
             for tag, size in cursor.tags():
                 end = cursor.at + size
                 if tag == LOG_DIRS_TAG:

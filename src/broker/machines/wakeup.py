@@ -58,7 +58,7 @@ class Wakeup:
             return False
 
     def rest(self) -> bool:
-        """End a check; return False if the caller must check again, after a wake-up meanwhile."""
+        """End a check; return False if there was a wake-up, so that the caller must check again."""
         with self._lock:
             if self.phase is Phase.LOOKING:
                 self.phase = Phase.RESTING

@@ -79,8 +79,8 @@ def fault_of(
     such a request has the name of the other site. This name is not allowed.
 
     Args:
-        hosts: the headers Host.
-        sizes: the headers Content-Length and Transfer-Encoding.
+        hosts: the values of the header Host.
+        sizes: the values of the headers Content-Length and Transfer-Encoding.
         names: the hosts that are allowed.
     """
     if method not in METHODS:

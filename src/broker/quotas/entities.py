@@ -47,7 +47,7 @@ class Entity(NamedTuple):
 
 
 class Sharer(NamedTuple):
-    """The requests of one user, of one client id, or of both, which share one rate."""
+    """The requests that share one rate. They are of one user, of one client id, or of both."""
 
     entity: Entity
     user: str | None

@@ -1,4 +1,4 @@
-"""Answer ApiVersions (18), which every client sends first: list the APIs of this broker."""
+"""Answer ApiVersions (18) with the APIs of this broker. Every client sends this request first."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from logstore import LogStoreError
 
 TOPIC, BROKER = 2, 4  # types of resources
 
-# The keys of the broker that set defaults of topics, each with the key of the topic's setting.
+# Each key of the broker that sets a default of topics, with the key of the topic's setting.
 TOPIC_DEFAULTS = {
     "compression.type": "compression.type",
     "log.retention.ms": "retention.ms",

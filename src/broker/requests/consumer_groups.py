@@ -29,7 +29,7 @@ Described = ConsumerGroupDescribeResponse.DescribedGroup
 
 
 def _fault_of(call: Call, asked: Any) -> Refused | None:
-    """Return why a heartbeat is not valid, in the order of Kafka's checks."""
+    """Return why a heartbeat is not valid, or None. The checks are in Kafka's order."""
     epoch, known = asked.member_epoch, call.services.config.assignors
     needs_id = call.request.version >= OWN_ID_FROM or epoch > JOINS or epoch == LEAVES
     has_topics = (
@@ -178,7 +178,7 @@ def _row(call: Call, group: ConsumerGroup) -> Any:
 
 
 def _named(call: Call, places: Places) -> Any:
-    """Find the names of the topics of an assignment; leave out deleted topics."""
+    """Find the names of the topics of an assignment. Leave out deleted topics."""
     Row = ConsumerGroupDescribeResponse.TopicPartitions  # noqa: N806 - a class
     topics: dict[bytes, list[int]] = {}
     for topic, number in sorted(places):

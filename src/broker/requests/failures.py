@@ -1,8 +1,8 @@
-"""Translate the errors of the store to the error codes that clients know.
+"""Translate the errors of the store into error codes for clients.
 
-A client retries after some codes, and gives up after other codes (`broker.wire.error_codes`). So
-each error must get a code after which the client does the right thing. If a disk is offline, slow
-or full, the code is KAFKA_STORAGE_ERROR (56): the client fetches metadata and tries again.
+After some codes, a client tries again; after other codes, it gives up (`broker.wire.error_codes`).
+So the code of each error must make the client do the right thing. If a disk is offline, slow or
+full, the code is KAFKA_STORAGE_ERROR (56): the client fetches metadata and tries again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """Return the code for an error; an unexpected error is logged, and its code is -1."""
+    """Return the code for an error. If the error is unexpected, log it and return -1."""
     if isinstance(error, NotServedError | DecompressionError):
         return error.code
     for kind, code in CODES:

@@ -33,7 +33,8 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError
 BY_ID = 13  # the first version that names topics by their ids
 STORAGE_ERROR_FROM = 6  # earlier versions do not know error 56
 READ_COMMITTED = 1
-# Kafka's id of a tool that compares replicas: it reads any replica, and never waits.
+# Kafka's replica id for tools that compare replicas. Such a request reads any replica, and never
+# waits.
 COMPARING = -2
 LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
 NO_EPOCH = -1
@@ -79,7 +80,7 @@ def answer(call: Call) -> Answer | Pending:
 
 
 def is_follower(asked: Any) -> bool:
-    """Report whether the request is from a follower; a broker's id is not negative."""
+    """Report whether the request is from a follower. The id of a broker is not negative."""
     return bool(asked.replica_id >= 0 or asked.replica_state.replica_id >= 0)
 
 
@@ -89,11 +90,11 @@ def is_comparing(asked: Any) -> bool:
 
 
 class _Fetch:
-    """One Fetch request, and the results of its last reading.
+    """A Fetch request, and the results of the last read of the logs.
 
     Attributes:
-        results: the results of the last reading, in the order of the request or session.
-        is_complete: whether the request is to be answered now.
+        results: the results of the last read, in the order of the request or the session.
+        is_complete: whether the request must be answered now.
     """
 
     def __init__(self, call: Call, asked: Any, opened: Opened) -> None:
@@ -106,14 +107,14 @@ class _Fetch:
         self._is_comparing = is_comparing(asked)
 
     def watch(self, wake: Callable[[], None]) -> list[Watch]:
-        """Call `wake` after each change of the logs that the request waits for."""
+        """Call `wake` after each change of the logs for which the request waits."""
         watches = []
         for key, _ in self._opened.partitions:
             name = self._name_of(key[0])
             if name is not None:
                 try:
                     watches.append(self._call.services.leadership.watch(name, key[1], wake))
-                except LogStoreError:  # the log dir has failed: the next reading notices this
+                except LogStoreError:  # the log dir has failed; the next read notices this
                     wake()
         return watches
 
@@ -145,7 +146,7 @@ class _Fetch:
         )
 
     def answer(self) -> Answer:
-        """Encode the results of the last reading."""
+        """Encode the results of the last read."""
         services, request = self._call.services, self._call.request
         with services.sessions_lock:
             session_id, results = services.sessions.answer(
@@ -178,17 +179,17 @@ class _Fetch:
         return list(pieces)
 
     def forget(self) -> None:
-        """Release the files of the last reading."""
+        """Release the files of the last read."""
         self.results = []
 
     def _name_of(self, topic: str | bytes) -> str | None:
-        """Find the name of a topic; return None if no topic has the id."""
+        """Find the name of a topic; None if no topic has the id."""
         if isinstance(topic, str):
             return topic
         return self._call.services.topics.name_of(topic)
 
     def _read_one(self, key: Key, wanted: Any, left: int, *, is_first: bool) -> Any:
-        """Read one partition; an error is part of the result."""
+        """Read one partition. If there is an error, it is part of the result."""
         name = self._name_of(key[0])
         if name is None:
             return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -219,7 +220,7 @@ class _Fetch:
         return leadership.log_for_rack(name, wanted.partition, epoch, rack)
 
     def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
-        """Refuse a partition; if another broker leads it, the answer names the leader (KIP-951)."""
+        """Refuse a partition. If another broker leads it, name the leader (KIP-951)."""
         data = _failed(key, error.code)
         if error.code not in ELSEWHERE or self._call.request.version < LEADERS_FROM:
             return data
@@ -250,7 +251,7 @@ class _Fetch:
         try:
             found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
         except OffsetOutOfRangeError:
-            if self._is_comparing:  # the error tells the tool which offsets exist
+            if self._is_comparing:  # the error shows the tool which offsets exist
                 return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             raise
         if not found.size_bytes or (found.size_bytes > limit and not is_first):
@@ -264,10 +265,10 @@ class _Fetch:
 
 
 class SentRange:
-    """A range of a log's file that is being sent."""
+    """A range of a file of a log that is being sent."""
 
     def __init__(self, log: Log, found: LogRange) -> None:
-        """Take a range over from the log; the sender closes it."""
+        """Take a range from the log. The sender closes the range."""
         self._log = log
         self._found = found
         self.topic = log.topic
@@ -275,7 +276,7 @@ class SentRange:
         self.close = found.close
 
     def failed(self) -> None:
-        """Read the range through the log; if this fails, too, the log takes its log dir OFFLINE."""
+        """Read the range through the log. If this also fails, the log takes its log dir OFFLINE."""
         with suppress(LogStoreError):
             self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 
@@ -336,11 +337,11 @@ class _WaitingFetch(Pending):
         fetch.forget()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when one of the logs changes, or this broker no longer leads it."""
+        """Call `wake` when one of the logs changes, or when this broker no longer leads it."""
         self._watches = self._fetch.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Read again; answer if there are enough records, or if the time is over."""
+        """Read again. Answer if there are enough records, or if the time is over."""
         self._fetch.read()
         if is_last or self._fetch.is_complete:
             return self._fetch.answer()

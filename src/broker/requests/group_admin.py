@@ -57,7 +57,7 @@ def _with_operations(call: Call, row: Any) -> Any:
 
 
 def _row(group: Group) -> Any:
-    """Describe one group; show metadata and assignments of members only if it is STABLE."""
+    """Describe one group. Only if it is STABLE, show metadata and assignments of members."""
     is_stable = group.state is State.STABLE
     members = [
         DescribeGroupsResponse.DescribedGroupMember(
@@ -88,7 +88,7 @@ def answer_list(call: Call) -> Answer:
     for shard in call.services.groups.shards():
         try:
             groups = [hosted.group for hosted in shard.all()]
-        except CoordinatorError as error:  # still list the groups of the other partitions
+        except CoordinatorError as error:  # list the groups of the other partitions
             code = error.code
             continue
         rows += [

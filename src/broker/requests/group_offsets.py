@@ -27,7 +27,7 @@ UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def answer_commit(call: Call) -> Answer | Pending:
-    """Commit offsets; an error of one partition does not affect the others.
+    """Commit offsets. If one partition has an error, the others are still committed.
 
     In a cluster, the request waits until the offsets are replicated.
     """
@@ -104,7 +104,7 @@ def _commit(
 
 
 def answer_fetch(call: Call) -> Answer:
-    """Return committed offsets; return -1 for a partition without a committed offset."""
+    """Return committed offsets. If a partition has no committed offset, return -1."""
     asked = call.request.message()
     if call.request.version < GROUPS_FROM:
         Topic = OffsetFetchResponse.OffsetFetchResponseTopic  # noqa: N806 - a class
@@ -134,7 +134,8 @@ def _fetch(
 ) -> tuple[ErrorCode, list[Any]]:
     """Return the committed offsets of one group, for the named topics or for all topics.
 
-    If the client wants stable offsets, an offset that an open transaction changes gets an error.
+    If the client wants stable offsets, and an open transaction changes an offset, this offset gets
+    an error.
     """
     code, known, unstable = _offsets_of(call.services, group, member)
     if not call.request.message().require_stable:
@@ -169,8 +170,8 @@ def _offsets_of(
         known, unstable = services.groups.offsets_with_unstable(group, *member)
     except CoordinatorError as error:
         return error.code, {}, frozenset()
-    # If a topic was deleted, a crash or a disk that did not serve may have prevented the deletion
-    # of its offsets. So offsets with another topic id are left out.
+    # If a topic was deleted, its offsets may still exist, because of a crash or of a disk that did
+    # not serve. So offsets with another topic id are left out.
     present = {key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))}
     return ErrorCode.NONE, present, unstable
 

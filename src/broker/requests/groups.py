@@ -20,25 +20,25 @@ from broker.wire.messages import (
 
 MS = 1000
 REBALANCE_TIMEOUT_FROM = 1  # the first version of JoinGroup with a rebalance timeout
-KNOWN_IDS_FROM = 4  # from this version of JoinGroup on, clients join again with the id they get
+KNOWN_IDS_FROM = 4  # from this version of JoinGroup on, clients join again with their new id
 NULL_PROTOCOL_FROM = 7  # the first version of JoinGroup whose answer may lack a protocol
 SKIP_FROM = 9  # from this version of JoinGroup on, a leader can be asked to skip the assignment
 SYNC_PROTOCOL_FROM = 5  # the first version of SyncGroup that names the protocol
 LEAVE_MANY_FROM = 3  # the first version of LeaveGroup with several members
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-GROUP_SECONDS = 120.0  # added to the longest time that a group lets a request wait
+GROUP_SECONDS = 120.0  # this is added to the longest wait of a request in a group
 
 JoinMember = JoinGroupResponse.JoinGroupResponseMember
 
 
 def code_for_member(error: CoordinatorError) -> ErrorCode:
-    """Return the error code for a member; if its group does not exist, the member is unknown."""
+    """Return the error code for a member. If its group does not exist, the member is unknown."""
     is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.UNKNOWN_MEMBER_ID if is_missing else error.code
 
 
 def answer_join(call: Call) -> Answer | Pending:
-    """Let a member join a group; the request waits until the other members have joined."""
+    """Let a member join a group. The request waits until the other members have joined."""
     asked, version, config = call.request.message(), call.request.version, call.services.config
     session = asked.session_timeout_ms / MS
     rebalance = asked.rebalance_timeout_ms / MS
@@ -89,7 +89,7 @@ def answer_join(call: Call) -> Answer | Pending:
 
 
 def answer_sync(call: Call) -> Answer | Pending:
-    """Take the leader's assignments; the other members wait for their assignments."""
+    """Take the assignments of the leader. The other members wait for their assignments."""
     asked, config = call.request.message(), call.services.config
     names_protocol = call.request.version >= SYNC_PROTOCOL_FROM
 
@@ -121,8 +121,8 @@ def answer_sync(call: Call) -> Answer | Pending:
         call.services.groups.sync(asked.group_id, syncing, waiter)
     except CoordinatorError as error:
         code = code_for_member(error)
-        # Some clients end if the answer to SyncGroup is error 14. So clients get error 27 instead,
-        # and join again, as in Kafka before version 4. The answer to JoinGroup may be error 14.
+        # If the answer to SyncGroup is error 14, some clients end. So clients get error 27, and
+        # join again, as in Kafka before version 4. The answer to JoinGroup may be error 14.
         return encode(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if code is LOADING else code))
     return waiter
 
@@ -132,7 +132,7 @@ def _waiter(call: Call, seconds: float, encode: Callable[[Any], Answer], late: A
 
 
 def answer_heartbeat(call: Call) -> Answer:
-    """Record that a member is alive, and answer whether the member has to join again."""
+    """Record that a member is alive. The answer says whether the member must join again."""
     asked = call.request.message()
     if not asked.group_id:
         return call.answer(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))

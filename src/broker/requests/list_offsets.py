@@ -15,7 +15,7 @@ from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochRespon
 from logstore import Log, LogStoreError, OffsetOutOfRangeError
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-# The first version of ListOffsets that knows each of these special timestamps.
+# For each special timestamp, the first version of ListOffsets that knows it.
 KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 UNKNOWN_END_FROM = 5  # the first version that knows the error OFFSET_NOT_AVAILABLE
 NOTHING = (-1, -1)
@@ -63,7 +63,7 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
     """Return the timestamp and the offset for a point in time, or for a special timestamp.
 
     Args:
-        end: the client sees only records before this offset.
+        end: the client may see only records before this offset.
     """
     if wanted == LATEST:
         return -1, end
@@ -84,7 +84,7 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
 
 
 def epoch_of(log: Log, offset: int) -> int:
-    """Return the leader epoch of the record at an offset; return -1 if no epoch is known."""
+    """Return the leader epoch of the record at an offset; -1 if it is not known."""
     epochs = log.leader_epochs
     at = bisect_right(epochs, offset, key=lambda entry: entry[1]) - 1
     return epochs[at][0] if at >= 0 <= offset else -1

@@ -1,7 +1,7 @@
 """Answer Produce (0): append the batches of each partition, as the client encoded them.
 
-The log checks every batch. This module checks only the header fields that a client must not set.
-An error of one partition does not affect the other partitions.
+The log checks every batch. This module checks only the header fields that a client must not set. If
+one partition has an error, the other partitions are still appended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Leader = ProduceResponse.LeaderIdAndEpoch
 
 
 class _Appended(NamedTuple):
-    """Hold the result of one append: the row of the answer, and a wait for other replicas.
+    """The result of one append: the row of the answer, and a wait for other replicas.
 
     For a batch of an idempotent producer, `sent` identifies the batch and its partition.
     """
@@ -62,9 +62,10 @@ class _Appended(NamedTuple):
 
 
 class _Topic(NamedTuple):
-    """Hold the results of one topic, with its name, and its name or id in the request.
+    """The results of one topic, with its name, and its name or id in the request.
 
-    This object does not refer to the records: a request that waits must not keep its frame.
+    This object does not refer to the records, because a waiting request must not keep its frame in
+    memory.
     """
 
     asked_name: str
@@ -135,7 +136,7 @@ def _append(
     asked: Any,
     tokens: Mapping[Place, Verified],
 ) -> _Appended:
-    """Append the batch of one partition, unless a refused batch has to come first."""
+    """Append the batch of one partition, unless a refused batch must come first."""
     services, (index, records) = call.services, data
     fault = _fault_of_request(name, asked.acks) or fault_of_batch(
         records, call.request.version, is_transactional=asked.transactional_id is not None
@@ -165,7 +166,7 @@ def _append(
 def _is_replicated(
     call: Call, name: str | None, index: int, partition: Partition, producer_id: int
 ) -> bool:
-    """Look whether a refused batch was written by another leader, and is replicated here."""
+    """Check whether another leader wrote a refused batch, and this log has it, replicated."""
     refused, services = call.client.refused, call.services
     earlier = refused.to_look_for(partition, producer_id, services.clock())
     if earlier is None or name is None:
@@ -188,11 +189,11 @@ def _is_replicated(
 
 
 def _note(call: Call, appended: _Appended) -> None:
-    """Remember a batch that its producer will send again, so that no later batch overtakes it.
+    """Store a batch that its producer will send again, so that no later batch overtakes it.
 
     Raises:
-        CloseConnectionError: too many batches are remembered. After the client connects again, it
-            sends all unacknowledged batches again.
+        CloseConnectionError: too many batches are stored. After the client connects again, it sends
+            all unacknowledged batches again.
     """
     code = appended.row.error_code
     if appended.sent is None or (code not in SENT_AGAIN and code != ErrorCode.REQUEST_TIMED_OUT):
@@ -216,7 +217,7 @@ def _append_next(
     acks: int,
     token: int | None = None,
 ) -> _Appended:
-    """Append a batch; the caller has checked that it overtakes no other batch."""
+    """Append a batch. Before this, the caller must check that it overtakes no other batch."""
     if name is None:
         return _failed(index, *UNKNOWN_ID)
     try:
@@ -233,7 +234,7 @@ def _append_next(
 
 
 def _fault_of_request(name: str | None, acks: int) -> tuple[ErrorCode, str] | None:
-    """Check the topic and the acks of a request; return None if nothing is wrong."""
+    """Check the topic and the acks of a request; return the error, or None."""
     if acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}"
     if name in INTERNAL_TOPICS:
@@ -270,7 +271,7 @@ def _rows_of(topics: list[_Topic]) -> list[_Appended]:
 
 
 def _check_all_written(topics: list[_Topic]) -> None:
-    """Raise CloseConnectionError if an append failed, because acks=0 has no answer."""
+    """If an append failed, raise CloseConnectionError, because acks=0 has no answer."""
     for appended in _rows_of(topics):
         if appended.row.error_code:
             code = ErrorCode(appended.row.error_code)
@@ -280,7 +281,7 @@ def _check_all_written(topics: list[_Topic]) -> None:
 
 
 def _encode(call: Call, topics: list[_Topic]) -> Answer:
-    """Encode the answer; name the leaders of partitions that other brokers lead (KIP-951)."""
+    """Encode the answer. If other brokers lead partitions, name the leaders (KIP-951)."""
     leadership = call.services.leadership
     leaders: set[int] = set()
     responses = []
@@ -329,7 +330,7 @@ class _WaitingProduce(Pending):
             wait.give_up()
         settled = [one._replace(rows=_settled(one.rows)) for one in self._topics]
         for appended in _rows_of(settled):
-            if appended.wait is not None:  # the other batches were noted at their append
+            if appended.wait is not None:  # other batches were noted after their append
                 _note(self._call, appended)
         return _encode(self._call, settled)
 

@@ -63,15 +63,17 @@ class Parts(NamedTuple):
     """The parts of a broker that depend on whether it belongs to a cluster.
 
     Attributes:
-        answer_follower: answers the Fetch of another broker, which gets the decoded message.
+        answer_follower: a function that answers the Fetch of another broker, from its decoded
+            message.
         documents: small documents that all brokers know, such as quotas.
-        peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
+        peer_handlers: the handlers of requests that only brokers send. They are not announced to
+            clients.
         users: the SCRAM credentials.
         peers: the clients that are brokers of this cluster.
-        set_replication_rate: takes the rates of replication; None without a cluster.
-        gauges: gives the additional values of a cluster's broker for Prometheus.
-        elr: gives the eligible leader replicas by partition, for the page, without partitions that
-            have none. It gives None if this broker is not the controller, which alone knows them.
+        set_replication_rate: a function that sets the rates of replication; None without a cluster.
+        gauges: a function that returns the additional values of a cluster's broker for Prometheus.
+        elr: a function for the page. It returns the eligible leader replicas of each partition that
+            has some. Only the controller knows them; on any other broker, it returns None.
     """
 
     topics: ServedTopics
@@ -155,7 +157,7 @@ class Services:
         clock: Callable[[], float] = time.monotonic,
         parts: Parts | None = None,
     ) -> None:
-        """Hold the parts; by default, make the parts of a broker without a cluster."""
+        """Store the parts. By default, make the parts of a broker without a cluster."""
         parts = parts or sole_parts(store, config, clock)
         self.store = store
         self.config = config
@@ -234,12 +236,12 @@ class Services:
 
 
 class Call(NamedTuple):
-    """Hold one request for a handler, with the services and the client.
+    """One request for a handler, with the services and the client.
 
     Attributes:
-        rights: what the client may do.
-        finish: adds to the handler's answer the rows that the handler must not see; see
-            `requests.access`.
+        rights: the rights of the client.
+        finish: a function that adds rows to the answer of the handler: the rows of refused parts,
+            which the handler must not see (`requests.access`).
     """
 
     services: Services
@@ -251,7 +253,8 @@ class Call(NamedTuple):
     def is_from_broker(self) -> bool:
         """Report whether the client may send the requests of brokers.
 
-        With an authorizer, a client that does not log in as a broker needs CLUSTER_ACTION.
+        If there is an authorizer, and the client did not log in as a broker, it needs
+        CLUSTER_ACTION.
         """
         peers, principal = self.services.peers, self.client.principal
         if self.services.acls is None or (not peers.is_open and peers.accepts(principal)):
@@ -259,11 +262,11 @@ class Call(NamedTuple):
         return self.rights.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def charge(self, quota: str, amount: float) -> None:
-        """Charge an amount to the client's quota; the client's next request may have to wait."""
+        """Charge an amount to the client's quota. The client's next request may have to wait."""
         quotas = self.services.quotas
         login = self.client.login
         if login is not None and not login.principal:
-            return  # before its login, a client may claim any client id
+            return  # a client can claim any client id before its login
         if quotas.is_active:
             now, user = self.services.clock(), user_of(self.client.principal)
             seconds = quotas.charge(quota, user, self.request.client_id or "", amount, now)
@@ -277,7 +280,7 @@ class Call(NamedTuple):
             self.charge(REQUEST, 100 * max(seconds, 0.0))
 
     def burst(self, quota: str) -> int | None:
-        """Return the largest amount that the request should take; None if there is no quota."""
+        """Return the largest amount that the request should use; None if there is no quota."""
         quotas = self.services.quotas
         if not quotas.is_active:
             return None
@@ -285,7 +288,7 @@ class Call(NamedTuple):
         return quotas.burst_for(quota, user, self.request.client_id or "")
 
     def throttle_ms(self) -> int:
-        """Charge the time of the request; return how long its client has to wait (KIP-219)."""
+        """Charge the time of the request; return how long its client must wait (KIP-219)."""
         self.charge_time()
         until = self.client.muted_until
         return math.ceil(max(until - self.services.clock(), 0.0) * MS) if until else 0

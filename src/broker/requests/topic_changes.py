@@ -37,7 +37,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
     """Create a topic with the broker's defaults; return an error code, and the topic or None."""
     fault = fault_of_name(name)
     if fault or name in INTERNAL_TOPICS:
-        # coordinators create these topics, with their own settings
+        # coordinators create these topics with special settings
         return fault or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     try:
         topic = services.topic_admin.create(NewTopic(name)).topic
@@ -46,7 +46,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
             # another client has just created the topic
             return ErrorCode.LEADER_NOT_AVAILABLE, services.topics.get(name)
         return refusal.code, None
-    except PartitionExistsError:  # the same
+    except PartitionExistsError:  # another client was faster
         return ErrorCode.LEADER_NOT_AVAILABLE, services.topics.get(name)
     except LogStoreError:
         return ErrorCode.LEADER_NOT_AVAILABLE, None
@@ -56,7 +56,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
 
 
 def answer_create(call: Call) -> Answer | Pending:
-    """Create topics; the failure of a topic does not affect other topics.
+    """Create topics. If one topic fails, the others are still created.
 
     The answer waits until this broker's metadata has the topics and their leaders. So the next
     request of the client does not fail.
@@ -123,7 +123,7 @@ def _refused(name: str, refusal: TopicRefusedError) -> Any:
 
 
 def answer_delete(call: Call) -> Answer | Pending:
-    """Delete topics; the failure of a topic does not affect other topics.
+    """Delete topics. If one topic fails, the others are still deleted.
 
     The answer waits until this broker's metadata no longer has the topics.
     """

@@ -95,7 +95,7 @@ class ControllerHost:
         self._events.put(event)
 
     def alter(self, changes: list[AlterPartition], seconds: float) -> list[AlterRefused] | None:
-        """Handle a leader's proposals; return the refused ones, or None without a controller."""
+        """Handle a leader's proposals; return the refusals. None: this is not the controller."""
         try:
             return self.run(lambda: self._alter(changes), seconds)
         except (TimeoutError, CoordinationError):
@@ -213,7 +213,7 @@ class ControllerHost:
             case ce.ConnectionRefused() | ce.ConnectionAccepted():
                 before = dict(self.room.gone)
                 self._tell(event)
-                if self.room.gone != before:  # the senders try brokers that are gone again
+                if self.room.gone != before:  # the senders must try these brokers again
                     self._look()
             case RoleAnswer():
                 self._tell(event)

@@ -310,7 +310,7 @@ class ControllerStore:
     def _create_with_parents(
         self, key: PartitionKey, operations: Sequence[Operation]
     ) -> Sequence[Znode | None]:
-        """Create a state, and the znode of its partition, which is usually missing.
+        """Create a state, and the znode of its partition if it is missing.
 
         The method does not first read which parents are missing. For a large topic, this would take
         most of the time.

@@ -1,8 +1,9 @@
 """Send the changes of the metadata to one broker, until the broker has confirmed them.
 
-This sender has its own thread and its own connection. It does not share those of `broker_sender`: a
-request for a role is answered only after a call to a disk, which takes seconds if a log dir hangs.
-The metadata must not wait for a disk, because clients ask this broker for the new leaders.
+This sender has its own thread and its own connection. It does not share the thread and the
+connection of `broker_sender`. The reason is that a request for a role is answered only after a call
+to a disk. If a log dir hangs, this takes seconds. The metadata must not wait for a disk, because
+clients ask this broker for the new leaders.
 
 While there is nothing to send, the thread checks the connection. If the process of the broker is
 killed, the operating system closes its connections, and its port refuses new connections. So the

@@ -4,8 +4,9 @@ If the last answer for a partition had at least half of the requested bytes, the
 records, and the partition counts as far behind. The partitions that are far behind share the whole
 answer: each answer costs a round trip to the leader, and a few large answers are faster than many
 small answers. They come last in the request, and take turns. So they cannot delay the records of
-the other partitions, whose producers may be waiting. If there are other partitions, the partitions
-that are far behind share only a part of the answer, so that the next fetch comes soon.
+the other partitions. The producers of those records may be waiting. If there are other partitions,
+the partitions that are far behind share only a part of the answer, so that the next fetch comes
+soon.
 """
 
 from __future__ import annotations

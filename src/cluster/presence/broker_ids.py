@@ -42,7 +42,7 @@ def find_id(
     host: str,
     reserved_id_max: int,
 ) -> int:
-    """Find the id of this broker. If the call takes a number of the sequence, it is used up.
+    """Find the id of this broker. This may use up a number of the sequence.
 
     Args:
         dir_ids: for each log dir, the id in its meta.properties, or None without an id.

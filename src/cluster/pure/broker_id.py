@@ -118,7 +118,7 @@ def _check_range(broker_id: int, what: str) -> None:
 
 
 def id_of_sequence(number: int, reserved_id_max: int = RESERVED_ID_MAX) -> int:
-    """Return the id for a number of the sequence, which counts from 1."""
+    """Return the id for a number of the sequence. The first number is 1."""
     if not 1 <= number <= ID_MAX - reserved_id_max:
         raise BrokerIdError(reason=f"/brokers/seqid is {number}: no broker id is left")
     return reserved_id_max + number

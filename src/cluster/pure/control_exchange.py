@@ -27,7 +27,7 @@ class TopicConfig(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """The replicas of a deleted partition, which their brokers must delete.
+    """A deleted partition, and the brokers that must still delete their replicas.
 
     Attributes:
         version: a version that is later than each version that a replica of this topic has obeyed.

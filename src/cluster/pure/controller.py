@@ -213,7 +213,7 @@ class Controller:
         return None if entry is None or entry.pending is not None else entry
 
     def find(self, topic: TopicIdentity, partition: int) -> tuple[ce.PartitionKey, Entry] | None:
-        """Find a partition by the id of its topic, which requests and answers name (P6)."""
+        """Find a partition by its topic id, as requests and answers name it (P6)."""
         key = self._keys.get((topic.topic_id, partition))
         return None if key is None else (key, self.entries[key])
 

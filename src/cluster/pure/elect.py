@@ -123,7 +123,7 @@ def is_same_registration(registration: Registration, admitted: int) -> bool:
 
 
 def leads_still(known: Known, state: State, standing: Standing) -> bool:
-    """Check that neither the leader's broker nor its log dir came back since its election (P11)."""
+    """Check that the leader's broker and log dir did not come back after the election (P11)."""
     if standing not in (Standing.WHOLE, Standing.UNKNOWN):
         return False
     elected = state.leader_registration_epoch
@@ -231,9 +231,9 @@ def still_removed(state: State, known: Known) -> frozenset[int]:
 def keeps_lease(state: State, known: Known) -> bool:
     """Check that the last leader knows the setting for unclean elections (P16).
 
-    A leader that knows this setting stops when its lease ends. A leader that was replaced before it
-    learned of the setting does no harm. It waits for the next leader, which is in its maximal ISR.
-    But the next leader no longer fetches, so nothing is acknowledged.
+    A leader that knows this setting stops when its lease ends. If a leader was replaced before it
+    learned of the setting, it does no harm: it acknowledges records only after all members of its
+    maximal ISR have fetched them. The next leader is such a member, and no longer fetches.
     """
     answer = known.fresh_answer(state.leader)
     return state.is_lease_kept or (answer is not None and answer.version == known.version)
@@ -318,7 +318,7 @@ def has_led(state: State) -> bool:
 
 
 def may_recover_by(answer: RoleAnswer | None, version: int) -> bool:
-    """Check that a suspect has answered for this version, in which no broker leads."""
+    """Check that a suspect has answered for this version. In this version, no broker leads."""
     return answer is not None and not answer.is_offline and answer.version == version
 
 

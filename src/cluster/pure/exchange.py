@@ -12,7 +12,7 @@ Waiter = Any  # the caller passes this object with a produce; the rules only ret
 
 
 class LogLife(NamedTuple):
-    """One incarnation of a replica's log. Each effect on the disk names it, and so does its result.
+    """One incarnation of a log. Each effect on the disk and each result of an effect names it.
 
     A result may come late, after the log was deleted and created again. The results of appends come
     in the order in which the appends began. The result of a flush or a read may come at any time.
@@ -29,7 +29,7 @@ class LogLife(NamedTuple):
     copy: int
 
     def is_same_life(self, other: LogLife) -> bool:
-        """Check that both name one log, so that a record appended to one is in the other."""
+        """Check that both are the same log: a record that was appended to one is in the other."""
         return self.topic.is_same(other.topic) and self.life == other.life
 
 
@@ -241,7 +241,7 @@ class RemoveReplica(NamedTuple):
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: write durably into the metadata of the replica since when it is whole.
+    """Effect: store durably, in the metadata of the replica, since when it is whole.
 
     Attributes:
         counts_flushed: whether only flushed records have counted since then. If so, a loss of power

@@ -120,9 +120,9 @@ def follow_start(replica: Replica) -> None:
 def begin_anew(replica: Replica, start: int) -> None:
     """Remove all records, and begin where the leader's log begins.
 
-    If this log ends after the start of the leader's log, the two logs share no record. Then the
-    records from that start on are cut first. If the start is below this replica's high watermark,
-    the cut is refused with an alarm.
+    This log shares no record with the leader's log. If this log ends after the start of the
+    leader's log, the records from that start on are cut first. If the start is below this replica's
+    high watermark, the cut is refused with an alarm.
     """
     is_loss = may_lose(replica)
     if start < replica.log.end:

@@ -147,7 +147,7 @@ def is_end_known(replica: Replica, epoch: int) -> bool:
 
 
 def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
-    """Return an epoch and the epoch's end, to which the follower truncates; None if it need not.
+    """Return where a follower must truncate: an epoch and its end; None if it need not truncate.
 
     The follower need not truncate if its log is a part of this log. If the result is NO_EPOCH and
     the start of this log, this log has none of the follower's records. Then the follower removes

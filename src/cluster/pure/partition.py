@@ -209,8 +209,8 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead: it has forgotten its proposals of this epoch, which may still be
-    accepted (P7).
+    Such a replica must not lead. Its proposals of this epoch may still be accepted, and it has
+    forgotten them (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
@@ -318,7 +318,7 @@ def _open(replica: Replica, opened: Opened) -> None:
 
 
 def on_start(replica: Replica, rose: StartRose) -> None:
-    """Use the new log start. Deleted records were replicated, so the high watermark rises to it."""
+    """Use the new log start. Deleted records were replicated: the high watermark rises to it."""
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
 

@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting produces. Only a leader, or a leader whose lease
-has ended, has proposals. A replica without a state has no role.
+nor after the log end. Only a leader has waiting produces. Only a leader has proposals, and it keeps
+them when its lease ends. A replica without a state has no role.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Replica:
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Return since when the replica is whole, if all records or only flushed records count."""
+        """Return since when the replica is whole. If `flushes`, only flushed records count."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 

@@ -366,7 +366,7 @@ class HostedReplica:
         self._handle(x.AppendedAsFollower(effect.log, spans))
 
     def _report_lost(self, path: str | None) -> None:
-        """Report removed records that may have been acknowledged."""
+        """Log where the removed records are kept, because they may have been acknowledged."""
         if path is not None:
             LOG.error("%s-%d lost records; they are kept in %s", self.name, self.number, path)
 

@@ -77,7 +77,7 @@ class Orphans:
 
 
 def _is_unknown(replica: HostedReplica, view: ClusterView) -> bool:
-    """Report whether a replica exists, and its topic is unknown (without an id: its topic name)."""
+    """Report whether a replica exists and its topic is unknown. Without an id, compare the name."""
     topic_id = replica.topic.topic_id
     if replica.log is None:
         return False

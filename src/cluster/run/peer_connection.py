@@ -33,7 +33,7 @@ Read = Callable[[int], bytes]
 
 
 class ReadLarge(Protocol):
-    """Read a large answer; the result is the result of `ask`."""
+    """Read a large answer. `ask` returns the result."""
 
     def __call__(self, read: Read, size_bytes: int, number: int) -> Any:
         """Read exactly `size_bytes`. The answer must have the correlation id `number`."""

@@ -284,7 +284,7 @@ class Drain:
             self._asked.reassign(seen.metadata, stuck)
 
     def _show_done(self, seen: Look) -> None:
-        """Show which partitions are complete since the last look, and how many are left."""
+        """Show the partitions that were completed since the last look, and how many are left."""
         for place, one in self.begun.items():
             is_done = place not in seen.running and place not in seen.left
             if is_done and place not in self._shown_done:

@@ -1,4 +1,4 @@
-"""Write AlterPartition (56) and its answer, and read them back.
+"""Write and read AlterPartition (56) and its answer.
 
 The answer only reports which proposals were refused. If a proposal is accepted, the leader gets the
 new state by LeaderAndIsr, like every other state.

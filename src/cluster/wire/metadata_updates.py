@@ -1,11 +1,11 @@
-"""Write UpdateMetadata (6), and read it back, checked.
+"""Write UpdateMetadata (6). Read and check such messages.
 
-The controller numbers its changes. A message has the changes after `changes_after`, up to
-`last_change`; both numbers are tagged fields. So a broker knows if it lacks changes, or if a
-message is late. Two tagged fields of a partition name its eligible leader replicas and its
-suspects. A broker of an earlier version ignores these two fields, and a controller of an earlier
-version does not write them. A message of Kafka's type FULL contains all topics. If it does not name
-a topic, the topic does not exist.
+The controller numbers its changes. The tagged fields `changes_after` and `last_change` of a message
+have two such numbers. The message has the changes after the first number, up to the second number.
+So a broker knows if it lacks changes, or if a message is late. Two tagged fields of a partition
+name its eligible leader replicas and its suspects. A broker of an earlier version ignores these two
+fields, and a controller of an earlier version does not write them. A message of Kafka's type FULL
+contains all topics. If it does not name a topic, the topic does not exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write LeaderAndIsr (4) and its answer, and read them back.
+"""Write and read LeaderAndIsr (4) and its answer.
 
 Kafka's fields of a partition lack some facts that a replica needs. So a tagged field has the whole
 JSON of the state. Kafka's own fields are also written, for tools that analyse the traffic. If

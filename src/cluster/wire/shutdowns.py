@@ -1,4 +1,4 @@
-"""Write ControlledShutdown (7) and its answer, and read them back."""
+"""Write and read ControlledShutdown (7) and its answer."""
 
 from __future__ import annotations
 

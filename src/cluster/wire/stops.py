@@ -1,4 +1,4 @@
-"""Write StopReplica (5) and its answer, and read them back.
+"""Write and read StopReplica (5) and its answer.
 
 Kafka's message has only the name of a topic. Tagged fields add the topic id, the creation number
 and the version of the state, so that a late request deletes no replica of a later topic (P19).

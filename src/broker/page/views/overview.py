@@ -44,7 +44,7 @@ BAR_WIDTH = 100
 
 
 def overview(facts: Facts, asked: Asked) -> Html:
-    """Write the changing part of the first page."""
+    """Write the part of the first page that changes."""
     return joined(
         [
             health(facts),

@@ -1,7 +1,7 @@
 """List the rights that each API needs, and the check of each API.
 
-The table follows Kafka's documentation of its authorization. An API without a row is refused as
-soon as the broker has an authorizer. A row has no effect as long as no handler answers its API.
+The table follows Kafka's documentation of its authorization. If the broker has an authorizer, it
+refuses an API without a row. If no handler answers an API, its row has no effect.
 """
 
 from __future__ import annotations

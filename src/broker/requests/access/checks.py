@@ -3,8 +3,8 @@
     asked -> check -> Checked: the handler gets the part that is allowed -> finish -> answer
                    -> Refused: the handler is not called --------------------------> answer
 
-A check takes the refused parts out of the request, and adds their rows to the answer. So a handler
-sees only what its client may do.
+A check removes the refused parts from the request, and adds their rows to the answer. So a handler
+sees only the parts that its client may do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.wire.error_codes import ErrorCode
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
-# The error of a client that lacks a right to a resource of this type.
+# If a client lacks a right to a resource of this type, it gets this error.
 CODES = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -36,7 +36,7 @@ NAMES = {
 
 
 class Right(NamedTuple):
-    """Name a right that a request needs.
+    """A right that a request needs.
 
     Attributes:
         when: the condition, or the purpose, of the right; "" means always.
@@ -65,11 +65,11 @@ class Asking(NamedTuple):
     name_of: Callable[[bytes], str | None]
 
     def may(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Report whether the client may do something that it asked for by name."""
+        """Report whether the client may do an operation on a resource that it has named."""
         return self.rights.may(operation, kind, name)
 
     def sees(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Report whether the client may do something; a denial is not logged."""
+        """Report whether the client may do an operation. Do not log a denial."""
         return self.rights.sees(operation, kind, name)
 
 
@@ -81,7 +81,7 @@ class Checked(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The answer to a request of which no part is allowed."""
+    """The answer to a request if no part of it is allowed."""
 
     answer: Any
 
@@ -94,7 +94,8 @@ class Rule(NamedTuple):
 
     Attributes:
         rights: the rights, for the documentation and for tests.
-        check: None if every client may send such requests, or if the handler asks `Call.rights`.
+        check: the check of the requests; None if every client may send them, or if the handler asks
+            `Call.rights`.
     """
 
     rights: Sequence[Right]

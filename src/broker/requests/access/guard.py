@@ -15,7 +15,7 @@ Handler = Callable[[Call], Answer | Pending]
 
 
 def answer_checked(call: Call, handler: Handler) -> Answer | Pending:
-    """Call a handler with the part of a request that the client has a right to.
+    """Call a handler with the part of a request to which the client has a right.
 
     Raises:
         CloseConnectionError: there is no rule for such a request.
@@ -36,7 +36,7 @@ def answer_checked(call: Call, handler: Handler) -> Answer | Pending:
 
 
 def answer_broker(call: Call, handler: Callable[[Request], Answer | Pending]) -> Answer | Pending:
-    """Answer a request that only brokers of the cluster may send; refuse it from other clients.
+    """Answer a request that only brokers of the cluster may send. Refuse other clients.
 
     Raises:
         CloseConnectionError: the client may not act as a broker, and the answer has no place for

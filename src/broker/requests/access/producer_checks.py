@@ -43,7 +43,7 @@ def _may_write(asked: Any, asking: Asking) -> bool:
 
 
 def check_producer_id(asked: Any, asking: Asking) -> Checked | Refused:
-    """Give an id to a client that may append to any topic, or may be an idempotent producer."""
+    """Give an id to a client if it may append to any topic, or be an idempotent producer."""
     if asked.transactional_id is not None:
         return Checked(asked) if _may_write(asked, asking) else _no_id(NO_TRANSACTIONAL_ID)
     if asking.rights.sees_any(Operation.WRITE, TOPIC) or asking.may(

@@ -1,4 +1,4 @@
-"""Check Produce and Fetch; for speed, their handlers call these functions directly."""
+"""Check Produce and Fetch. For speed, their handlers call these functions directly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.wire.error_codes import ErrorCode
 
 
 def code_for_write(rights: Rights, transactional_id: str | None, name: str | None) -> ErrorCode:
-    """Return NONE if a client may append to a topic; the name is None if no topic has the id."""
+    """Return NONE if a client may append to a topic. If no topic has the id, the name is None."""
     if transactional_id is not None and not rights.may(
         Operation.WRITE, TRANSACTIONAL_ID, transactional_id
     ):

@@ -89,7 +89,7 @@ check_create_partitions = each_topic(
 def check_metadata(asked: Any, asking: Asking) -> Checked | Refused:
     """Show only topics that the client may describe.
 
-    A topic that the client must not describe gets the same answer as a missing topic.
+    If the client must not describe a topic, the answer is the same as for a missing topic.
     """
     if asked.topics is None or (not asked.topics and asking.version < NULL_MEANS_ALL):
         return Checked(asked, _showing(asking, ()))

@@ -54,7 +54,7 @@ def answer_describe(call: Call) -> Answer:
 
 
 def answer_create(call: Call) -> Answer:
-    """Add ACLs; an invalid ACL does not affect the others."""
+    """Add ACLs. If an ACL is invalid, the others are still added."""
     asked, acls = call.request.message(), call.services.acls
     rows: list[Any] = []
     wanted: list[Binding] = []
@@ -71,7 +71,7 @@ def answer_create(call: Call) -> Answer:
 
 
 def answer_delete(call: Call) -> Answer:
-    """Remove the ACLs that filters select, and list what each filter has selected."""
+    """Remove the ACLs that filters select; list the ACLs that each filter has selected."""
     asked, acls = call.request.message(), call.services.acls
     rows: list[Any] = []
     filters: dict[int, BindingFilter] = {}

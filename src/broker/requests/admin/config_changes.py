@@ -23,7 +23,7 @@ from broker.wire.messages import (
 )
 from logstore import LogStoreError
 
-# 8, 16 and 32 are loggers, metrics and groups: this broker has no resources of these types.
+# 8, 16 and 32 are loggers, metrics and groups. This broker has no resources of these types.
 LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})
 TYPES_FROM = 1  # the first version of ListConfigResources that lists more than metrics
 
@@ -56,7 +56,7 @@ def answer_incremental(call: Call) -> Answer:
 def _alter_all(
     call: Call, changes_of: Callable[[Any], list[Change]]
 ) -> list[tuple[ErrorCode, str | None, int, str]]:
-    """Change each resource separately; return the fields of each resource's row in the answer."""
+    """Change each resource separately; return the fields of its row in the answer."""
     asked = call.request.message()
     named = Counter((one.resource_type, one.resource_name) for one in asked.resources)
     rows = []
@@ -95,7 +95,7 @@ def _alter(
 def _refusal_of(
     services: Services, kind: int, name: str, changes: Sequence[Change]
 ) -> tuple[ErrorCode, str] | None:
-    """Check a change, but not its keys and values; return None if nothing is wrong."""
+    """Check a change, but not its keys and values; return the error, or None."""
     keys = [change.key for change in changes]
     if len(set(keys)) < len(keys):
         return ErrorCode.INVALID_REQUEST, "the request changes a setting twice"

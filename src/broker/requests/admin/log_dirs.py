@@ -50,7 +50,7 @@ def answer_describe(call: Call) -> Answer:
 
 
 def _lag_of(services: Services, copy: Any) -> int:
-    """Estimate how many offsets a copy lacks, from its lag in bytes; return -1 if no move runs."""
+    """Estimate from the lag in bytes how many offsets a copy lacks; -1 if no move runs."""
     try:
         log = services.store.log(copy.topic, copy.partition)
         move = ReplicaMover.of(services.store).move_of(copy.topic, copy.partition)
@@ -62,7 +62,7 @@ def _lag_of(services: Services, copy: Any) -> int:
 
 
 def answer_alter(call: Call) -> Answer:
-    """Begin moves between log dirs; if a partition does not exist yet, remember its log dir."""
+    """Begin moves between log dirs. If a partition does not exist yet, store its log dir."""
     asked, store = call.request.message(), call.services.store
     codes: dict[tuple[str, int], ErrorCode] = {}
     known = set(store.log_dirs)
@@ -102,7 +102,7 @@ def _begin(
 
 
 def _is_elsewhere(services: Services, name: str, partition: int) -> bool:
-    """Report whether a partition exists that has no replica on this broker yet."""
+    """Report whether a partition exists, and has no replica on this broker yet."""
     topic = services.topics.get(name)
     return topic is not None and partition in topic.partitions
 
@@ -116,7 +116,7 @@ def _is_name(topic: str, partition: int) -> bool:
 
 
 def _code_of(error: LogStoreError | None) -> ErrorCode:
-    """Return the code of one partition; a move that is still running is not an error."""
+    """Return the code of one partition. If a move is still running, this is no error."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, TooManyPreferencesError):

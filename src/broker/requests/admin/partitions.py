@@ -16,12 +16,12 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import CreatePartitionsResponse, DeleteRecordsResponse
 from logstore import LogStoreError
 
-HIGH_WATERMARK = -1  # this offset in a request means: delete all records
+HIGH_WATERMARK = -1  # this offset in a request means that all records are deleted
 NO_OFFSET = -1
 
 
 def answer_create(call: Call) -> Answer | Pending:
-    """Add partitions to topics; the answer waits until the broker's metadata has their leaders."""
+    """Add partitions to topics. The answer waits until the metadata has their leaders."""
     services, asked = call.services, call.request.message()
     Row = CreatePartitionsResponse.CreatePartitionsTopicResult  # noqa: N806 - a class
     rows, grown = [], {}
@@ -53,14 +53,14 @@ def _create(services: Services, asked: Any, is_dry: bool) -> Topic:
 
 
 class _Deleted(NamedTuple):
-    """Hold the result of one deletion: the row of the answer, and a wait for other replicas."""
+    """The result of one deletion: the row of the answer, and a wait for other replicas."""
 
     row: Any
     wait: Wait | None = None
 
 
 def answer_delete_records(call: Call) -> Answer | Pending:
-    """Delete the records before an offset, and answer when all in-sync replicas have done so."""
+    """Delete the records before an offset. Answer when all in-sync replicas have done this."""
     asked = call.request.message()
     topics = [
         (topic.name, [_delete_records(call.services, topic.name, one) for one in topic.partitions])

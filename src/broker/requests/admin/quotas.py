@@ -15,7 +15,7 @@ from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import AlterClientQuotasResponse, DescribeClientQuotasResponse
 
-EXACT, IS_DEFAULT, ANY = 0, 1, 2  # how a component of a filter matches
+EXACT, IS_DEFAULT, ANY = 0, 1, 2  # the ways in which a component of a filter matches
 KINDS = (USER, CLIENT)
 Fault = tuple[ErrorCode, str]
 
@@ -94,7 +94,7 @@ def _key_of(rows: Iterable[Any]) -> frozenset[tuple[str, str | None]]:
 
 
 def _rows_of(entity: Entity) -> list[tuple[str, str | None]]:
-    """Write an entity as rows of an answer; the default has no name."""
+    """Write an entity as rows of an answer. The default has no name."""
     return [
         (kind, name if isinstance(name, str) else None)
         for kind, name in zip(KINDS, entity, strict=True)
@@ -118,7 +118,7 @@ def _fault_of_filter(components: Iterable[Any]) -> Fault | None:
 
 
 def _is_matched(entity: Entity, asked: Any) -> bool:
-    """Report whether an entity matches each component; if strict, it must have no other part."""
+    """Report whether an entity matches each component and, if strict, has no other part."""
     names = dict(zip(KINDS, entity, strict=True))
     for one in asked.components:
         name = names.pop(one.entity_type, None)

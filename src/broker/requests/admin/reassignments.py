@@ -22,7 +22,7 @@ from broker.wire.messages import (
 
 # the type of an unclean election: the new leader may lack records
 PREFERRED, UNCLEAN = ELECTIONS = (0, 1)
-SECONDS_MAX = 30.0  # a request holds a thread while it waits
+SECONDS_MAX = 30.0  # a waiting request uses a thread
 
 Value = TypeVar("Value")
 
@@ -113,7 +113,7 @@ def answer_elect(call: Call) -> Answer:
 
 
 def _seconds(asked: Any) -> float:
-    """Return how long a request may wait."""
+    """Return the seconds that a request may wait."""
     seconds: float = asked.timeout_ms / 1000
     return min(max(seconds, 0.0), SECONDS_MAX)
 

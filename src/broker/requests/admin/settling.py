@@ -22,7 +22,7 @@ class Changed(NamedTuple):
     """The topics that a request has changed, and its answer.
 
     Attributes:
-        topics: the topics as the metadata must show them, by name.
+        topics: the topics after the change, by name.
         is_shown: reports whether the metadata shows a topic.
         rows: the answer, with a row for each topic.
         message: makes the answer from the rows.
@@ -38,7 +38,7 @@ class Changed(NamedTuple):
         return {name: topic for name, topic in self.topics.items() if not self.is_shown(topic)}
 
     def answer(self, call: Call, late: Mapping[str, Topic]) -> Answer:
-        """Make the answer; topics that are not shown yet get REQUEST_TIMED_OUT (7)."""
+        """Make the answer. Topics that are not shown yet get REQUEST_TIMED_OUT (7)."""
         code = ErrorCode.REQUEST_TIMED_OUT
         rows = [
             row._replace(error_code=code, error_message=TOO_LATE)
@@ -50,7 +50,7 @@ class Changed(NamedTuple):
 
 
 def answer_when_shown(call: Call, changed: Changed, timeout_ms: int) -> Answer | Pending:
-    """Answer when the metadata shows all topics, or at the latest after `timeout_ms`."""
+    """Answer when the metadata shows all topics, but at the latest after `timeout_ms`."""
     left = changed.left()
     if not left:
         return changed.answer(call, {})

@@ -1,1 +1,1 @@
-"""Answer the requests of logins, and the requests about their passwords."""
+"""Answer the requests of logins, and the requests about SCRAM credentials."""

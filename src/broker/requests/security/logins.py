@@ -24,7 +24,7 @@ class DelayedFailure(Pending):
         self._answer = answer
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Do nothing: only the deadline ends the wait."""
+        """Do nothing, because only the deadline ends the wait."""
 
     def look(self, *, is_last: bool) -> Answer | None:
         """Answer at the deadline."""
@@ -49,7 +49,7 @@ def check_permitted(request: Request, client: Client, now: float) -> None:
 
 
 def answer_handshake(call: Call) -> Answer | Pending:
-    """Take the client's choice of a mechanism."""
+    """Handle the client's choice of a mechanism."""
     login, request = call.client.login, call.request
     asked = request.message()
     if login is None:
@@ -60,7 +60,7 @@ def answer_handshake(call: Call) -> Answer | Pending:
 
 
 def answer_authenticate(call: Call) -> Answer | Pending:
-    """Take the next token of a login."""
+    """Handle the next token of a login."""
     login, client = call.client.login, call.client
     asked = call.request.message()
     if login is None:
@@ -76,7 +76,7 @@ def answer_authenticate(call: Call) -> Answer | Pending:
 
 
 def _ended(call: Call, login: Authentication, answer: Answer, reason: str) -> Answer | Pending:
-    """Answer at once if the login may continue; else answer late and close the connection."""
+    """If the login may continue, answer at once. Otherwise, answer late and close."""
     if login.state is not State.ENDED:
         return answer
     call.client.ended = reason

@@ -10,7 +10,7 @@ from broker.wire.schemas import api_names
 
 
 def refused(request: Request) -> Answer:
-    """Answer with error 31; raise CloseConnectionError if the answer has no place for an error."""
+    """Answer with error 31. If the answer has no place for it, raise CloseConnectionError."""
     name = api_names()[request.key]
     kind = getattr(messages, f"{name}Response")
     if "error_code" not in kind._fields:

@@ -32,7 +32,7 @@ class _RefusedError(Exception):
 
 
 def answer_alter(call: Call) -> Answer:
-    """Write and delete credentials; all changes of a user are made together, or none of them."""
+    """Write and delete credentials. Either all changes of a user are made, or none."""
     asked, users = call.request.message(), call.services.users
     Row = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult  # noqa: N806 - a class
     changes = [*asked.deletions, *asked.upsertions]
@@ -59,9 +59,9 @@ def answer_alter(call: Call) -> Answer:
 
 
 def _check_peer(call: Call, user: str) -> None:
-    """Let only brokers and super users change a user that brokers log in as.
+    """If brokers log in as a user, let only brokers and super users change this user.
 
-    If there is an authorizer, its ACLs decide instead.
+    If there is an authorizer, this check does nothing, because the ACLs decide.
     """
     peers, services = call.services.peers, call.services
     is_peer = services.acls is None and not peers.is_open and peers.accepts(f"User:{user}")
@@ -83,7 +83,7 @@ def _check(user: str, changes: list[Any]) -> None:
 
 
 def _credential(change: Any) -> ScramCredential | None:
-    """Make the keys from a salted password, which is not kept; None means a deletion."""
+    """Make the keys from a salted password, which is not stored; None means a deletion."""
     if not hasattr(change, "salted_password"):
         return None
     try:
@@ -96,7 +96,7 @@ def _credential(change: Any) -> ScramCredential | None:
 
 
 def answer_describe(call: Call) -> Answer:
-    """List the mechanisms and iterations of users; never a key."""
+    """List the mechanisms and iterations of users, but never a key."""
     asked = call.request.message()
     Response = DescribeUserScramCredentialsResponse  # noqa: N806 - a class
     try:

@@ -39,7 +39,7 @@ def places_of(topics: Iterable[Any]) -> list[Place]:
 
 
 def faults_of(services: Services, places: Iterable[Place]) -> dict[Place, ErrorCode]:
-    """Return the errors of partitions that no transaction can have."""
+    """Return the errors of partitions that cannot be in a transaction."""
     faults = {}
     for name, number in places:
         topic = services.topics.get(name)
@@ -90,7 +90,7 @@ def answer_add(call: Call) -> Answer | Pending:
 
 
 def _answer_batched(call: Call) -> Answer | Pending:
-    """Answer a request about several transactional ids, which only brokers send."""
+    """Answer a request about several transactional ids. Only brokers send such requests."""
     asked = call.request.message()
     results: dict[int, Codes | Asked] = {
         number: _add_one(call, one) for number, one in enumerate(asked.transactions)
@@ -110,7 +110,7 @@ def _answer_batched(call: Call) -> Answer | Pending:
 
 
 def _add_one(call: Call, one: Any) -> Codes | Asked:
-    """Add the partitions of one transactional id; the result may come later."""
+    """Add the partitions of one transactional id. The result may come later."""
     services, places = call.services, places_of(one.topics)
     coordinator = services.transactions.coordinator
     name, asker = one.transactional_id, Asker(one.producer_id, one.producer_epoch)
@@ -154,7 +154,7 @@ def answer_add_offsets(call: Call) -> Answer | Pending:
 
 
 def answer_end(call: Call) -> Answer | Pending:
-    """Commit or abort a transaction; the markers are written after the answer."""
+    """Commit or abort a transaction. The markers are written after the answer."""
     asked = call.request.message()
     name, asker = asked.transactional_id, Asker(asked.producer_id, asked.producer_epoch)
     coordinator = call.services.transactions.coordinator

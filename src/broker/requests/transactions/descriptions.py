@@ -78,7 +78,7 @@ def _described(call: Call, name: str) -> Any:
 
 
 def answer_list(call: Call) -> Answer:
-    """List the transactional ids that this broker coordinates and that fit the filters."""
+    """List the transactional ids that this broker coordinates, if they match the filters."""
     asked = call.request.message()
     unknown = [title for title in asked.state_filters if title not in TITLES]
     states = {TITLES[title] for title in asked.state_filters if title in TITLES}

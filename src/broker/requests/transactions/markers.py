@@ -1,4 +1,4 @@
-"""Answer WriteTxnMarkers (27), by which other brokers' coordinators end transactions here."""
+"""Answer WriteTxnMarkers (27): coordinators on other brokers end transactions on this broker."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 def answer(call: Call) -> Answer | Pending:
-    """Append the markers; the request waits until all in-sync replicas have them.
+    """Append the markers. The request waits until all in-sync replicas have them.
 
-    If the broker knows its peers, it obeys only its peers and the other super users. A marker that
-    is not appended by the deadline is never appended: its sender sends it again, and a late copy
-    could end the producer's next transaction.
+    If the broker knows its peers, it obeys only its peers and the other super users. If a marker is
+    not appended before the deadline, it is never appended. The reason is that its sender sends it
+    again, and a late copy could end the next transaction of the producer.
     """
     services, asked = call.services, call.request.message()
     deadline = services.clock() + SECONDS

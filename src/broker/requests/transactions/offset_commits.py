@@ -22,7 +22,7 @@ ABORTABLE_FROM = 4  # the first version that knows the error TRANSACTION_ABORTAB
 
 
 def answer(call: Call) -> Answer | Pending:
-    """Write the offsets; they become valid when the transaction is committed."""
+    """Write the offsets. They become valid when the transaction is committed."""
     services, asked = call.services, call.request.message()
     now_ms = services.groups.now().wall_ms
     codes: dict[Key, ErrorCode] = {}

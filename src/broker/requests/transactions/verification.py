@@ -1,8 +1,8 @@
 """Ask the coordinator whether the batches of a request belong to a transaction (KIP-890).
 
-If the log already has the transaction, the coordinator is not asked. Otherwise, the log gives a
-token before the coordinator is asked, and then accepts the batch only with this token. A marker
-makes the token invalid. So a late batch cannot begin a transaction that is never ended.
+If the log already has the transaction, the coordinator is not asked. Otherwise, the log first gives
+a token, and then the coordinator is asked. The log accepts the batch only with this token, and a
+marker makes the token invalid. So a late batch cannot begin a transaction that is never ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHY = "the batch is not part of an ongoing transaction of its producer"
 
 
 class Verified(NamedTuple):
-    """The result for a batch: it is appended with `token`, or refused with `fault`."""
+    """The result for a batch: a `token` with which it is appended, or a `fault`."""
 
     token: int | None
     fault: ErrorCode = ErrorCode.NONE
@@ -43,7 +43,7 @@ def verified(
 
     Args:
         name: the transactional id.
-        batches: by partition: the token of its log, and the producer of the batch.
+        batches: for each partition, the token of its log, and the producer of the batch.
         knows_abortable: whether the client knows the error TRANSACTION_ABORTABLE.
     """
     tokens = {place: token for place, (token, _) in batches.items()}
