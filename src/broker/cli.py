@@ -38,9 +38,10 @@ RECORDS = "/run/logstore"
 OPTIONS = {
     "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
 }  # fmt: skip
-# The package `cluster` imports this package, so this package must not import `cluster`. So, as in
-# the table of commands in `logstore.cli.app`, this is only a name. The module is imported if the
-# user asks for a cluster: a single broker needs neither `cluster` nor kazoo.
+# The package `cluster` imports this package, so this package must not import `cluster`. So this is
+# only the name of a module, as in the table of commands in `logstore.cli.app`. The module is
+# imported only if the user asks for a cluster, because a single broker needs neither `cluster` nor
+# kazoo.
 CLUSTER = "cluster.process.joining"
 CHECK_COLUMNS = [
     Column("kind", "what"),
@@ -164,7 +165,7 @@ def broker(
 
 
 class Wish(NamedTuple):
-    """Hold the user's settings, and the source of each setting."""
+    """The settings of the user, and the source of each setting."""
 
     found: ServerProperties
     log_dirs: list[str]
@@ -283,4 +284,4 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
                 except KeyboardInterrupt:
                     notify("STOPPING=1")
                     note("stopping: answering the running requests, then closing the store")
-        interrupts.asked = 0  # the signal asked the command to stop, so this is no error
+        interrupts.asked = 0  # the user asked the command to stop, so this is no error

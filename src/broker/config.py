@@ -1,8 +1,7 @@
 """Configure a broker with Kafka's keys in snake case.
 
 A size is a whole number of bytes, or text like "64MiB". A duration is a whole number of
-milliseconds, or text like "30s". An unknown key is refused, and the error names the most similar
-key.
+milliseconds, or text like "30s". An unknown key is refused. The error names the most similar key.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ KAFKA_LOG_CONFIG = LogConfig(
     record_format="kafka", max_message_bytes=1_048_588, retention_ms=7 * DAY_MS
 )
 
-# If a disk hangs for `log_dir_suspect_ms`, requests to this disk get an error instead of waiting.
+# If a disk hangs for `log_dir_suspect_ms`, requests to this disk get an error, and no longer wait.
 STORE_CONFIG = StoreConfig(log_dir_suspect_ms=1_000)
 
 
@@ -54,15 +53,15 @@ def _check_text(name: str, value: object) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(ListenerConfig):
-    """Configure a broker by Kafka's keys; `ListenerConfig` has those of the listeners.
+    """Configure a broker by Kafka's keys. `ListenerConfig` has the keys of the listeners.
 
     Attributes:
         num_partitions: the number of partitions of a new topic, if its creator gives no number.
         default_replication_factor: in a cluster, the number of replicas of a new topic, if its
             creator gives no number. A broker without a cluster has one replica of each partition.
         min_insync_replicas: in a cluster, how many replicas must have a record that is acknowledged
-            with `acks=all`, unless its topic says so. 0 means a majority of the replicas. Kafka's
-            default is 1.
+            with `acks=all`, if the settings of the topic do not say so. 0 means a majority of the
+            replicas. Kafka's default is 1.
         zookeeper_connect: the servers of ZooKeeper that the brokers of a cluster share, such as
             `zk1:2181,zk2:2181/cluster`. "" means that this broker has no cluster, and then the
             other settings of clusters have no effect.
@@ -72,20 +71,22 @@ class BrokerConfig(ListenerConfig):
             authentication. Only its owner may read it. "" means no authentication.
         zookeeper_set_acl: whether only this user may read and change the znodes that the broker
             creates. This needs credentials, which must be the same at all brokers.
-        reserved_broker_max_id: ids that ZooKeeper gives to new brokers are larger than this.
+        reserved_broker_max_id: if a new broker gets its id from ZooKeeper, the id is larger than
+            this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.
         replica_selector_class: in a cluster, `RackAwareReplicaSelector` lets consumers read from a
             replica in their own rack (KIP-392). "" means that they read from the leader.
         unclean_leader_election_enable: in a cluster, whether a new topic may elect a leader that
-            lost records, unless its creator says so.
+            lacks records, if its creator does not say so.
         replica_lag_time_max_ms: in a cluster, a follower that is behind its leader for this long
             leaves the ISR.
-        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records, or one batch,
-            that a follower gets for one partition in one answer. A partition that is far behind may
-            get more.
+        replica_fetch_max_bytes: in a cluster, the largest number of bytes of records that a
+            follower gets for one partition in one answer. There are two exceptions: one larger
+            batch is sent, and a partition that is far behind may get more.
         replica_fetch_response_max_bytes: the largest number of bytes of records in one answer to a
-            follower. The partitions that are far behind share all of it. If the fetch also asks for
-            other partitions, they share a quarter of it. Kafka's default is 10 MiB.
+            follower. The partitions that are far behind share this number. If the fetch also asks
+            for other partitions, the partitions that are far behind share a quarter of this number.
+            Kafka's default is 10 MiB.
         authorizer_class_name: with "AclAuthorizer" or "StandardAuthorizer", ACLs decide what
             clients may do. Kafka's package name may precede the class name. With "", every client
             may do everything.
@@ -98,7 +99,7 @@ class BrokerConfig(ListenerConfig):
         max_connections_per_ip: the largest number of connections from one IP address, at all
             listeners together.
         connections_max_idle_ms: a connection without a request for this time is closed.
-        socket_request_max_bytes: the size of the largest request.
+        socket_request_max_bytes: the largest size of a request.
         queued_max_request_bytes: the most memory that all requests larger than 64 KiB use together.
         decompressed_batch_bytes_max: the most memory that one batch of a client needs when it is
             decompressed. A larger batch is refused.
@@ -107,11 +108,12 @@ class BrokerConfig(ListenerConfig):
         request_arrival_ms: how long a request may take to arrive after its first byte. For each
             64 KiB of its size, a request gets one second more.
         response_progress_ms: if a client takes no byte of an answer for this time, its connection
-            is closed. So a client that stopped reading does not keep deleted segments on the disk.
+            is closed. Otherwise, a client that has stopped reading would keep deleted segments on
+            the disk.
         request_stuck_ms: if a request runs longer than this, the broker assumes that a disk hangs,
             and closes the request's connection.
-        slow_request_ms: a request that takes longer than this is logged. The time in which the
-            request waits for records or members does not count.
+        slow_request_ms: a request that takes longer than this is logged. The time while the request
+            waits for records or members does not count.
         max_worker_threads: the largest number of requests that run at the same time.
         num_replica_alter_log_dirs_threads: the largest number of moves between log dirs that run at
             the same time.
@@ -133,12 +135,13 @@ class BrokerConfig(ListenerConfig):
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
             cannot be changed after the topic was created.
         offsets_topic_replication_factor: in a cluster, the number of replicas of each partition of
-            `__consumer_offsets`, but at most one on each broker that lives when the topic is
-            created. offsets_commit_timeout_ms: in a cluster, how long a commit of offsets waits
-            until all in-sync replicas have it.
+            `__consumer_offsets`. If there are fewer live brokers when the topic is created, each
+            of them gets one replica.
+        offsets_commit_timeout_ms: in a cluster, the longest time that a commit of offsets waits for
+            the in-sync replicas.
         offsets_retention_minutes: how long offsets are kept after their group became empty.
         offsets_retention_check_interval_ms: the time between two searches for expired offsets.
-        offset_metadata_max_bytes: the size of the longest text that a client may store with an
+        offset_metadata_max_bytes: the largest size of the text that a client may store with an
             offset.
         http_listener: the address of the page for operators, such as `127.0.0.1:8080`. "" means
             that there is no page.
@@ -150,8 +153,8 @@ class BrokerConfig(ListenerConfig):
         transaction_state_log_num_partitions: the number of partitions of `__transaction_state`.
             This key cannot be changed after the topic was created.
         transaction_state_log_replication_factor: in a cluster, the number of replicas of each
-            partition of `__transaction_state`, but at most one on each broker that lives when the
-            topic is created.
+            partition of `__transaction_state`. If there are fewer live brokers when the topic is
+            created, each of them gets one replica.
         transaction_abort_timed_out_transaction_cleanup_interval_ms: the time between two searches
             for transactions that have run longer than their timeout.
         transaction_remove_expired_transaction_cleanup_interval_ms: the time between two searches
@@ -268,7 +271,7 @@ class BrokerConfig(ListenerConfig):
 
     @property
     def authorizer(self) -> AuthorizerSettings | None:
-        """How ACLs decide what clients may do; None if every client may do everything."""
+        """The settings of the ACLs; None if every client may do everything."""
         if not self.authorizer_class_name:
             return None
         return AuthorizerSettings(

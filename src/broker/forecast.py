@@ -18,7 +18,7 @@ from logstore.store.start.roster import Found
 
 
 class Line(NamedTuple):
-    """Hold one line of the forecast: its kind, a name, the value, the default, and the source."""
+    """One line of the forecast: its kind, a name, the value, the default, and the source."""
 
     kind: str
     name: str
@@ -32,12 +32,12 @@ def forecast(
 ) -> list[Line]:
     """List what a start of the broker would do.
 
-    A line of the kind "problem" reports why the start, or a part of the start, would fail.
+    If the start or a part of the start would fail, a line of the kind "problem" says why.
 
     Args:
         found: the settings from the file and the options.
         log_dirs: the log dirs.
-        source: where the user gave the log dirs: the option, the file or the environment.
+        source: where the user gave the log dirs: in the option, the file or the environment.
         sources: where the user gave each field.
     """
     lines = [Line("problem", problem, None) for problem in found.problems]
@@ -88,7 +88,7 @@ def _log_dirs(paths: list[str], source: str, config: BrokerConfig) -> Iterator[L
 
 
 def file_problems(config: BrokerConfig) -> list[str]:
-    """List the files of certificates and passwords that cannot be used, and why."""
+    """List each file of certificates or passwords that cannot be used, with the reason."""
     protocols = [config.protocol_of(one.name) for one in config.endpoints]
     checks: list[Callable[[], object]] = []
     if any(one.is_tls for one in protocols):

@@ -107,7 +107,7 @@ def _check(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt the work at once: every step can be repeated."""
+    """Let Ctrl-C interrupt the work at once. This is safe, because every step can be repeated."""
     with held() as interrupts, interrupts.allowed():
         yield
 

@@ -5,8 +5,8 @@ The lists have the keys of Kafka 4.1, and keys of earlier releases that old file
 
 from __future__ import annotations
 
-# Keys that begin with these prefixes configure parts of Kafka that a single broker without replicas
-# does not have, or implements in another way.
+# Keys with these prefixes configure parts of Kafka. A single broker does not have these parts, or
+# implements them in another way.
 PREFIXES = (
     "alter.log.dirs.replication.quota.", "broker.heartbeat.", "broker.session.",
     "controlled.shutdown.", "controller.", "delegation.token.", "group.consumer.",
@@ -45,7 +45,7 @@ IGNORED = frozenset({
 })  # fmt: skip
 
 # These keys ask for a protection that this broker gives in another way, or does not give. For each
-# key, or its first part, the text says what to do.
+# key, or for the first part of a key, the text says what the user should do.
 SECRET = "a secret does not belong in this file"
 PEM_FILE = "write the PEM text to a file, and name the file"
 ADVICE = {
@@ -66,7 +66,7 @@ ADVICE = {
     "delegation.token.secret.key": "this broker has no delegation tokens: remove the key",
     "security.providers": "this broker uses OpenSSL: remove the key",
 }
-# Keys of TLS that choose parts of Java, so they have no meaning here.
+# These keys of TLS choose parts of Java, so this broker does not use them.
 JAVA = frozenset({
     "ssl.keymanager.algorithm", "ssl.protocol", "ssl.provider", "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm",
@@ -74,7 +74,7 @@ JAVA = frozenset({
 
 
 def advice_for(key: str) -> str:
-    """Return what to do about a key for a protection that this broker lacks, or ""."""
+    """If a key asks for a protection that this broker lacks, return what to do; otherwise ""."""
     if key in JAVA:
         return ""
     if key.startswith("listener.name."):
@@ -91,5 +91,5 @@ def advice_for(key: str) -> str:
 
 
 def is_ignored(key: str) -> bool:
-    """Report whether a key is a key of Kafka that has no meaning for a single broker."""
+    """Report whether Kafka has this key, and a single broker does not use it."""
     return key in IGNORED or key in JAVA or key.startswith(PREFIXES)

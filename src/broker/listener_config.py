@@ -27,7 +27,7 @@ PEM_ADVICE = (
 
 
 class Endpoint(NamedTuple):
-    """Hold the name, the host and the port of one listener; port 0 means a free port."""
+    """The name, the host and the port of one listener; port 0 means a free port."""
 
     name: str
     host: str
@@ -47,7 +47,7 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
             raise ValueError(f"{key}: {one.strip()!r} is not of the form {PROTOCOL}://HOST:PORT")
         host = match["host"].strip("[]")
         try:
-            host.encode("idna")  # a connection to this host encodes the name in the same way
+            host.encode("idna")  # raises if no client could connect to this name
         except UnicodeError as error:
             raise ValueError(f"{key}: {host!r} is not a host name: {error}") from error
         found.append(Endpoint(match["name"], host, int(match["port"])))
@@ -100,20 +100,22 @@ class ListenerConfig:
         sasl_enabled_mechanisms: the ways to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.
         sasl_users_file: a file with a line `user:password` for each user of PLAIN. Only its owner
             may read it.
-        sasl_mechanism_inter_broker_protocol: how this broker logs in at other brokers.
+        sasl_mechanism_inter_broker_protocol: the mechanism with which this broker logs in at other
+            brokers.
         sasl_inter_broker_credentials_file: a file with one line, `user:password`, with which this
             broker logs in at other brokers. Only its owner may read it.
-        sasl_server_max_receive_size: the size of the largest request of a client that has not
-            logged in yet.
+        sasl_server_max_receive_size: the largest size of a request if its client has not logged in
+            yet.
         connections_max_reauth_ms: a client must log in again after this time; 0 means never.
-        connection_failed_authentication_delay_ms: how long a client waits for the answer that its
-            login failed.
+        connection_failed_authentication_delay_ms: if a login fails, the client gets the answer
+            after this time.
         authentication_timeout_ms: how long a client may take for its TLS handshake and its login.
-        ssl_keystore_type, ssl_keystore_location: PEM, and a file with the private key and the
-            certificate chain of this broker. Only its owner may read it.
+        ssl_keystore_type, ssl_keystore_location: the type must be PEM. The location is a file with
+            the private key and the certificate chain of this broker. Only its owner may read it.
         ssl_key_password_file: a file with the password of the private key; "" if it has none.
-        ssl_truststore_type, ssl_truststore_location: PEM, and a file with the certificates of the
-            authorities that sign the certificates of clients and brokers.
+        ssl_truststore_type, ssl_truststore_location: the type must be PEM. The location is a file
+            with the certificates of the authorities that sign the certificates of clients and
+            brokers.
         ssl_client_auth: whether clients send a certificate: none, requested or required.
         ssl_enabled_protocols: the versions of TLS: TLSv1.2, TLSv1.3.
         ssl_endpoint_identification_algorithm: `https` if this broker checks the host name in the
@@ -190,7 +192,7 @@ class ListenerConfig:
                 raise ValueError(f"advertised_listeners: no client can connect to {endpoint}")
 
     def check_peers(self) -> None:
-        """Raise ValueError if brokers cannot connect to, or cannot recognize, one another."""
+        """Raise ValueError if brokers cannot connect to or recognise one another."""
         name = self.inter_broker_name
         protocol = self.protocol_of(name)
         if protocol.is_sasl:

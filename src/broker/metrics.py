@@ -1,10 +1,10 @@
-"""Export the metrics of a broker to Prometheus (extra `metrics`), under Kafka's names if possible.
+"""Export the metrics of a broker to Prometheus (extra `metrics`), if possible with Kafka's names.
 
     registry.register(Collector(broker))     beside the program's other metrics
     with serve(broker, 9308): ...            on a separate endpoint, with the metrics of the store
 
-Prometheus' exporter for Java gives the same names to Kafka's own metrics. A scrape reads only
-memory, so a disk that hangs does not delay it.
+These are the names that Prometheus' exporter for Java gives to Kafka's own metrics. A scrape reads
+only memory, so it does not wait for a disk that hangs.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Collector(Collecting):
             yield CounterMetricFamily(f"logstore_broker_{name}s", text, value)
 
     def _partitions(self) -> Iterator[Metric]:
-        """Yield the ends and the size of each log that serves."""
+        """Yield the ends and the size of each log that can be read now."""
         names = ("topic", "partition")
         families = [
             GaugeMetricFamily(f"kafka_log_log_{name}", text, labels=names)
@@ -101,7 +101,7 @@ class Collector(Collecting):
             try:
                 log = store.log(topic, partition)
                 values = log.log_start_offset, log.log_end_offset, log.size_bytes
-            except LogStoreError:  # its log dir does not serve, or the log was deleted just now
+            except LogStoreError:  # the log dir does not serve, or the log was deleted just now
                 continue
             for family, value in zip(families, values, strict=True):
                 family.add_metric((topic, str(partition)), value)
@@ -143,7 +143,7 @@ def _name(key: int) -> str:
 
 
 def _buckets(found: ApiTimes) -> list[tuple[str, float]]:
-    """Return the counts for Prometheus: each bucket includes the counts of all smaller buckets."""
+    """Return the counts in Prometheus' form: each bucket includes all smaller buckets."""
     ends = [*map(str, BOUNDS), "+Inf"]
     return list(zip(ends, map(float, accumulate(found.counts)), strict=True))
 
@@ -157,7 +157,7 @@ def serve(broker: Broker, port: int, host: str = "127.0.0.1") -> store_metrics.E
         port: the port to listen on. 0 chooses a free port; `Endpoint.port` shows which one.
 
     Raises:
-        OSError: the port is taken, or the host is not an address of this machine.
+        OSError: the port is in use, or the host is not an address of this machine.
     """
     registry = CollectorRegistry()
     registry.register(store_metrics.Collector(broker.store))

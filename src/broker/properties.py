@@ -31,7 +31,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
     results differ only if the file has characters above 127.
 
     Raises:
-        ValueError: `\u` is not followed by four hexadecimal digits, or the escape is only one half
+        ValueError: after `\u`, four hexadecimal digits are missing, or the escape is only one half
             of a surrogate pair.
     """
     try:
@@ -47,7 +47,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Skip comments, join continued lines, and yield each result with its first line number."""
+    """Skip comments and join continued lines. Yield each result with its first line number."""
     line, first = "", 0
     for number, natural in enumerate(NATURAL_LINE.split(text), 1):
         part = natural.lstrip(BLANKS)

@@ -1,4 +1,4 @@
-"""Define the security protocols of listeners, and read settings that are lists of names."""
+"""Define the security protocols of listeners. Read settings that are lists of names."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def parse_choices(text: str, key: str, known: tuple[str, ...]) -> tuple[str, ...
 
 
 def names_in(text: str, separator: str = ",") -> list[str]:
-    """Cut a text at a separator; leave out empty parts, and the blanks around each part."""
+    """Cut a text at a separator. Leave out empty parts, and the blanks around each part."""
     return [part.strip() for part in text.split(separator) if part.strip()]

@@ -43,7 +43,7 @@ def read_key_password(path: str, key: str) -> str:
 
 
 def read_settings(path: str) -> tuple[bytes, bool]:
-    """Read a file of settings, and report whether others than its owner may read or change it.
+    """Read a file of settings; report whether users other than its owner may read or change it.
 
     Raises:
         OSError: the file cannot be read, or is too large.
@@ -65,7 +65,7 @@ def check_key_file(path: str, key: str) -> None:
 
 
 def change_of(path: str) -> tuple[int, int, int] | None:
-    """Return a value that changes when a file is replaced or written; None without a file."""
+    """Return a value that changes when a file is replaced or written; None if there is no file."""
     try:
         facts = files.stat(path)
     except OSError:
@@ -74,7 +74,7 @@ def change_of(path: str) -> tuple[int, int, int] | None:
 
 
 def _read(path: str, forbidden: int) -> bytes:
-    # follow links: secrets are often behind links
+    # follow links, because paths of secrets are often links
     fd = files.open_regular(files.real_path(path), files.READ)
     try:
         if files.fstat(fd).st_mode & forbidden:

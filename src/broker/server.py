@@ -32,8 +32,8 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# If a log dir becomes SUSPECT, the broker assumes that requests that have run longer than this hang
-# in that log dir.
+# If a log dir becomes SUSPECT, the broker assumes that each request hangs in that log dir if it has
+# run longer than this.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 
@@ -49,7 +49,7 @@ def _demand(name: str, extra: str) -> None:
 
 
 def _passwords(config: BrokerConfig) -> Passwords:
-    """Read the users of PLAIN if a listener has SASL; check that SCRAM can be used."""
+    """If a listener has SASL, read the users of PLAIN, and check that SCRAM can be used."""
     if not any(config.protocol_of(one.name).is_sasl for one in config.endpoints):
         return Passwords([])
     if any(one.startswith("SCRAM") for one in config.mechanisms):
@@ -80,7 +80,7 @@ class Broker:
         directory: tempfile.TemporaryDirectory[str] | None = None,
         services: Services | None = None,
     ) -> None:
-        """Use `Broker.start` instead; only a broker of a cluster passes `services`."""
+        """Use `Broker.start` instead. Only a broker of a cluster passes `services`."""
         self.store = store
         self.config = config
         self._owns_store = owns_store
@@ -109,7 +109,7 @@ class Broker:
         config: BrokerConfig | Mapping[str, Any] | None = None,
         store: LogStore | None = None,
     ) -> Self:
-        """Start a broker; when this method returns, clients can connect.
+        """Start a broker. When this method returns, clients can connect.
 
         Args:
             log_dirs: the directories for the records, one for each disk. If None, the broker uses a
@@ -120,9 +120,9 @@ class Broker:
                 closed. If the store is closed first, the broker stops.
 
         Raises:
-            ImportError: the extra `broker` is not installed, or `security` for SCRAM.
-            ValueError: a setting is wrong, or a file of certificates or passwords.
-            OSError: a listener's address is taken.
+            ImportError: the extra `broker` is not installed, or SCRAM needs the extra `security`.
+            ValueError: a setting is wrong, or a file of certificates or passwords cannot be used.
+            OSError: the address of a listener is in use.
             LogStoreError: the store cannot be opened; see `LogStore.open`.
         """
         settings = BrokerConfig.of(config)
@@ -183,11 +183,11 @@ class Broker:
         return "" if self._page is None else self._page.url
 
     def request_times(self) -> dict[int, ApiTimes]:
-        """Return how long requests have taken so far; the keys are the numbers of the APIs."""
+        """Return how long the requests of each API have taken. The keys are the API numbers."""
         return self._server.request_times.snapshot()
 
     def traffic(self) -> dict[str, TopicTraffic]:
-        """Return what clients have appended to each topic, and read from each topic, so far."""
+        """Return for each topic how much clients have appended and read so far."""
         return self._services.traffic.snapshot()
 
     def gauges(self) -> Iterable[Gauge]:
@@ -195,7 +195,7 @@ class Broker:
         return self._services.gauges()
 
     def counts(self) -> dict[str, int]:
-        """Return how many connections, threads, groups and partitions there are now."""
+        """Return the present numbers of connections, threads, groups and partitions."""
         server = self._server
         return {
             "connection_count": server.connection_count,
@@ -224,7 +224,7 @@ class Broker:
             self._services.close()
 
     def close(self, timeout: float = STOP_SECONDS) -> None:
-        """Stop serving, then close the store if the broker opened it; a second call is harmless."""
+        """Stop serving. If the broker opened the store, close it. A second call does nothing."""
         self.stop(timeout)
         self._withdraw()
         if self._owns_store:
@@ -233,7 +233,7 @@ class Broker:
             self._directory.cleanup()
 
     def _make_page(self) -> Page | None:
-        """Bind the page's address, if there is one; raise OSError if it is taken."""
+        """If the page has an address, bind it; raise OSError if the address is in use."""
         endpoint = self.config.http_endpoint
         if endpoint is None:
             return None
@@ -251,7 +251,7 @@ class Broker:
             raise
 
     def _on_event(self, event: StoreEvent) -> None:
-        """If a disk hangs, disconnect the clients whose requests hang in it.
+        """If a disk hangs, close the connections whose requests wait for it.
 
         The clients connect again at once. The next requests of these clients to this disk are
         refused with KAFKA_STORAGE_ERROR (56).

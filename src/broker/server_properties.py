@@ -1,10 +1,10 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
-There are four kinds of keys. Some keys configure this broker. Some keys have no meaning for this
-broker, and are ignored; without `zookeeper.connect`, this includes the keys of clusters. Some keys
+There are four kinds of keys. Some keys configure this broker. Some keys are not used by this
+broker, and are ignored. Without `zookeeper.connect`, this includes the keys of clusters. Some keys
 ask for a protection that this broker does not give, and are refused. All other keys are unknown.
-All keys are read, so that the user sees every problem at once. The values of refused keys may be
-secrets, so no message shows these values.
+All keys are read before the command fails, so that the user sees every problem at once. The values
+of refused keys may be secrets, so no message shows these values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 
 
 class Default(NamedTuple):
-    """Name the topic setting whose default a broker's key sets.
+    """The topic setting for which a broker's key sets the default.
 
     Attributes:
         unit: the factor from the key's unit to the setting's unit, such as 60,000 from minutes to
@@ -41,8 +41,8 @@ class Default(NamedTuple):
     unit: int = 1
 
 
-# If a file has several keys for one default, the key that comes last in this dict counts, as in
-# Kafka.
+# A file may have several keys for one default. Then, as in Kafka, the key that comes last in this
+# dict counts.
 TOPIC_DEFAULTS = {
     "compression.type": Default("compression.type"),
     "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),
@@ -110,13 +110,13 @@ KNOWN = sorted({*TOPIC_DEFAULTS, *TOGETHER, *BROKER_KEYS, *CLUSTER_KEYS, *STORE_
 
 
 class ServerProperties(NamedTuple):
-    """Hold the configuration from a `server.properties` file, and the problems of the file.
+    """The configuration from a `server.properties` file, and the problems of the file.
 
     Attributes:
-        config: the configuration; a setting with a problem has its default.
+        config: the configuration. If a setting has a problem, its default is used.
         log_dirs: the log dirs; empty if the file has no log dir.
         sources: for each field, such as `log_config.retention_ms`, the key of the file that set it.
-        ignored: the keys that have no meaning for this broker.
+        ignored: the keys that this broker does not use.
         unknown: a sentence for each unknown key.
         problems: a sentence for each value that is wrong, and each key that is refused.
     """
@@ -171,7 +171,7 @@ class _Reader:
         self.problems: list[str] = []
 
     def attempt(self, key: str, field: str, read: Callable[[str], None]) -> None:
-        """Read one key, if the file has it; turn an error into a problem that names the key."""
+        """If the file has this key, read it. If this fails, add a problem that names the key."""
         text = self.entries.get(key)
         if text is None:
             return
@@ -212,7 +212,7 @@ class _Reader:
         self.settings[field] = text.upper()
 
     def read_listeners(self, field: str, text: str) -> None:
-        """Read the listeners for clients; ignore those for controllers."""
+        """Read the listeners for clients. Ignore the listeners for controllers."""
         protocols = self.settings.get("listener_security_protocol_map", "")
         controllers = {name.upper() for name in self.listed("controller.listener.names")}
         kept = []
@@ -227,7 +227,7 @@ class _Reader:
         usual = {one: self.settings[one] for one in ("listeners",) if one in self.settings}
         addresses = usual | {field: ",".join(kept)}
         plain = ",".join(f"{one.name}:{PROTOCOL}" for one in _named_in(addresses))
-        # Raises if an address is bad. Whether the protocols have what they need is checked later.
+        # This raises if an address is bad. The needs of the protocols are checked later.
         BrokerConfig(**addresses, listener_security_protocol_map=plain)
         self.settings[field] = addresses[field]
         mapped = parse_protocol_map(protocols, "listener_security_protocol_map")
@@ -238,7 +238,7 @@ class _Reader:
             self.settings["listener_security_protocol_map"] = ""
 
     def compare(self) -> None:
-        """Find keys that contradict one another or do not fit a broker; set the request memory."""
+        """Find keys that contradict one another or do not fit a broker. Set the request memory."""
         one, other = self.entries.get("broker.id"), self.entries.get("node.id")
         if one is not None and other is not None and one != other:
             self.problems.append(f"broker.id={one} and node.id={other} must be the same number")
@@ -256,7 +256,7 @@ class _Reader:
                 self.sources["queued_max_request_bytes"] = "socket.request.max.bytes"
 
     def sort_the_others(self) -> None:
-        """Sort the keys that set nothing into refused, ignored and unknown keys."""
+        """Sort the keys that configure nothing: refused, ignored and unknown keys."""
         for key, text in self.entries.items():
             if key in KNOWN:
                 continue
@@ -307,7 +307,7 @@ def dotted_reason(reason: str) -> str:
 
 
 def _named(key: str, field: str, text: str, reason: str) -> str:
-    """Describe the problem of a key; in the reason, the key replaces the name of the field."""
+    """Describe the problem of a key. In the reason, replace the name of the field by the key."""
     names = [field.rpartition(".")[2]]
     if key in TOPIC_DEFAULTS:
         names.append(TOPIC_DEFAULTS[key].topic_key)
@@ -324,7 +324,7 @@ def _whole(text: str) -> int:
 
 
 def _value_like(default: object, text: str) -> object:
-    """Convert text to the type of a default; return other text, such as "64MiB", unchanged."""
+    """Convert text to the type of a default. Return text such as "64MiB" unchanged."""
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ValueError("is neither true nor false")

@@ -1,7 +1,7 @@
 """Implement the command `logstore broker-user`, for the SCRAM users of a stopped broker.
 
 If all listeners of a broker demand a login, no client can create the first user. So this command
-writes into the coordination store itself: into the log dirs of a stopped broker, or into ZooKeeper.
+changes the coordination store directly: in the log dirs of a stopped broker, or in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logstore.cli.options import format_option, log_dirs_option, note, wrong_usa
 from logstore.cli.output import Column, print_rows
 from logstore.store.admin.client import find_owner
 
-CLUSTER = "cluster.process.cluster_store"  # only imported if it is needed, as in `broker.cli`
+CLUSTER = "cluster.process.cluster_store"  # imported only if it is needed, as in `broker.cli`
 SALT_BYTES = 32
 COLUMNS = [Column("user", "user"), Column("mechanism", "mechanism"), Column("iterations", "rounds")]
 

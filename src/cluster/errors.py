@@ -10,7 +10,7 @@ class ClusterError(LogStoreError):
 
 
 class BadZnodeError(ClusterError):
-    """Report data in the coordination store that cannot be used: the path, and the reason."""
+    """Report the path of a znode whose data cannot be used, and the reason."""
 
     path: str
     reason: str
@@ -18,7 +18,7 @@ class BadZnodeError(ClusterError):
 
 
 class BrokerIdError(ClusterError):
-    """Report that a broker cannot have a broker id, and why."""
+    """Report why a broker cannot use a broker id."""
 
     reason: str
 
@@ -30,7 +30,7 @@ class ClusterStartError(ClusterError):
 
 
 class ClusterGrowthError(ClusterError):
-    """Report why topics of a broker without a cluster cannot join a cluster, or get no leader."""
+    """Report why a single broker cannot become a cluster, or why a topic then gets no leader."""
 
     reason: str
 

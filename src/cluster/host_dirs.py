@@ -1,4 +1,4 @@
-"""Hold what a broker knows about its log dirs, and what each log dir durably holds about itself."""
+"""Define the facts that a broker has about its log dirs, and the facts that a log dir stores."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from cluster.requests import NEVER
 
 
 class DirEntry(NamedTuple):
-    """What a log dir durably holds about itself, and about the others of its broker.
+    """The facts that a log dir stores about itself and about the other log dirs of its broker.
 
     Attributes:
-        failed: the other log dirs that have failed, and have not been attested since.
+        failed: the other log dirs that failed, and about which the broker does not know yet since
+            when they are whole.
     """
 
     boot_id: str
@@ -23,13 +24,14 @@ class DirEntry(NamedTuple):
 
 
 class LogDir:
-    """What a broker knows about one of its log dirs.
+    """The facts that a broker has about one of its log dirs.
 
     Attributes:
-        epoch: the registration epoch at which the dir was last entered in the registration.
-        is_awaited: whether the registration is being written because the dir returned.
-        removed_as: the directory id of a dir that was removed, until the registration is written
-            without it; "" for a dir of the store.
+        epoch: the registration epoch of the write that last put the log dir into the registration.
+        is_awaited: whether the broker waits for a write of its registration, because the log dir
+            returned or was removed.
+        removed_as: "" while the store has the log dir. If the log dir was removed, this is its
+            directory id, until the registration is written without the log dir.
     """
 
     __slots__ = (
@@ -52,7 +54,7 @@ class LogDir:
         self.failed: frozenset[str] = frozenset()
 
     def entry(self, *, is_stopped_cleanly: bool = False) -> DirEntry:
-        """Give the entry that the dir holds while the broker runs, or after a clean stop."""
+        """Return the entry to store in the log dir, while the broker runs or after a clean stop."""
         return DirEntry(
             self.boot_id,
             self.mount_id,
@@ -63,18 +65,18 @@ class LogDir:
         )
 
     def rename_failed(self, name: str, new: str) -> None:
-        """Give a log dir of which this one notes a failure another name."""
+        """Change the name of another log dir in this log dir's notes of failures."""
         if name in self.failed:
             self.failed = self.failed - {name} | {new}
 
 
 class LogDirs(dict[str, LogDir]):
-    """The log dirs of a broker; any other dir does not work, and is whole since never.
+    """The log dirs of a broker. A log dir that is not in this dict counts as failed.
 
-    A replica may be on a dir that the broker does not know: the store has taken it in, or removed
-    it, and the broker hears of this a moment later.
+    A replica may be on a log dir that is not in this dict. The reason is that the store adds or
+    removes a log dir a moment before the broker learns of the change.
     """
 
     def __missing__(self, dir_id: str) -> LogDir:
-        """Give a log dir that does not work."""
+        """Return a log dir that does not work."""
         return LogDir()

@@ -4,7 +4,7 @@
         service = MyService(bootstrap_servers=kafka_cluster.bootstrap_servers)
         kafka_cluster.kill(1)
 
-`kafka_cluster` has three brokers with two log dirs each, and is new for each test.
+`kafka_cluster` has three brokers, and each broker has two log dirs. Each test gets a new cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Name a broker's registration, and a topic by its creation.
+"""Define the registration of a broker and the identity of a topic.
 
-Both are ordered by numbers of the coordination store (zxids), which only rise. Two numbers
-distinguish the incarnations of a broker:
+Registrations and topics are ordered by the zxid, a number of the coordination store that only
+rises. Two numbers distinguish the incarnations of a broker:
 
 - The *broker epoch* is the zxid at which `/brokers/ids/N` was created. It rises with each session.
 - The *registration epoch* is the zxid at which `/brokers/ids/N` was last written. It also rises
@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 NO_BROKER = -1
-NO_VERSION = -1  # the version of a state that does not exist, or was not obeyed yet
-# A deleted topic gets no further state. So the version of its deletion is later than all versions
-# of its state, even those that the controller has not read.
+NO_VERSION = -1  # the version if no state exists, or if none was obeyed yet
+# A deleted topic gets no further state. So the version of its deletion is larger than each version
+# of its state, even if the controller has not read that version.
 DELETED_VERSION = 2**31 - 1
 
 
@@ -25,8 +25,8 @@ class Registration(NamedTuple):
     """The registration of a live broker.
 
     Attributes:
-        dir_epochs: the registration epoch at which each log dir was last entered. No rule of the
-            controller depends on these numbers.
+        dir_epochs: for each log dir, the registration epoch of the write that last put it into the
+            registration. No rule of the controller depends on these numbers.
     """
 
     broker_epoch: int
@@ -38,17 +38,17 @@ class TopicIdentity(NamedTuple):
     """The identity of a topic. A topic that is created again under the same name is another topic.
 
     Attributes:
-        topic_id: the id of the topic; "" for none.
-        created: the zxid of the topic's creation. A later topic has a larger number. In a copied
-            store, the same topic has another number, so only the ids decide whether topics are the
-            same.
+        topic_id: the id of the topic; "" if there is none.
+        created: the zxid of the topic's creation. A later topic has a larger number. In a copy of
+            the store, the same topic has another number. So two topics are the same if their ids
+            are the same.
     """
 
     topic_id: str
     created: int
 
     def is_same(self, other: TopicIdentity) -> bool:
-        """Check that another identity names the same topic; ignore the creation numbers."""
+        """Check that another identity names the same topic. The creation numbers do not matter."""
         return self.topic_id == other.topic_id
 
 

@@ -1,7 +1,7 @@
 """Define the requests between brokers, and their answers, as data.
 
-So that a late request does no harm, each request names its topic, the broker epoch or registration
-epoch, the leader epoch, and the version of the state.
+A request may arrive late. So that it then does no harm, each request names its topic, the broker
+epoch or registration epoch, the leader epoch, and the version of the state.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ NO_EPOCH = -1  # the last epoch of a log whose records have no leader epoch
 
 
 class LeaderAndIsr(NamedTuple):
-    """Give a replica its role; the controller sends it.
+    """Give a replica its role; the controller sends this request.
 
     Attributes:
         broker_epoch: the epoch of the addressed broker.
         version: the version of the state.
-        is_new: whether the topic was just created, so that no older replica can exist.
+        is_new: whether the topic was just created. If so, no older replica can exist.
     """
 
     topic: TopicIdentity
@@ -37,13 +37,13 @@ class RoleAnswer(NamedTuple):
     """The facts of a replica, as an answer to LeaderAndIsr, or after a failure of its log dir.
 
     Attributes:
-        registration_epoch: the broker's registration epoch when it answered.
-        is_offline: whether the replica cannot be used now. Then the other facts are 0.
+        registration_epoch: the registration epoch of the broker at the time of the answer.
+        is_offline: whether the replica cannot be used now. If so, the other facts are 0.
         whole_since: the replica lost no record since this registration epoch.
         last_epoch: the leader epoch of the last record; -1 for an empty log.
-        version: the version of the state that the replica has obeyed last.
-        held_since: since this registration epoch, the replica's log dir has not failed and
-            returned. The replica cannot lead if it was elected earlier.
+        version: the version of the last state that the replica obeyed.
+        held_since: the log dir of the replica did not fail and return after this registration
+            epoch. If the replica was elected at an earlier epoch, it cannot lead.
     """
 
     topic: TopicIdentity
@@ -59,7 +59,7 @@ class RoleAnswer(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """Ask a broker to delete its replica, because the state of this version no longer names it."""
+    """Ask a broker to delete its replica, because this version of the state no longer names it."""
 
     topic: TopicIdentity
     partition: int
@@ -71,7 +71,7 @@ class StopAnswer(NamedTuple):
     """Report that a broker has no replica of a topic that a StopReplica names.
 
     Attributes:
-        version: the version of the StopReplica that is answered.
+        version: the version in the StopReplica that this answers.
     """
 
     topic: TopicIdentity
@@ -81,7 +81,7 @@ class StopAnswer(NamedTuple):
 
 
 class ControlledShutdown(NamedTuple):
-    """Announce that a broker will stop, so that its leaderships move first (P21)."""
+    """Announce that a broker will stop. Other brokers take over as leaders before that (P21)."""
 
     broker: int
     broker_epoch: int
@@ -92,7 +92,7 @@ class FollowerFetch(NamedTuple):
 
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
-        is_leaving: whether the follower's broker will stop; then it joins no ISR (P21).
+        is_leaving: whether the follower's broker will stop. If so, the follower joins no ISR (P21).
         log_start: the log start offset of the follower. It may be inside the first batch.
     """
 
@@ -130,7 +130,7 @@ class FetchAnswer(NamedTuple):
 
     @property
     def is_beginning_anew(self) -> bool:
-        """Whether the two logs share no record, so that the follower begins at `log_start`."""
+        """Whether the two logs share no record. If so, the follower begins again at `log_start`."""
         return self.diverging == (NO_EPOCH, self.log_start)
 
 
@@ -151,7 +151,7 @@ class AlterPartition(NamedTuple):
 
 
 class AlterRefused(NamedTuple):
-    """Refuse an AlterPartition request that was made from this version."""
+    """Refuse an AlterPartition request that names this version."""
 
     topic: TopicIdentity
     partition: int

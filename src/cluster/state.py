@@ -5,8 +5,9 @@
      "replicas":[1,2,3],"target":null,"min":2,"unclean_epoch":-1,"flushes":false,
      "unclean_allowed":false,"lease_kept":false,"removed":[],"original":null}
 
-The first five keys are Kafka's. Kafka's own tools ignore the others. The znode's version is not in
-the JSON: it counts the writes of the state, and each write names the version that it replaces.
+The first five keys are Kafka's. Kafka's tools ignore the other keys. The version of the znode is
+not in the JSON. It counts the writes of the state, and each write names the version that the write
+replaces.
 """
 
 from __future__ import annotations
@@ -19,32 +20,34 @@ from cluster.registration import NO_BROKER
 from cluster.znode_document import EPOCH_MAX, ID_MAX, ZnodeDocument
 
 STATE_VERSION = 1
-# an election needs a larger epoch, and the protocol has 32 bits for it
+# the next election needs a larger epoch, and the protocol has 32 bits for an epoch
 LEADER_EPOCH_MAX = ID_MAX - 1
 NEVER_UNCLEAN = -1
 
 
 class State(NamedTuple):
-    """The state of a partition. The object is never changed: a change makes a new state.
+    """The state of a partition. This object is never changed; each change makes a new object.
 
     Attributes:
         leader: the broker that leads, or NO_BROKER.
         isr: the in-sync replicas, each with the registration epoch at which it was admitted.
-        elr: the eligible leader replicas, with their admissions. They left an ISR below `min_isr`,
-            and have every record that was acknowledged.
+        elr: the eligible leader replicas, each with the registration epoch at which it was
+            admitted. They left an ISR that was then below `min_isr`. They have every acknowledged
+            record.
         suspects: replicas of the ISR or ELR that lost records after their admission.
-        leader_registration_epoch: the leader's registration epoch when it was elected.
+        leader_registration_epoch: the registration epoch of the leader at the time of its election.
         replicas: the brokers that have a replica, including those that a reassignment adds.
         target: the replicas after the running reassignment, or None.
-        min_isr: the size of the ISR that a write with acks=all needs.
+        min_isr: the smallest size of the ISR at which a write with acks=all is acknowledged.
         unclean_epoch: the leader epoch of the last election that may have lost records, or -1.
         flushes: whether only flushed records count (`flush.before.ack`).
-        is_unclean_allowed: whether the topic may elect a leader that lost records.
+        is_unclean_allowed: whether the topic may elect a leader that lacks records.
         is_lease_kept: whether the last leader knows `is_unclean_allowed`, and so stops leading when
             its lease ends.
         original: the replicas before the running reassignment; None without a reassignment, or
             after it was cancelled.
-        removed: brokers that may still have a replica, which a reassignment has removed.
+        removed: brokers that no longer belong to the replicas, but may still have a replica on
+            disk.
     """
 
     leader: int
@@ -66,7 +69,7 @@ class State(NamedTuple):
 
 
 def assignment_of(state: State) -> tuple[object, ...]:
-    """Return the fields that the topic's znode has, too: the replicas, and their change."""
+    """Return the fields that are also in the topic's znode: the replicas, and their change."""
     return state.replicas, *changes_of(state)
 
 
@@ -80,7 +83,7 @@ def changes_of(state: State) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def fault_of(state: State) -> str:
-    """Return the invariant that a state breaks; "" if all hold."""
+    """Return the invariant that a state breaks; "" if it breaks none."""
     isr, elr, suspects = set(state.isr), set(state.elr), state.suspects
     replicas = set(state.replicas)
     checks = (
@@ -119,7 +122,7 @@ def fault_of(state: State) -> str:
 
 
 def _are_some(brokers: tuple[int, ...], replicas: set[int]) -> bool:
-    """Check that a list names only replicas, each of them once."""
+    """Check that a list names only replicas, and no replica twice."""
     return bool(brokers) and set(brokers) <= replicas and len(set(brokers)) == len(brokers)
 
 
@@ -149,11 +152,11 @@ def encode_state(state: State) -> bytes:
 
 
 def parse_state(data: bytes | None, path: str) -> State:
-    """Read a state from the JSON of its znode; the path is for the error.
+    """Read a state from the JSON of its znode. An error names the path.
 
     Raises:
-        BadZnodeError: the data is not a state, or leaves no leader epoch for the next election.
-            Unknown keys are ignored.
+        BadZnodeError: the data is not a state, or its leader epoch is too large for a next
+            election. Unknown keys are ignored.
     """
     document = ZnodeDocument(data, path)
     version = document.number("version", 0, ID_MAX)

@@ -1,7 +1,7 @@
 """Describe a broker's metadata: brokers, topics, and the leaders of partitions.
 
 A view is never changed. An update makes a new view, which shares all unchanged parts with the old
-view. So a reader needs no lock, and sees brokers and topics of the same moment.
+view. So a reader needs no lock, and the brokers and topics in its view are of the same moment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class BrokerView(NamedTuple):
     """A live broker.
 
     Attributes:
-        endpoints: its advertised listeners, at least one.
+        endpoints: the advertised listeners of the broker, at least one.
         rack: the rack of the broker; "" if none is known.
     """
 
@@ -31,11 +31,13 @@ class PartitionView(NamedTuple):
 
     Attributes:
         leader: the broker that leads, or NO_BROKER. The controller names only live leaders.
-        replicas: the brokers that have a replica, at least one, the preferred leader first.
+        replicas: the brokers that have a replica, at least one. The first broker is the preferred
+            leader.
         isr: the in-sync replicas.
-        offline: the replicas that cannot be used now: their broker or log dir is gone.
-        elr: the eligible leader replicas: they left the ISR, and have all acknowledged records.
-        suspects: replicas of the ISR or ELR that may have lost records since.
+        offline: the replicas that cannot be used now, because their broker or log dir does not
+            work.
+        elr: the eligible leader replicas. They left the ISR, but have all acknowledged records.
+        suspects: former members of the ISR or ELR that may have lost records.
     """
 
     leader: int
@@ -52,7 +54,7 @@ class TopicView(NamedTuple):
 
     Attributes:
         topic_id: 16 bytes.
-        partitions: at least one partition, by number, in the order of the numbers.
+        partitions: the partitions by number, at least one, in the order of their numbers.
     """
 
     name: str
@@ -103,7 +105,8 @@ def updated(
 
     Args:
         brokers: all live brokers.
-        changes: the changed topics. For each name, at most one topic id has existing partitions.
+        changes: the changed topics. If two changes have the same topic name, at most one of these
+            topics still has partitions.
         is_full: whether the changes name all topics and partitions that exist.
     """
     topics = {} if is_full else dict(view.topics)
@@ -148,5 +151,5 @@ def _changed(before: TopicView | None, change: TopicUpdate) -> TopicView | None:
 
 
 def _shared(before: TopicView | None, after: TopicView) -> TopicView:
-    """Return the old topic if both are equal, so that the new topic's memory is freed."""
+    """Return the old topic if both are equal, so that the memory of the new topic is freed."""
     return before if before is not None and before == after else after

@@ -1,4 +1,4 @@
-"""Read the JSON of a znode without trusting it: each value is checked when it is read."""
+"""Read the JSON of a znode. The data is not trusted: each value is checked when it is read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ZnodeDocument:
         return self._values.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """Return a value of any type; it must be present."""
+        """Return a value of any type; raises BadZnodeError if the key is missing."""
         if key not in self._values:
             raise self.error(f"{key} is missing")
         return self._values[key]
@@ -68,7 +68,7 @@ class ZnodeDocument:
         return dict(values)
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """Return an object, whose values are not checked."""
+        """Return an object. Its values are not checked."""
         values = self.get(key)
         if not isinstance(values, dict):
             raise self.error(f"{key} is not an object")
@@ -97,7 +97,7 @@ class ZnodeDocument:
         return found
 
     def epochs(self, key: str) -> dict[int, int]:
-        """Return an object from broker ids to epochs."""
+        """Return an object whose keys are broker ids and whose values are epochs."""
         values = self.mapping(key)
         for name in values:
             if not (name.isascii() and name.isdigit() and len(name) <= 10):

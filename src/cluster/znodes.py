@@ -40,7 +40,7 @@ DELETIONS = "/admin/replica_deletions"
 TOPIC_DELETIONS = "/admin/delete_topics"
 SETTING_NOTICES = "/config/changes"
 SETTING_NOTICE = f"{SETTING_NOTICES}/config_change_"
-# The znodes that a cluster needs before its first broker is registered.
+# These znodes must exist before the first broker of a cluster is registered.
 PARENTS = (
     "/brokers", BROKERS, TOPICS, "/config", CONFIGS, SETTING_NOTICES, LOG_DIR_EVENTS, "/admin",
     DELETIONS, TOPIC_DELETIONS,
@@ -50,7 +50,7 @@ NOTICE_VERSION = 2
 ENTITY_OF_TOPIC = "topics/"
 PARTITIONS_MAX = 1_000_000
 EPOCH_DIGITS_MAX = 10
-# check the length first, because `int` refuses a very long text with another error
+# A longer text is refused before `int` reads it: `int` raises another error for a very long text.
 PARTITION_DIGITS_MAX = 7
 
 
@@ -85,7 +85,7 @@ def topic_deletion_path(name: str) -> str:
 
 
 def parse_controller(data: bytes) -> int | None:
-    """Read which broker is the controller; None if the data does not say."""
+    """Return the broker that is the controller; None if the data names no broker."""
     try:
         return ZnodeDocument(data, CONTROLLER).number("brokerid", 0, ID_MAX)
     except BadZnodeError:
@@ -96,7 +96,7 @@ def parse_controller_epoch(data: bytes) -> int:
     """Read the epoch of the last elected controller.
 
     Raises:
-        BadZnodeError: the data is not an epoch that the protocol can carry.
+        BadZnodeError: the data is not a number, or the number is too large for the protocol.
     """
     if not (data.isdigit() and len(data) <= EPOCH_DIGITS_MAX and int(data) <= ID_MAX):
         raise BadZnodeError(path=CONTROLLER_EPOCH, reason=f"{data[:20]!r} is no epoch")
@@ -104,13 +104,13 @@ def parse_controller_epoch(data: bytes) -> int:
 
 
 def encode_log_dir_event(broker: int) -> bytes:
-    """Write that a log dir of a broker failed or returned (KIP-112)."""
+    """Make the data that reports that a log dir of a broker failed or returned (KIP-112)."""
     document = {"version": 1, "broker": broker, "event": 1}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def parse_log_dir_event(data: bytes) -> int | None:
-    """Read which broker announced a change of a log dir; None if the data does not say."""
+    """Return the broker that announced a change of a log dir; None if the data names no broker."""
     try:
         return ZnodeDocument(data, LOG_DIR_EVENTS).number("broker", 0, ID_MAX)
     except BadZnodeError:
@@ -130,7 +130,7 @@ class BrokerNode(NamedTuple):
     rack: str = ""
 
     def address_at(self, listener: str) -> tuple[str, int]:
-        """Return the host and port of a listener; of the first listener, if none has this name."""
+        """Return the host and port of the listener with this name, or of the first listener."""
         for one in self.endpoints:
             if one.name == listener:
                 return one.host, one.port
@@ -147,8 +147,8 @@ def encode_registration(
     """Write a registration.
 
     Args:
-        dir_epochs: for each directory id, the registration epoch at which it was entered; None for
-            the epoch of this write, which is not known before the write.
+        dir_epochs: for each directory id, the registration epoch of the write that put it into the
+            registration. None means the epoch of this write, which is not known before the write.
         protocols: the security protocol of each listener; PLAINTEXT for any other listener.
     """
     document = {
@@ -173,7 +173,8 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
     """Read a registration.
 
     Args:
-        czxid, mzxid: the numbers of the znode: the broker epoch and the registration epoch.
+        czxid, mzxid: the zxids of the znode's creation and last write: the broker epoch and the
+            registration epoch.
 
     Raises:
         BadZnodeError: the data is not a registration, or was not written by this project.
@@ -266,7 +267,7 @@ def parse_topic(data: bytes | None, path: str, czxid: int) -> TopicNode:
 
 
 def _topic_id_in(document: ZnodeDocument) -> str:
-    """Read the id of a topic, checked."""
+    """Read and check the id of a topic."""
     topic_id = document.text("topic_id")
     try:
         bytes_of(topic_id)
@@ -293,13 +294,13 @@ def parse_config(data: bytes | None, path: str) -> dict[str, str]:
 
 
 def encode_setting_notice(name: str) -> bytes:
-    """Write that the settings of a topic have changed."""
+    """Make the data that reports that the settings of a topic have changed."""
     document = {"version": NOTICE_VERSION, "entity_path": f"{ENTITY_OF_TOPIC}{name}"}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def parse_setting_notice(data: bytes) -> str | None:
-    """Read which topic's settings have changed; None if the data names no topic."""
+    """Return the topic whose settings have changed; None if the data names no topic."""
     try:
         entity = ZnodeDocument(data, SETTING_NOTICES).text("entity_path")
     except BadZnodeError:

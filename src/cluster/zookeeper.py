@@ -3,11 +3,12 @@
     store = ZooKeeperStore("zk1:2181,zk2:2181,zk3:2181/logstore")
     session = store.connect()
 
-kazoo owns the connection. If it is lost, the session is SUSPENDED, and kazoo connects again. A
-running write raises OutcomeUnknownError. The watches are set again. If a watched znode has changed
-in the meantime, its watch is called at once. If ZooKeeper has ended the session, the session is
-EXPIRED for ever, and no new session replaces it. If ZooKeeper refuses the user, or kazoo itself
-fails, the session is FAILED for ever, but ZooKeeper ends it only after its time-out.
+kazoo owns the connection. If the connection is lost, the session is SUSPENDED, a running write
+raises OutcomeUnknownError, and kazoo connects again. Then the watches are set again. If a watched
+znode has changed in the meantime, its watch is called at once. If ZooKeeper has ended the session,
+the session is EXPIRED for ever, and no new session replaces it. If ZooKeeper refuses the user, or
+kazoo itself fails, the session is FAILED for ever. But ZooKeeper ends a FAILED session only after
+its time-out.
 """
 
 from __future__ import annotations
@@ -72,14 +73,15 @@ class Credentials(NamedTuple):
 
 
 class ZooKeeperStore(Store):
-    """Sessions of one ZooKeeper, below one path.
+    """A store in ZooKeeper. All its znodes are below one path.
 
     Args:
         hosts: the servers as in `zookeeper.connect`: `host:port,host:port/path`. A missing path is
             created.
-        session_timeout_ms: ZooKeeper ends a session from which it hears nothing for this long.
-        request_timeout_ms: a call raises if it has no answer after this time.
-        credentials: authenticate each connection.
+        session_timeout_ms: if ZooKeeper hears nothing from a session for this time, it ends the
+            session.
+        request_timeout_ms: if a call has no answer after this time, the call raises.
+        credentials: the user and password of each connection.
         is_private: allow only the creator of a znode to access it. This needs credentials.
     """
 
@@ -110,7 +112,7 @@ class ZooKeeperSession(Session):
     """A session of a ZooKeeper.
 
     Threads: a thread of kazoo calls `_heard`, which does not wait. `_callbacks` is a thread of this
-    session: it sets watches again, calls callbacks, and frees the client after the end.
+    session. It sets watches again, calls callbacks, and frees the client after the session ends.
     """
 
     def __init__(self, store: ZooKeeperStore, key: SessionKey | None) -> None:
@@ -180,7 +182,7 @@ class ZooKeeperSession(Session):
         return sorted(self._read(check_path(path), self._client.get_children_async))
 
     def zxid(self) -> int:
-        """Return the number of the newest change, which the server asks its leader for."""
+        """Return the number of the newest change. The server asks ZooKeeper's leader for it."""
         self._read(ROOT, self._client.sync_async)
         return int(self._client.last_zxid)
 
@@ -287,12 +289,12 @@ class ZooKeeperSession(Session):
     def close(self) -> None:
         """End the session, and delete its ephemeral znodes.
 
-        If the connection is lost, ZooKeeper ends the session later, by its time-out. But a session
-        that was taken over from another process is ended now, because that process may still live,
-        and take the session back.
+        If the connection is lost, ZooKeeper ends the session later, after its time-out. But if the
+        session was taken over from another process, it is ended now, because that process may still
+        run and take the session back.
 
         Raises:
-            NotConnectedError: the session of another process may live on.
+            NotConnectedError: the session of another process may not have ended.
         """
         try:
             if self._is_taken:
@@ -318,7 +320,7 @@ class ZooKeeperSession(Session):
                 continue
 
     def _heard(self, state: str) -> None:
-        """Take a change of state from kazoo, on the thread of its connection."""
+        """Handle a change of state. The thread of kazoo's connection calls this."""
         if state == KazooState.LOST:
             if self._end(self._how_ended()):
                 self._callbacks.call(self._free)
@@ -332,7 +334,7 @@ class ZooKeeperSession(Session):
         self._inform(SessionState.CONNECTED if is_connected else SessionState.SUSPENDED)
 
     def _how_ended(self) -> SessionState:
-        """Return the state after the end of kazoo's connection; called while kazoo reports it."""
+        """Return the state after kazoo's connection has ended, while kazoo reports the end."""
         if self._is_ending:
             return SessionState.CLOSED
         found = self._client.client_state
@@ -349,7 +351,7 @@ class ZooKeeperSession(Session):
                 self._callbacks.call(listener, state)
 
     def _end(self, state: SessionState) -> bool:
-        """Take note of the end; returns False if it had ended already."""
+        """Record that the session has ended. Return False if it had ended before."""
         with self._lock:
             if self._ended is not None:
                 return False
@@ -362,7 +364,7 @@ class ZooKeeperSession(Session):
 
     def _free(self) -> None:
         """Stop the client, which closes a living session, and free its threads."""
-        # this prevents new connections; the old connection still ends the session
+        # `stop` prevents new connections; the old connection still ends the session
         self._client.stop()
         self._client.close()
         self._callbacks.close()
@@ -392,7 +394,7 @@ class ZooKeeperSession(Session):
         """Wait for an answer; raises kazoo's errors."""
         try:
             return result.get(timeout=self._store.request_timeout_ms / 1000)
-        except exceptions.ConnectionClosedError:  # kazoo reports this as a kind of expiry
+        except exceptions.ConnectionClosedError:  # for kazoo, this error is a kind of expiry
             raise
         except exceptions.SessionExpiredError:
             raise SessionExpiredError(self._key.session_id) from None

@@ -1,7 +1,8 @@
-"""Encode a `multi` for ZooKeeper and decode its answer, and translate ZooKeeper's errors.
+"""Encode ZooKeeper's request `multi`, decode the answer, and translate ZooKeeper's errors.
 
-kazoo's own transaction returns only the paths of created znodes. This request asks for their whole
-state (`create2`), and reports which operation of a `multi` was refused.
+kazoo's own transaction returns only the paths of created znodes. The request of this module asks
+for the whole state of created znodes (`create2`), and reports which operation of a `multi` was
+refused.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ LOST = (
     exceptions.ConnectionClosedError,
     exceptions.OperationTimeoutError,
 )
-# After these answers, it is unknown whether a write happened: they report an internal error of the
-# server, which may come after the write.
+# These codes report an internal error of the server, which may happen after a write. So after such
+# an answer, nobody knows whether the write happened.
 IN_DOUBT = (
     *LOST,
     exceptions.SystemZookeeperError,
@@ -47,7 +48,7 @@ IN_DOUBT = (
 
 ANY_VERSION = -1
 EPHEMERAL, SEQUENCE = 1, 2
-# the codes of operations that failed only because another operation was refused
+# an operation has one of these codes if it failed only because another operation was refused
 ROLLED_BACK, INCONSISTENT = 0, -2
 ERROR = -1
 
@@ -62,7 +63,7 @@ REFUSALS: dict[type[Exception], type[CoordinationError]] = {
 
 
 class Refused(NamedTuple):
-    """The place of the refused operation in a `multi`, and the code of the error."""
+    """The refused operation: its place in the `multi`, and the code of the error."""
 
     place: int
     code: int
@@ -115,7 +116,7 @@ class Multi:
 
 
 class EndSession:
-    """The request that ends a session. Unlike kazoo's own, its sender waits for the answer."""
+    """The request that ends a session. Its sender waits for the answer; kazoo's does not."""
 
     type = wire.Close.type
 
@@ -131,7 +132,7 @@ class EndSession:
 
 
 def encoded(operation: Operation, path: str, acl: Sequence[Any]) -> Any:
-    """Make kazoo's request for one operation, with the whole path on the server."""
+    """Make kazoo's request for one operation. The path is the whole path on the server."""
     if isinstance(operation, Create):
         flags = EPHEMERAL * operation.ephemeral + SEQUENCE * operation.sequence
         return wire.Create2(path, operation.data, acl, flags)
@@ -156,7 +157,7 @@ def refusal(
 
 
 def error_of(code: int) -> Exception:
-    """Return kazoo's error for a code; a general error if kazoo does not know the code."""
+    """Return kazoo's error for a code. If kazoo does not know the code, return a general error."""
     kind: type[Exception] | None = exceptions.EXCEPTIONS.get(code)
     return kind() if kind is not None else exceptions.ZookeeperError(f"code {code}")
 
@@ -165,7 +166,7 @@ class OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc] # kaz
     """Refuse new connections after the end of a session, so that kazoo begins no new session.
 
     Attributes:
-        is_over: the session has ended.
+        is_over: whether the session has ended.
     """
 
     def __init__(self) -> None:

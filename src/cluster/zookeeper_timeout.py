@@ -1,9 +1,9 @@
 """Ask ZooKeeper which session timeout it grants.
 
-A server changes the requested timeout to a value between its `minSessionTimeout` and
-`maxSessionTimeout`. A lease that is computed from the requested timeout may then outlive the
-session (P16). kazoo does not report the granted timeout, so this module opens a session only to
-read it, and ends the session at once.
+A server may change the requested timeout to a value between its `minSessionTimeout` and
+`maxSessionTimeout`. If a lease is computed from the requested timeout, it may then be longer than
+the session (P16). kazoo does not report the granted timeout. So this module opens a session only to
+read this timeout, and ends the session at once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ANSWER_BYTES_MAX = 1 << 16
 
 
 def granted_timeout_ms(servers: str, wished_ms: int, answer_seconds: float) -> int:
-    """Return the session timeout that the first server that answers grants.
+    """Ask one server after another; return the session timeout that the first answer grants.
 
     Args:
         servers: `host:port,host:port`, without a path.
 
     Raises:
-        OSError: no server answers; the error is that of the last server.
+        OSError: no server answers. This is the error of the last server.
     """
     failure = OSError("no server is named")
     for host, port in collect_hosts(servers)[0]:

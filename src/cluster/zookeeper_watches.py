@@ -1,9 +1,9 @@
 """Set watches in ZooKeeper, and set them again after each loss of the connection.
 
-kazoo forgets its watches when the connection is lost. So a watch stores the last answer that it
-saw. When the connection is back, the watch is set again, and the new answer is compared with the
-stored answer. If they differ, the watch fires at once. It also fires if the server refuses the
-watch.
+kazoo forgets its watches when the connection is lost. So a watch stores the last answer of the
+server. When the connection is back, the watch is set again, and the new answer is compared with the
+stored answer. If the two answers differ, the watch fires at once. If the server refuses to set the
+watch, it fires, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KINDS = {
     EventType.DELETED: EventKind.DELETED,
     EventType.CHILD: EventKind.CHILDREN,
 }
-# whether the event is about children
+# the key says whether the event is about children
 CHANGES = {False: EventKind.CHANGED, True: EventKind.CHILDREN}
 Answer = TypeVar("Answer")
 
@@ -33,9 +33,9 @@ class Watch:
     """A watch that is set again after each loss of the connection, until it is called.
 
     Attributes:
-        attempt: how many times the watch was set. An event for an earlier attempt is ignored,
-            because the answer to the later attempt already includes that change.
-        seen: the numbers in the last answer, by which a later change is recognised.
+        attempt: how many times the watch was set. If an event belongs to an earlier attempt, it is
+            ignored, because the answer to the later attempt already includes that change.
+        seen: the numbers in the last answer. A later change is recognised by other numbers.
     """
 
     def __init__(self, path: str, callback: WatchCallback, is_of_children: bool) -> None:
@@ -79,7 +79,7 @@ class WatchSetter:
             self._is_over = True
 
     def set_first(self, watch: Watch, set_on: Callable[[Watch], Answer]) -> Answer:
-        """Set a watch for its caller; if that fails, it is never called."""
+        """Set a watch for the first time. If this fails, the callback is never called."""
         with watch.setting:
             try:
                 return set_on(watch)
@@ -135,9 +135,10 @@ class WatchSetter:
             self._callbacks.call(watch.callback, Event(kind, watch.path))
 
     def set_again(self) -> None:
-        """Set lost watches again; if the connection is lost again, the rest waits for the next one.
+        """Set lost watches again, until the connection is lost again.
 
-        A refused watch is called. Then its caller reads again, and gets the error itself.
+        If the server refuses a watch, its callback is called. Then the owner of the watch reads
+        again, and gets the error itself.
         """
         while self._lost and self._is_connected():
             watch = self._lost[0]
@@ -147,7 +148,7 @@ class WatchSetter:
                 continue
             except SessionError:  # the session has ended
                 return
-            except Exception:  # noqa: BLE001 - whatever it is, the other watches must be set
+            except Exception:  # noqa: BLE001 - after any error, the other watches must be set
                 self._fire(watch, CHANGES[watch.is_of_children], watch.attempt)
             with self._lock:
                 self._lost.remove(watch)
@@ -161,7 +162,7 @@ class WatchSetter:
                     self.set_on_children(watch)
                 elif not watch.is_done:
                     self.set_on_node(watch)
-            except NoNodeError:  # the parent of watched children was deleted
+            except NoNodeError:  # the znode whose children are watched was deleted
                 watch.seen = None
             kind = _change(before, watch.seen, watch.is_of_children)
         if kind is not None:
@@ -176,7 +177,7 @@ def znode_of(path: str, data: bytes | None, stat: Any) -> Znode:
 def _change(
     before: tuple[int, ...] | None, now: tuple[int, ...] | None, is_of_children: bool
 ) -> EventKind | None:
-    """Compare the answers before and after a loss of the connection."""
+    """Compare the answers before and after a lost connection; return the change, or None."""
     if before == now:
         return None
     if before is None:

@@ -155,7 +155,7 @@ def many(given: Any, name: str, of: str) -> Iterable[Any]:
 
 
 def known_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
-    """Make Python's own errors name the public class, not the base class that defines a method.
+    """Make Python's own errors name the public class instead of the base class with the method.
 
     For example, the error says "Log.read() got an unexpected keyword argument", and not
     "ReadableLog.read()".

@@ -163,7 +163,7 @@ class LogDirSuspectError(LogDirError):
     """Report that a disk is slow or hangs; nothing was written, unless `retriable` is False.
 
     If the disk hangs during a durable append, it is unknown whether the records are in the log. So
-    `retriable` is False: the caller has to check the log before it appends the records again.
+    `retriable` is False. The caller must check the log before it appends the records again.
     """
 
     retriable = True

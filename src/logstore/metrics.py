@@ -3,8 +3,8 @@
     registry.register(Collector(store))      beside the program's other metrics
     with serve(store, 9100): ...             on a separate endpoint
 
-A scrape reads only memory, so a disk that hangs does not delay it. KIP-112 defines the first two
-gauges; their names here are in the style of Prometheus.
+A scrape reads only memory. So a disk that hangs does not delay a scrape. KIP-112 defines the first
+two gauges; their names here are in the style of Prometheus.
 """
 
 from __future__ import annotations

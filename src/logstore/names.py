@@ -124,7 +124,7 @@ def dir_name(topic: str, partition: int) -> str:
 
 
 def _suffixed(topic: str, partition: int, unique_id: str, kind: str) -> str:
-    """Build a name with a suffix; cut a long topic, which is complete in `partition.metadata`."""
+    """Build a name with a suffix; shorten a long topic (`partition.metadata` has the full name)."""
     tail = f"-{partition}.{unique_id}.{kind}"
     return topic[: NAME_BYTES_MAX - len(tail)] + tail
 
@@ -148,7 +148,7 @@ def parse_dir_name(name: str) -> ReplicaDirName | None:
     """Parse the name of a replica's directory; return None for any other name.
 
     The name of a live replica's directory ends with the partition. Any other name ends with its
-    kind. So no name can be read in two ways.
+    kind. So each name has only one meaning.
     """
     match = _pattern(_OTHER).fullmatch(name)
     if match is not None:

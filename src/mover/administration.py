@@ -1,9 +1,9 @@
 """Accept move requests from outside the process: the commands `move.*` of the admin socket.
 
 The store's first `ReplicaMover` registers the commands. If a client requests a command before there
-is a mover, that request registers all commands. If a store has no mover, the first request for a
-move makes a mover. A request that only reads makes no mover. `mover.registration` chooses the class
-of the mover.
+is a mover, that request registers all commands. The first request for a move makes a mover if the
+store has none. A request that only reads makes no mover. `mover.registration` chooses the class of
+the mover.
 
 Results and progress are plain documents. The field `moves` of a document has one entry for each
 move. The function `facts_of` makes an entry.
@@ -72,7 +72,7 @@ def commands_of(store: LogStore, make_mover: MakeMover) -> MoveCommands:
     """Return the commands of a store; the first call for a store registers the commands.
 
     Args:
-        make_mover: makes the mover that the first request for a move needs.
+        make_mover: a function that makes the mover when a move is requested for the first time.
     """
     with _MAKING:
         entry = _COMMANDS.get(store)
@@ -194,8 +194,8 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # A new mover resumes moves at once. Here the new mover begins at `HOLD_RATE`, so that
-            # no move ends before this request cancels or pauses the move.
+            # A new mover resumes moves immediately. Here the new mover begins at `HOLD_RATE`, so
+            # that no move ends before this request cancels or pauses the move.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self.running(rate=HOLD_RATE if is_held else None)
@@ -244,9 +244,9 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
     return lambda arguments, request: handler(request, **arguments)
 
 
-# If no move is named, each of the four commands changes the moves that its function selects.
-# `resume` also includes moves that run already, because a new mover resumes the moves of an earlier
-# mover by itself.
+# If no move is named, each of the four commands applies to the moves that its function here
+# selects. `resume` also includes moves that run already, because a new mover resumes the moves of
+# an earlier mover by itself.
 _MEANT: dict[str, Callable[[Move], bool]] = {
     "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),
@@ -334,11 +334,11 @@ def left_moves(store: LogStore) -> list[Row]:
 
 
 def located(store: LogStore, plan: MovePlan, *, may_wish: bool) -> MovePlan:
-    """Complete a plan that was read from a document: add each replica's log dir and size.
+    """Complete a plan from a document: add the log dir and the size of each replica.
 
     Args:
         may_wish: whether a partition that does not exist is accepted. The target of a missing
-            partition is returned as a wish: the log dir in which to create the partition later
+            partition is returned as a *wish*: the partition is to be created later in this log dir
             (KIP-113).
 
     Raises:

@@ -17,7 +17,7 @@ PURGE_SECONDS_MAX = 30.0
 
 
 def admit(moves: Moves, move: Move, target: LogDir) -> None:
-    """Queue a move; if its target cannot take the move, fail the move before a byte is copied."""
+    """Queue a move; if the target has no room or is unfit, fail the move before its first byte."""
     try:
         check_fit(move, target)
         if not move.waits_for_room:
@@ -29,7 +29,7 @@ def admit(moves: Moves, move: Move, target: LogDir) -> None:
 
 
 def has_room(moves: Moves, move: Move) -> bool:
-    """Reserve room for a planned move; if there can never be enough room, the move fails."""
+    """Reserve room for a planned move; if there can never be enough room, fail the move."""
     is_last_try = not any(one.state.is_running for one in moves.all())
     try:
         target = moves.host.dir_of(move.target_dir)

@@ -1,4 +1,4 @@
-"""Measure how much a move in the background slows foreground appends down."""
+"""Measure how much a move in the background slows appends down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THROTTLED_SHARE = 0.5
 
 
 class MovePhase(Phase):
-    """Measure how long appends wait while a replica is moved off their disk.
+    """Measure how long appends to a disk wait while a replica is moved from this disk.
 
     A writer appends every 5 ms: first alone (worker 0 of the trace), then during the move (worker
     1). The move itself is worker 2. Worker 2 has one sample, with the bytes of the move and no
@@ -51,7 +51,7 @@ class MovePhase(Phase):
         self._movers.append(ReplicaMover(self.store, intra_broker_throttled_rate=rate))
 
     def run(self) -> None:
-        """Append without a move for half the time of the case, then while a move runs."""
+        """Append without a move for half the time of the case; then append while a move runs."""
         idle, moving, moved = Sampler(IDLE), Sampler(MOVING), Sampler(MOVE)
         deadline = time.monotonic() + self.case.seconds / 2
         self._append(idle, lambda: time.monotonic() > deadline)

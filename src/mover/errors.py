@@ -62,6 +62,6 @@ class TargetUnfitError(MoveError):
 
 
 class MoveCancelledError(MoveError):
-    """Report that a move was cancelled; `reason` gives the cause of the cancellation."""
+    """Report that a move was cancelled, with the reason."""
 
     _template = "the move of {topic}-{partition} was cancelled: {reason}"

@@ -109,7 +109,8 @@ class Job:
         self.target.check_vacant()
         self._claim()
         self._forget_left()
-        # Until the copy is removed or live, a deletion of the replica must delete the copy, too.
+        # If the replica is deleted, its copy must be deleted, too, until the copy is removed or
+        # live.
         self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(relocation.metadata_of(self.log))
         self._count()
@@ -127,7 +128,7 @@ class Job:
                 self._claim()
 
     def _forget_left(self) -> None:
-        """Purge copies that earlier moves left, except the copy of the move in the live mark."""
+        """Purge copies that earlier moves left, except the copy that this move continues."""
         copies, key = self.replicas.copies, self.move.key
         left = copies.moves.pop(key, None)
         others = {} if left is None else {left.path: left.log_dir}
@@ -147,7 +148,7 @@ class Job:
         self.move.go(MoveState.CATCHING_UP)
 
     def catch_up(self) -> None:
-        """Copy what was appended during the copying, until the copy misses only a few bytes."""
+        """Copy the records that were appended meanwhile, until the copy lacks only a few bytes."""
         while True:
             # A truncation of the log clears the mark `moving`. After the truncation, `copy_all`
             # truncates the copy, too, and `_claim` sets the mark again.
@@ -204,7 +205,7 @@ class Job:
         self.move.bytes_done = 0
 
     def _keep_for_nobody(self) -> None:
-        """Keep the copy, which may be better than the source; ensure that no move resumes it."""
+        """Keep the copy, because it may be better than the source; let no move resume the copy."""
         with suppress(LogStoreError):
             self.target.disown()
         self.replicas.copies.moves.pop(self.move.key, None)
@@ -247,7 +248,7 @@ def run(move: Move, job: Job, end: End) -> None:
     except LogClosedError:  # the store was closed during the move: the next mover resumes the move
         job.leave()
         state = MoveState.PAUSED
-    except LogDirSuspectError:  # a disk of the move hangs: the move resumes when that disk answers
+    except LogDirSuspectError:  # a disk of the move hangs: the move resumes when the disk answers
         job.leave()
         state, move.is_held_up = MoveState.PAUSED, True
     except LogStoreError as failure:
@@ -262,7 +263,7 @@ def run(move: Move, job: Job, end: End) -> None:
 
 
 def without_frames(error: LogStoreError) -> LogStoreError:
-    """Drop the stack frames of a stored error: they can keep a dead disk's descriptors open."""
+    """Drop the stack frames of a stored error, which can keep a dead disk's descriptors open."""
     links: list[BaseException | None] = [error]
     while links:
         link = links.pop()

@@ -2,7 +2,7 @@
 
 Threads: the state changes under the mover's condition. The thread that runs the move writes the
 progress, such as `bytes_done`. Any thread can read the progress safely. A request to a running move
-sets the flag `wanted`. The move's thread reads the flag before each chunk.
+sets the field `wanted`. The move's thread reads the field before each chunk.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Move:
         self.error: LogStoreError | None = None
         self.bytes_done = 0
         self._size_of: Callable[[], int] = lambda: size_bytes
-        # Whether the move waits until earlier moves free enough room. If `waits_for_room` is False
-        # and there is no room, the move fails.
+        # Whether the move waits until earlier moves free enough room. If not, the move fails when
+        # there is no room.
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
@@ -209,7 +209,7 @@ class Move:
 
     @uninterruptible
     def pause(self) -> None:
-        """Stop the move within one chunk and keep what was copied; return when the move stopped.
+        """Stop the move within one chunk and keep the copied bytes; return when the move stopped.
 
         Raises:
             IllegalTransitionError: the move has ended.
@@ -263,7 +263,7 @@ class Move:
 
     @uninterruptible
     def cancel(self, reason: str = "by the user") -> None:
-        """Give the move up, and remove its copy before returning; leave an ended move unchanged.
+        """Give the move up; return after its copy is removed. A move that has ended stays as it is.
 
         A FAILED move stays FAILED, but its copy is never resumed.
 
@@ -325,7 +325,7 @@ class Move:
 
     @uninterruptible
     def retry(self) -> None:
-        """Start a failed move again; another move of its replica is cancelled first.
+        """Start a failed move again; first cancel any other move of the same replica.
 
         Raises:
             IllegalTransitionError: the move has not failed.
@@ -344,7 +344,7 @@ class Move:
 
     @uninterruptible
     def set_throttled_rate(self, rate: Rate) -> None:
-        """Limit this move alone to a rate in bytes per second; None removes this limit."""
+        """Limit only this move to a rate in bytes per second; None removes this limit."""
         self.throttle.set_rate(rate)
 
     # --- its states -------------------------------------------------------------------------------

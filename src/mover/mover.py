@@ -45,10 +45,10 @@ class ReplicaMover:
         moves_per_disk_max: how many moves are allowed to use one log dir, as source or target, at
             the same time.
         verify: whether every batch is checked while it is copied. If `verify` is False, only the
-            headers of the batches are checked. A batch with a bad checksum is then found only when
-            the batch is read.
+            headers of the batches are checked. Then a batch with a wrong checksum is found only
+            when the batch is read.
 
-    A new mover resumes the unfinished moves of an earlier process at once. If the mover or the
+    A new mover immediately resumes the unfinished moves of an earlier process. If the mover or the
     store is closed, the running moves are paused, and the next mover resumes them.
     """
 
@@ -140,7 +140,7 @@ class ReplicaMover:
     def move(
         self, topic: str, partition: int, log_dir: StrPath, *, throttled_rate: Rate = None
     ) -> Move:
-        """Move a replica to another log dir; first cancel its running move to a different log dir.
+        """Move a replica to a log dir; first cancel a running move of it to another log dir.
 
         If the target is full, cordoned or offline, the move is FAILED, and `Move.error` has the
         reason. If the replica is already in the log dir, the move is DONE.
@@ -157,10 +157,10 @@ class ReplicaMover:
 
     @uninterruptible
     def execute(self, plan: MovePlan) -> list[Move]:
-        """Run the moves of a plan in its order; a move waits until earlier moves free enough room.
+        """Run the moves of a plan in order; a move waits until earlier moves have made enough room.
 
         Raises:
-            The errors that `move` raises. The moves that were requested before the error continue.
+            The errors that `move` raises. Moves that were already requested continue.
         """
         return [
             self._submit(one.topic, one.partition, one.target, None, waits_for_room=True)
@@ -194,7 +194,7 @@ class ReplicaMover:
         return self._moves.all()
 
     def move_of(self, topic: str, partition: int) -> Move | None:
-        """Return the newest move of a partition; None if this mover has moved no replica of it.
+        """Return the newest move of a partition; None if this mover has no move of the partition.
 
         The move may have ended: see `Move.state`.
         """

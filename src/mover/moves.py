@@ -1,7 +1,8 @@
 """Hold the moves of one mover, the queue of moves that wait for a thread, and the reserved room.
 
 A `ReplicaMover` owns one `Moves`. The modules `admission` and `resume` take this `Moves` as an
-argument. Each `Move` calls the methods of its `Moves`, its controller.
+argument. A `Moves` is also the controller of its moves: each `Move` calls the methods of its
+controller.
 
 Threads: `changed` guards the queue, `is_closed` and the state of every move. The list of all moves
 only grows. A thread that walks over all moves first copies the list.
@@ -123,7 +124,7 @@ class Moves:
 
     @contextmanager
     def letting_in(self, move: Move) -> Iterator[None]:
-        """Fail a move if an error or Ctrl-C stops its admission, because no thread will run it."""
+        """Fail a move if an error or Ctrl-C stops its admission: no thread would run the move."""
         try:
             yield
         except BaseException as error:
@@ -156,7 +157,7 @@ class Moves:
                 move.throttle.end()
             self.release(move)
         move.go(state, error)
-        self.go_on()  # the log dir that caused the pause may answer again already
+        self.go_on()  # the log dir that hung may already answer again
 
     def release(self, move: Move) -> None:
         """Give back a move's room and its claim on the replica; a second call has no effect."""

@@ -1,4 +1,4 @@
-"""Reserve room at the targets of moves, because there may be room for one move but not for two.
+"""Reserve room at the targets of moves, because there may be room for only one of two moves.
 
 Log dirs on one file system share its room. A reservation covers only the bytes that a move still
 has to write. The bytes that the move has written are not free any more.
@@ -13,7 +13,7 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Room for bytes that are not in the segments yet: index files, small files, and records that are
+# Room for bytes beside the present segments: index files, small files, and records that are
 # appended during the move.
 ALLOWANCE_BYTES = 1 << 20
 INDEX_SHARE = 256  # this many bytes of batches need one byte of index files (an entry each 4 KiB)
@@ -31,7 +31,7 @@ class Occupant(Protocol):
 
 
 def need_of(size_bytes: int) -> int:
-    """Compute how many bytes of room a move needs, if its replica has `size_bytes`."""
+    """Compute how many bytes of room a move needs if the replica has `size_bytes`."""
     return size_bytes + size_bytes // INDEX_SHARE + ALLOWANCE_BYTES
 
 

@@ -44,10 +44,10 @@ def partitions_of(
 
 
 class ChangeReplicaDirResponse:
-    """Hold the results of a request; some results may not be known yet.
+    """Hold the results of a request; some results may still be unknown.
 
     Attributes:
-        moves: the move of each partition whose move was begun; such a move may still run.
+        moves: the move of each partition whose move was begun; some of these moves may still run.
     """
 
     def __init__(
@@ -102,8 +102,9 @@ def change_replica_dirs(
     """Carry out a request; see `ReplicaMover.change_replica_dirs`.
 
     Args:
-        begin: begins the move of a partition to a log dir.
-        prefer: remembers the log dir of partitions that do not exist yet, with one write.
+        begin: a function that begins the move of a partition to a log dir.
+        prefer: a function that stores the log dirs for partitions that do not exist yet, with one
+            write.
     """
     moves: dict[TopicPartition, Move] = {}
     results: dict[TopicPartition, LogStoreError | None] = {}

@@ -1,4 +1,4 @@
-"""Handle moves that no thread runs: at a start, and when a log dir answers again or returns.
+"""Handle moves that no thread runs, at a start, and when a log dir answers again or returns.
 
 The metadata of a live copy has the mark `moving`, which refers to an unfinished move of the
 replica. What happens to the move depends on its `.move` copy:
@@ -10,10 +10,10 @@ replica. What happens to the move depends on its `.move` copy:
 | does not exist, because it was not begun yet or was given up | the mark is cleared |
 | is in a log dir that no longer belongs to the store | the mark is cleared |
 
-If a move failed because its source or its target did not serve, a new move continues its copy. The
-old move cannot continue, because it was already reported as failed (KIP-113, section 3). A move
-that failed for any other reason stays FAILED until its method `retry` is called. If a move was
-cancelled while its source was unreachable, its copy is deleted here.
+A move may have failed because its source or its target did not serve. Then a new move continues
+with the copy. The old move cannot continue, because its failure was already reported (KIP-113,
+section 3). If a move failed for any other reason, it stays FAILED until its method `retry` is
+called. If a move was cancelled while its source was unreachable, this module deletes the copy.
 """
 
 from __future__ import annotations
@@ -98,16 +98,14 @@ def _path_of(move: Move) -> str:
 
 
 def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
-    """Yield the moves to resume and the moves to fail; the yielded move's replica is reserved."""
+    """Yield the moves to resume and the moves to fail, each while its replica is reserved."""
     errors = {move.move_id: move.error for move in moves if move.state is MoveState.FAILED}
     by_id = {log_dir.directory_id: log_dir for log_dir in replicas.log_dirs}
     for key, (log, source) in sorted(replicas.opened.items()):
         if relocation.moving_of(log) is None or source.is_refusing:
             continue
         with suppress(LogStoreError), replicas.reserved(key):
-            relocation.segments_of(
-                log
-            )  # raises if the log does not serve, even if its log dir serves
+            relocation.segments_of(log)  # raises if the log does not serve, even if its dir does
             replica, mark = replicas.opened.get(key), relocation.moving_of(log)
             if replica is None or replica.log is not log or mark is None:
                 continue

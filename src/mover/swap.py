@@ -14,10 +14,11 @@
 If a crash comes before the rename of the source (step 2) is durable, the source stays live. After
 such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. After a
 crash between the two renames (steps 2 and 3), no directory has the live name, and the next start
-finishes the swap. The start finishes the swap only if three things agree: the source's `.delete`
-name, the intent in the source's metadata, and the caught-up mark of the copy. Finishing the swap is
-safe, because the source is renamed only when the copy is complete. Two directories with a live name
-never have the same generation, no matter in which order the disks sync (KIP-113 section 3; ADR 7).
+finishes the swap. The start finishes the swap only if all of these are there: the source's
+`.delete` name, the intent in the source's metadata, and the caught-up mark of the copy. Then it is
+safe to finish the swap, because the source is renamed only when the copy is complete. Two
+directories with a live name never have the same generation, no matter in which order the disks sync
+(KIP-113 section 3; ADR 7).
 
 If a call fails before the rename of the source, the source stays live. If the rename of the source
 fails, the disk of the source shows which name the source has. If the rename of the copy (step 3)
@@ -117,8 +118,8 @@ class Swap:
         The copy must catch up again if the log has grown or changed too much.
 
         Raises:
-            LogStoreError: a disk failed. Unless `is_undecided` is True, the log still uses the
-                source.
+            LogStoreError: a disk failed. The log still uses the source, except if `is_undecided` is
+                True.
         """
         self.prepare()
         source_names = self._open_dir(self.ends.source)
@@ -150,7 +151,7 @@ class Swap:
             raise log_dir.failed(error) from error
 
     def _take_the_rest(self) -> bool:
-        """Copy and sync the last bytes; return False if there are too many or the log changed."""
+        """Copy and sync the last bytes; return False if too many are left, or the log changed."""
         self.ends.target.check_current()  # a target that came back may be an old copy of the disk
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:
@@ -222,7 +223,7 @@ class Swap:
             return False
 
     def _lose(self, cause: LogStoreError) -> LogStoreError:
-        """Stop serving the log: only the next start can find out which directory has the log."""
+        """Stop serving the log, because only the next start can find out where the log is."""
         error = ReplicaOfflineError(
             topic=self.key.topic,
             partition=self.key.partition,

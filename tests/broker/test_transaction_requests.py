@@ -199,8 +199,8 @@ def test_brokers_ask_for_several_transactions(
     refused = 120 if version == 5 else 48
     assert ask(verify_only=True) == [[refused] * 2] * 2
     assert producer.add((producer.name, 1)) == 0
-    assert ask(verify_only=True, producer_id=1) == [[refused, 0], [49, 49]]
-    assert ask(verify_only=False, producer_id=1) == [[0, 0], [49, 49]]
+    assert ask(verify_only=True, producer_id=producer.id + 1) == [[refused, 0], [49, 49]]
+    assert ask(verify_only=False, producer_id=producer.id + 1) == [[0, 0], [49, 49]]
     assert ask(verify_only=True) == [[0, 0]] * 2
     producer.finish(commit=True)
 

@@ -1,14 +1,16 @@
-"""Produce decoded by hand is what the codec decodes, with records that are views."""
+"""Produce read and written by hand is what the codec reads and writes; records are views."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from broker.wire import codec, messages
 from broker.wire.byte_cursor import WireError
-from broker.wire.produce import decode_produce
+from broker.wire.frames import encode_response
+from broker.wire.produce import PRODUCE, decode_produce, encode_produced
 from broker.wire.schemas import schema_of
 from support.wire_samples import sample
 
@@ -45,3 +47,48 @@ def test_tags_of_a_partition_are_stepped_over() -> None:
     request = decode_produce(body, 9)
     assert request == codec.decode("ProduceRequest", 9, body)
     assert request.topic_data[0].partition_data[0] == (7, b"x")
+
+
+def test_a_usual_request_is_read_by_hand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the comparison with the codec would compare the codec with itself."""
+    kind = messages.ProduceRequest
+    partitions = [kind.PartitionProduceData(0, b"x" * 70_000), kind.PartitionProduceData(7, b"y")]
+    bodies = {}
+    for version in (9, 13):
+        name, topic_id = ("t", bytes(16)) if version < 13 else ("", b"i" * 16)
+        message = kind(None, -1, 100, (kind.TopicProduceData(name, topic_id, tuple(partitions)),))
+        bodies[version] = message, bytes(codec.encode(message, version))
+    monkeypatch.setattr(codec, "decode_by", None)
+    for version, (message, body) in bodies.items():
+        assert decode_produce(body, version) == message
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_answers_equal_those_of_the_codec(version: int) -> None:
+    """Made-up answers, with errors and without, and the usual answer."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        message = sample("ProduceResponse", version, rng, 4)
+        if seed % 2:
+            message = message._replace(
+                node_endpoints=(), responses=tuple(map(without_errors, message.responses))
+            )
+        number = rng.getrandbits(31)
+        assert encode_produced(version, number, message) == encode_response(
+            PRODUCE, version, number, message
+        )
+
+
+def without_errors(topic: Any) -> Any:
+    """Take the errors out of the rows of a topic."""
+    default = messages.ProduceResponse.PartitionProduceResponse()
+    rows = [(row.index, 0, *row[2:5], *default[5:]) for row in topic.partition_responses]
+    return topic._replace(partition_responses=tuple(type(default)(*row) for row in rows))
+
+
+def test_an_answer_without_errors_is_written_by_hand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the comparison with the codec would compare the codec with itself."""
+    row = messages.ProduceResponse.PartitionProduceResponse(1, 0, 2, 3, 4)
+    topic = messages.ProduceResponse.TopicProduceResponse("t", bytes(16), [row])
+    monkeypatch.setattr(codec, "write", None)
+    assert encode_produced(9, 1, messages.ProduceResponse([topic]))

@@ -1,1 +1,1 @@
-"""Decide by ACL bindings which client may do what. Nothing here does I/O."""
+"""Decide what each client may do, from ACL bindings. Nothing here does I/O."""

@@ -6,7 +6,7 @@
                                        "operation":"Read","host":"*"}]}
 
 The JSON is the same as in Kafka's znodes. If the document of a pattern cannot be read, the pattern
-is closed to all clients, because the document may have DENY entries.
+is closed: no client may use its resources, because the document may have DENY entries.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def name_of(pattern: Pattern) -> str:
 
 
 def pattern_of(name: str) -> Pattern:
-    """Return the pattern of a document; raise ValueError if its name does not name a pattern."""
+    """Return the pattern that the name of a document stands for; raise ValueError if none."""
     pattern_type, _, rest = name.partition("/")
     kind, _, resource = rest.partition("/")
     if pattern_type not in PATTERN_TYPES or kind not in KINDS or not resource:
@@ -67,7 +67,7 @@ def encode_entries(entries: frozenset[Entry]) -> bytes:
 
 
 def parse_entries(name: str, data: bytes) -> tuple[frozenset[Entry], str]:
-    """Return the entries of a pattern, and the reason if they cannot be read, or "".
+    """Return the entries of a pattern, and "", or the reason why they cannot be read.
 
     If the entries cannot be read, the pattern is closed.
     """

@@ -1,4 +1,4 @@
-"""Decide by a fixed set of ACL bindings; a change of ACLs makes a new snapshot.
+"""Decide by a fixed set of ACL bindings. If the ACLs change, a new snapshot is made.
 
 A lookup takes the entries of the literal name, of `*`, and of each prefix of the name. To find the
 prefixes, the lookup cuts the name to each length that a prefix of this resource type has. The
@@ -26,7 +26,7 @@ from broker.authorization.bindings import (
     usual_host,
 )
 
-# By principal: the host, the operation and the permission of each entry.
+# For each principal: the host, the operation and the permission of each of its entries.
 Grouped = dict[str, tuple[tuple[str, Operation, Permission], ...]]
 Entries = frozenset[Entry]
 
@@ -54,7 +54,7 @@ class AclSnapshot:
         self._index()
 
     def _index(self) -> None:
-        """Note which lengths the prefixes of each resource type have."""
+        """Record the lengths of the prefixes of each resource type."""
         lengths: dict[ResourceType, Counter[int]] = {kind: Counter() for kind in ResourceType}
         for kind, pattern_type, name in self.entries:
             if pattern_type is PatternType.PREFIXED:
@@ -95,7 +95,7 @@ class AclSnapshot:
     def decide(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool | None:
-        """Report whether a client may do something; None if no pattern matches the resource."""
+        """Report whether a client may do an operation; None if no pattern matches the resource."""
         found, is_allowed = False, False
         for groups in self._matching(kind, name):
             found = True
@@ -120,10 +120,10 @@ class AclSnapshot:
     def decide_any(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, *, default: bool
     ) -> bool:
-        """Report whether a client may do something with at least one resource name.
+        """Report whether a client may do an operation on at least one resource name.
 
         Args:
-            default: the decision for a resource that no pattern matches.
+            default: the decision if no pattern matches a resource.
         """
         verdicts = {
             pattern: _verdict(groups, principal, host, operation)
@@ -134,7 +134,7 @@ class AclSnapshot:
         if verdicts.get(everything) is Permission.DENY:
             return False
         if verdicts.get(everything) is Permission.ALLOW or (default and everything not in verdicts):
-            return True  # there is always a name that no prefix matches
+            return True  # for some names, no prefix matches
         return any(
             verdict is Permission.ALLOW and not self._is_overruled(pattern, verdicts)
             for pattern, verdict in verdicts.items()
@@ -143,7 +143,7 @@ class AclSnapshot:
     def _is_overruled(
         self, allowing: Pattern, verdicts: Mapping[Pattern, Permission | None]
     ) -> bool:
-        """Report whether DENY entries cover every name that an ALLOW entry's pattern matches.
+        """Report whether DENY entries cover every name that an allowing pattern matches.
 
         A literal DENY cannot cover a prefix, because many names begin with the prefix.
         """
@@ -156,7 +156,7 @@ class AclSnapshot:
 
 
 def _verdict(groups: Grouped, principal: str, host: str, operation: Operation) -> Permission | None:
-    """Return whether the entries of a pattern allow a client; None if no entry is about it."""
+    """Return whether the entries of a pattern allow a client; None if no entry names the client."""
     allowing, verdict = IMPLIED_BY[operation], None
     for one in (principal, EVERY_PRINCIPAL):
         for allowed_host, given, permission in groups.get(one, ()):

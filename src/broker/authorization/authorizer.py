@@ -1,7 +1,8 @@
 """Decide by the present ACLs what clients may do, and cache the decisions.
 
-New ACLs and an empty cache replace the old ACLs and their cache in one step, so a decision never
-outlives its ACLs. Until the ACLs are read for the first time, only super users may do anything.
+New ACLs and an empty cache replace the old ACLs and the old cache in one step. So no decision is
+used after its ACLs have changed. Until the ACLs are read for the first time, only super users may
+do anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from broker.authorization.acl_snapshot import AclSnapshot
 from broker.authorization.bindings import OPERATIONS_ON, Operation, ResourceType, check_principal
 
 CACHED_MAX = 10_000
-CACHED_NAME_MAX = 256  # decisions about longer names, or for longer principals, are not kept
+CACHED_NAME_MAX = 256  # if a name or principal is longer, its decision is not kept
 
 ALL_BITS = {kind: sum(1 << one for one in some) for kind, some in OPERATIONS_ON.items()}
 
@@ -25,7 +26,7 @@ class AuthorizerSettings(NamedTuple):
 
     Attributes:
         super_users: these principals may do everything.
-        allows_if_no_acl: whether everyone may do everything with a resource without ACLs.
+        allows_if_no_acl: whether every client may do everything with a resource that has no ACLs.
     """
 
     super_users: frozenset[str] = frozenset()
@@ -39,7 +40,7 @@ def parse_super_users(text: str) -> frozenset[str]:
 
 
 class _State(NamedTuple):
-    """The ACLs, and the decisions that were made by them."""
+    """The ACLs, and the decisions that were made from them."""
 
     snapshot: AclSnapshot | None
     decisions: dict[Key, bool]
@@ -48,12 +49,12 @@ class _State(NamedTuple):
 class Authorizer:
     """Decide what clients may do.
 
-    Threads: any thread may call any method. `_state` is replaced as a whole. The only changes of
-    its dict are that an entry is added, and that all entries are cleared.
+    Threads: any thread may call any method. `_state` is replaced as a whole. Its dict changes only
+    in two ways: an entry is added, or all entries are cleared.
     """
 
     def __init__(self, settings: AuthorizerSettings, cached_max: int = CACHED_MAX) -> None:
-        """Begin without ACLs: until `replace` is called, only super users may do anything."""
+        """Begin without ACLs. Until `replace` is called, only super users may do anything."""
         self.settings = settings
         self._cached_max = cached_max
         self._state = _State(None, {})
@@ -75,7 +76,7 @@ class Authorizer:
     def may(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool:
-        """Report whether a client may do something with a resource."""
+        """Report whether a client may do an operation on a resource."""
         state = self._state
         known = state.decisions.get((principal, host, operation, kind, name))
         if known is not None:
@@ -92,7 +93,7 @@ class Authorizer:
     def may_with_any(
         self, principal: str, host: str, operation: Operation, kind: ResourceType
     ) -> bool:
-        """Report whether a client may do something with at least one resource of a type."""
+        """Report whether a client may do an operation on at least one resource of a type."""
         state, default = self._state, self.settings.allows_if_no_acl
         known = state.decisions.get((principal, host, operation, kind, None))
         if known is not None:
@@ -114,7 +115,7 @@ class Authorizer:
 
 
 class TopicViewer(NamedTuple):
-    """The topics that one client may see. The viewers of equal clients are equal."""
+    """The topics that one client may see. Two viewers are equal if their clients are equal."""
 
     authorizer: Authorizer
     principal: str
@@ -145,35 +146,36 @@ class Rights:
         request: str,
         report: Callable[[str, str], object],
     ) -> None:
-        """Decide by an authorizer; without one, the client may do everything.
+        """Use an authorizer. If it is None, the client may do everything.
 
         Args:
             request: the name of the API, for the log.
-            report: called with the kind and the text of a denial, if the client named the resource.
+            report: if the client named the resource, this function gets the kind and the text of
+                each denial.
         """
         self._authorizer, self._principal, self._host = authorizer, principal, host
         self._request, self._report = request, report
 
     def sees(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Report whether the client may do something; a denial is not reported."""
+        """Report whether the client may do an operation. Do not log a denial."""
         authorizer = self._authorizer
         return authorizer is None or authorizer.may(
             self._principal, self._host, operation, kind, name
         )
 
     def may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
-        """Report whether the client may do something that it asked for by name."""
+        """Report whether the client may do an operation on a resource that it has named."""
         return self.sees(operation, kind, name) or self._denied(operation, kind, name)
 
     def sees_any(self, operation: Operation, kind: ResourceType) -> bool:
-        """Report whether the client may do something with at least one resource of a type."""
+        """Report whether the client may do an operation on at least one resource of a type."""
         authorizer = self._authorizer
         return authorizer is None or authorizer.may_with_any(
             self._principal, self._host, operation, kind
         )
 
     def viewer(self) -> TopicViewer | None:
-        """Return a viewer, which can outlive the request; None if the client sees all topics."""
+        """Return a viewer, which is valid after the request; None if the client sees all topics."""
         if self._authorizer is None:
             return None
         return TopicViewer(self._authorizer, self._principal, self._host)

@@ -1,7 +1,7 @@
 """Select ACL bindings, as DescribeAcls and DeleteAcls do.
 
-In a filter, None and ANY match everything. A filter compares a principal and a host with the texts
-of the binding: a filter for `User:alice` does not find bindings for `User:*`.
+In a filter, None and ANY match everything. A filter compares a principal and a host only as texts.
+For example, a filter for `User:alice` does not find bindings for `User:*`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.authorization.bindings import (
 
 
 class BindingFilter(NamedTuple):
-    """Describe the bindings that a client wants to see or to delete."""
+    """The bindings that a client wants to see or to delete."""
 
     type: ResourceType = ResourceType.ANY
     name: str | None = None
@@ -38,7 +38,8 @@ class BindingFilter(NamedTuple):
     def matches_pattern(self, pattern: Pattern) -> bool:
         """Report whether the filter selects a pattern.
 
-        With MATCH, the filter selects each pattern that matches a resource of the filter's name.
+        If the type is MATCH, the filter selects each pattern that matches the resource with this
+        name.
         """
         if self.type not in (ResourceType.ANY, pattern.type):
             return False

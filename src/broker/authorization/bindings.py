@@ -1,12 +1,12 @@
-"""Define ACL bindings: an entry (principal, host, operation) for a pattern of resources.
+"""Define ACL bindings. A binding is an entry for a pattern of resources.
 
     Binding(Pattern(ResourceType.TOPIC, PatternType.PREFIXED, "orders-"),
             Entry("User:alice", "*", Operation.READ, Permission.ALLOW))
 
 The numbers are those of the wire protocol. A LITERAL pattern matches the resource of its name, or
 every resource if its name is `*`. A PREFIXED pattern matches each resource whose name begins with
-the pattern's name. In an entry, the principal `User:*` means every client, and the host `*` every
-address. A host is one address: networks and names have no meaning.
+the pattern's name. In an entry, the principal `User:*` means every client, and the host `*` means
+every address. Any other host is one IP address; networks and names of hosts are not supported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of a pattern is compared; ANY and MATCH are for filters only."""
+    """The way to compare the name of a pattern; ANY and MATCH are for filters only."""
 
     ANY = 1
     MATCH = 2
@@ -71,8 +71,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# An ALLOW entry for one of the operations in a value also allows the operation in the key. A DENY
-# entry denies only its own operation, or everything.
+# Each key is an operation. If an ALLOW entry is for one of the operations in the value, it also
+# allows the key. A DENY entry for one operation denies only this operation.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     operation: frozenset({operation, Operation.ALL}) for operation in Operation
 } | {
@@ -107,7 +107,7 @@ OPERATIONS_ON: dict[ResourceType, tuple[Operation, ...]] = {
 
 
 class Pattern(NamedTuple):
-    """Name the resources that an entry is about."""
+    """The resources that an entry is about."""
 
     type: ResourceType
     pattern_type: PatternType
@@ -123,7 +123,7 @@ class Pattern(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Allow a principal at a host to do an operation, or deny it."""
+    """A rule that allows or denies an operation to a principal at a host."""
 
     principal: str
     host: str
@@ -138,7 +138,8 @@ class Binding(NamedTuple):
     entry: Entry
 
 
-# A pattern with this entry is closed to every client. It replaces entries that cannot be read.
+# If the entries of a pattern cannot be read, this entry replaces them. It denies everything to
+# every client.
 CLOSED = Entry(EVERY_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
 
 
@@ -146,7 +147,7 @@ def checked(binding: Binding) -> Binding:
     """Check that a binding can be stored, and return it.
 
     Raises:
-        ValueError: a part of the binding is empty, too long, or only meaningful in a filter.
+        ValueError: a part of the binding is empty or too long, or is allowed only in a filter.
     """
     pattern, entry = binding
     if pattern.type is ResourceType.ANY:
@@ -165,7 +166,7 @@ def checked(binding: Binding) -> Binding:
 
 
 def usual_host(host: str) -> str:
-    """Return an address in the form that the operating system uses for a client's address.
+    """Return an address in the form in which the operating system writes addresses.
 
     Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms must mean the same client.
     """

@@ -31,16 +31,16 @@ class Wait(Protocol):
 
     @property
     def error(self) -> NotServedError | None:
-        """The reason why the records were not acknowledged; they may be in the log anyway."""
+        """The reason why the records were not acknowledged; they may still be in the log."""
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when the wait may be over; `close` ends this."""
+        """Call `wake` when the wait may be over. `close` ends these calls."""
 
     def give_up(self) -> None:
-        """End the wait; if the records are not acknowledged yet, set `error`."""
+        """End the wait. If the records are not acknowledged yet, set `error`."""
 
     def close(self) -> None:
-        """Stop calling `wake`; a second close is allowed."""
+        """Stop calling `wake`. A second call does nothing."""
 
 
 class Appends(Protocol):
@@ -52,14 +52,14 @@ class Appends(Protocol):
         """Append one encoded batch.
 
         Args:
-            acks: Kafka's: 0, 1, or -1 for all in-sync replicas.
+            acks: the acks as in Kafka: 0, 1, or -1 for all in-sync replicas.
             token: permits a batch of a transaction; see `Log.transaction_token`.
 
         Returns:
-            Where the records are; and a wait, if the client wants to wait for other replicas.
+            The offsets of the records, and a wait if the client wants to wait for other replicas.
 
         Raises:
-            NotServedError: this broker does not take records for the partition now.
+            NotServedError: this broker does not accept records for the partition now.
             LogStoreError: there is no such partition, or its log refuses the records.
             ValueError: the records are not one undamaged batch.
         """
@@ -125,8 +125,9 @@ class LogAppends:
     ) -> Wait | None:
         """Append to the log.
 
-        The log may come from a cluster whose coordinators had larger epochs. No other broker can
-        coordinate here, so this marker takes over the larger epoch.
+        The log may come from a cluster in which coordinators had larger epochs. Here, no other
+        broker can be the coordinator. So if the log has a larger epoch, this marker gets the larger
+        epoch.
         """
         log = self._topics.log(name, partition)
         check_format(log)
@@ -141,7 +142,7 @@ class LogAppends:
         return None if log.high_watermark > info.last_offset else LogWait(log, info.last_offset)
 
     def delete_before(self, name: str, partition: int, offset: int) -> None:
-        """Delete the records before an offset; there are no other replicas to wait for."""
+        """Delete the records before an offset. There are no other replicas to wait for."""
         self._topics.log(name, partition).delete_records_before(offset)
 
 
@@ -152,7 +153,7 @@ def check_format(log: Log) -> None:
 
 
 class LogWait:
-    """Wait until the high watermark has passed the records; then all replicas have them."""
+    """Wait until the high watermark has passed the records. Then all replicas have them."""
 
     __slots__ = ("_last_offset", "_log", "_subscription", "error")
 
@@ -171,7 +172,7 @@ class LogWait:
         """Call `wake` when the high watermark rises."""
         try:
             self._subscription = self._log.subscribe(lambda _: wake())
-        except LogStoreError:  # the log dir has failed: the next check of `is_over` notices this
+        except LogStoreError:  # the log dir has failed; the next check of `is_over` notices this
             wake()
 
     def give_up(self) -> None:

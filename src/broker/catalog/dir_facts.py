@@ -1,4 +1,4 @@
-"""Store a number or a list in every log dir, so that it survives the loss of a disk."""
+"""Store a number or a list in every log dir, so that it still exists after a disk is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WRITE_SECONDS_MAX = 2.0  # how long a write waits for a slow log dir
 
 
 def largest(store: LogStore, fact: str) -> int:
-    """Return the largest number that a serving log dir stores; return 0 if there is no number."""
+    """Return the largest number in the log dirs that serve; return 0 if there is no number."""
     found = [value for value in values(store, fact) if isinstance(value, int)]
     return max(found, default=0)
 
@@ -29,7 +29,7 @@ def newest(store: LogStore, fact: str) -> tuple[int, int]:
 
 
 def values(store: LogStore, fact: str) -> list[Any]:
-    """Return the value of each log dir that serves, or None if that log dir stores no value."""
+    """Return the value of each log dir that serves. If a log dir has no value, it is None."""
     found = []
     for path in store.log_dirs:
         with suppress(LogStoreError):  # the log dir does not serve
@@ -38,7 +38,7 @@ def values(store: LogStore, fact: str) -> list[Any]:
 
 
 def spread(store: LogStore, fact: str, number: int) -> None:
-    """Write a number to all log dirs, if it is certain and a log dir lacks it.
+    """Write a number to all log dirs, if the number is certain and a log dir lacks it.
 
     The number is certain if a log dir stores it, or if every log dir serves.
 
@@ -52,7 +52,7 @@ def spread(store: LogStore, fact: str, number: int) -> None:
 
 
 def remember(store: LogStore, fact: str, value: int | list[Any]) -> None:
-    """Write a value to all log dirs at the same time; it is enough if one log dir writes it.
+    """Write a value to all log dirs at the same time. It is enough if one write succeeds.
 
     Raises:
         LogStoreError: no log dir has written the value.

@@ -34,14 +34,14 @@ FACTS = {
 }
 UNLIMITED = 2**63 - 1
 DYNAMIC_DEFAULTS = {CORDONED: "", **dict.fromkeys(FACTS, str(UNLIMITED))}  # in Kafka's form
-DIGITS_MAX = 100  # enough for any rate; Python refuses to read thousands of digits
+DIGITS_MAX = 100  # enough for any rate; Python refuses thousands of digits
 
 
 SetRate = Callable[[str, int | None], object]  # a key of `FACTS`, and bytes per second
 
 
 class FixedSettingError(InvalidSettingError):
-    """Report a setting of the broker that only a restart can change."""
+    """Report a setting of the broker that cannot be changed while the broker runs."""
 
 
 class DynamicSettings:
@@ -54,7 +54,7 @@ class DynamicSettings:
         """Apply nothing until `start`.
 
         Args:
-            set_rate: takes the rates of replication; None if there is no replication.
+            set_rate: this function gets the rates of replication; None if there is no replication.
         """
         self._store = store
         self._move_threads = move_threads
@@ -86,7 +86,7 @@ class DynamicSettings:
         ]
 
     def change(self, changes: Iterable[Change], *, is_dry: bool) -> None:
-        """Change settings; all changes are checked before the first setting is changed.
+        """Change settings. All changes are checked before the first setting is changed.
 
         Raises:
             InvalidSettingError: a setting is unknown or fixed, or its value is not valid.
@@ -98,7 +98,7 @@ class DynamicSettings:
                 self._apply(rates, cordoned)
 
     def _wanted(self, changes: Iterable[Change]) -> tuple[dict[str, int], set[str]]:
-        """Return the rates and the cordoned log dirs as they would be after some changes."""
+        """Return the rates and the cordoned log dirs after some changes."""
         rates, cordoned = dict(self._rates), set(self.cordoned)
         for change in changes:
             if change.key in rates:

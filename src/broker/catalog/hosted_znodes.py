@@ -1,4 +1,4 @@
-"""Open the embedded coordination store in those log dirs that serve, and change its znodes."""
+"""Open the embedded coordination store in the log dirs that serve, and change its znodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Znodes = Mapping[str, bytes | None]  # the wanted data by path; None if the znod
 
 
 class HostedZnodes:
-    """The znodes of one store. Before `connect`, the methods that read or write znodes do not work.
+    """The znodes of one store. The caller must call `connect` before it reads or writes.
 
     Threads: one thread at a time calls `connect`, `disconnect` and `write`.
     """
@@ -42,7 +42,7 @@ class HostedZnodes:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each log dir that serves has a journal that is in use."""
+        """Whether each log dir that serves has a journal, and this journal is in use."""
         failed = {} if self._embedded is None else self._embedded.failures
         return self._serving() == self._used - failed.keys()
 
@@ -65,7 +65,7 @@ class HostedZnodes:
         self._session, self._used = self._embedded.connect(), paths
 
     def disconnect(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the files. A second call does nothing."""
         embedded, self._embedded, self._session = self._embedded, None, None
         self._used = frozenset()
         if embedded is not None:
@@ -78,7 +78,7 @@ class HostedZnodes:
             embedded.leave_out(log_dir, OSError(errno.ESHUTDOWN, reason, log_dir))
 
     def _with_room(self, work: Callable[[], Result], *given: str) -> Result:
-        """Do some work; if a disk is full, free the space of its ballast and try again.
+        """Do some work. If a disk is full, free the space of its ballast and try again.
 
         Args:
             given: the log dirs whose ballast has already been freed.
@@ -117,7 +117,7 @@ class HostedZnodes:
             return None
 
     def write(self, wanted: Znodes, *, is_new: bool = False) -> None:
-        """Write the wanted data to znodes in one change; skip znodes that already have it."""
+        """Write the wanted data to znodes in one change. Skip znodes that already have it."""
         session = self._session
         assert session is not None
         found = {path: self.data(path) for path in wanted}
@@ -133,7 +133,7 @@ class HostedZnodes:
             self._with_room(lambda: session.multi(operations))
 
     def in_session(self, work: Callable[[Session], Result]) -> Result:
-        """Do some work in the present session; if a disk is full, free the space of its ballast."""
+        """Do some work in the present session. If a disk is full, free its ballast."""
         session = self._session
         assert session is not None
         return self._with_room(lambda: work(session))

@@ -21,9 +21,9 @@ NO_LEADER = -1
 
 
 class NotServedError(LogStoreError):
-    """Report that this broker does not serve a partition now; `code` tells the client what to do.
+    """Report that this broker does not serve a partition now. `code` is for the client.
 
-    After these codes, the client finds the leader, or tries again.
+    A client that gets such a code finds the leader, or tries again.
     """
 
     code: ErrorCode
@@ -51,8 +51,10 @@ class PartitionFacts(NamedTuple):
     """The leader and the replicas of a partition.
 
     Attributes:
-        offline: the replicas that do not serve: their broker or their log dir is away.
-        elr, suspects: the eligible leader replicas, and those that may have lost records (KIP-966).
+        offline: the replicas that cannot be used now, because their broker or log dir does not
+            work.
+        elr, suspects: the eligible leader replicas, and the replicas that may have lost records
+            (KIP-966).
     """
 
     error: ErrorCode
@@ -68,8 +70,8 @@ class Reading(NamedTuple):
     """The log from which a client reads.
 
     Attributes:
-        is_following: whether the log is that of a follower, which may lack the newest records.
-        preferred: the broker from which the client should read instead; -1 for this one.
+        is_following: whether the log belongs to a follower. Such a log may lack the newest records.
+        preferred: another broker from which the client should read; -1 means this broker.
     """
 
     log: Log
@@ -78,14 +80,14 @@ class Reading(NamedTuple):
 
 
 class Watch(Protocol):
-    """A callback that was registered."""
+    """A registered callback."""
 
     def close(self) -> None:
-        """Stop calling the callback; a second close is allowed."""
+        """Stop calling the callback. A second call does nothing."""
 
 
 class Leadership(Protocol):
-    """A broker's view of its cluster. Any thread may call any method; none waits."""
+    """A broker's view of its cluster. Any thread may call any method. No method waits."""
 
     @property
     def broker_id(self) -> int:
@@ -97,10 +99,10 @@ class Leadership(Protocol):
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller, which is one of `nodes`; -1 if none is known."""
+        """The id of the controller, which is in `nodes`; -1 if no controller is known."""
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """List the live brokers, with their addresses at the listener that the client uses."""
+        """List the live brokers, with their addresses for the client's listener."""
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
         """Describe a partition of a known topic."""
@@ -112,7 +114,7 @@ class Leadership(Protocol):
         """Find the log from which a client reads.
 
         Args:
-            epoch: the leader epoch that the client knows; -1 for none.
+            epoch: the leader epoch that the client knows; -1 if it knows none.
 
         Raises:
             NotServedError: this broker does not lead the partition, or leads another epoch.
@@ -120,14 +122,14 @@ class Leadership(Protocol):
         """
 
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
-        """Find the log from which a client of a rack reads (KIP-392); see `log`.
+        """Find the log from which a client in a rack reads (KIP-392); see `log`.
 
-        If this broker is a follower in the client's rack, it also serves reads, up to the high
-        watermark that it knows.
+        If this broker is a follower in the client's rack, the client can also read from it, up to
+        the high watermark that this follower knows.
         """
 
     def replica_log(self, name: str, partition: int) -> Log:
-        """Find the log of this broker's replica, even a follower's, for a tool that compares logs.
+        """Find the log of this broker's replica, even if it follows, for tools that compare logs.
 
         Raises:
             NotServedError: this broker has no replica of the partition.
@@ -138,7 +140,7 @@ class Leadership(Protocol):
         """Return an error if a new leader does not know the high watermark yet."""
 
     def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
-        """Call `wake` after each change of a log, and when this broker's role for it changes.
+        """Call `wake` after each change of a log, and after each change of this broker's role.
 
         Raises:
             LogStoreError: the log does not serve.
@@ -146,7 +148,7 @@ class Leadership(Protocol):
 
 
 class SoleBroker:
-    """Describe a broker without a cluster: it leads every partition and has the only replica."""
+    """A broker without a cluster. It leads every partition, and has the only replica."""
 
     controller_id: int
     broker_id: int
@@ -158,11 +160,11 @@ class SoleBroker:
         self._topics = topics
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """Return this broker, with its address at the client's listener."""
+        """Return this broker, with its address for the client's listener."""
         return [Node(self.broker_id, endpoint.host, endpoint.port)]
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition; it has no leader if its log dir does not serve."""
+        """Describe a partition. If its log dir does not serve, it has no leader."""
         replicas = (self.broker_id,)
         try:
             epoch = self._topics.log(name, partition).leader_epoch
@@ -173,26 +175,26 @@ class SoleBroker:
         return PartitionFacts(ErrorCode.NONE, Leader(self.broker_id, epoch), replicas, replicas)
 
     def leader_of(self, name: str, partition: int) -> Leader:
-        """Return this broker: it leads every partition."""
+        """Return this broker, because it leads every partition."""
         return Leader(self.broker_id)
 
     def log(self, name: str, partition: int, epoch: int = NO_EPOCH) -> Log:
-        """Find a log; raise NotServedError if the client's leader epoch is not the log's."""
+        """Find a log; raise NotServedError if the client knows another leader epoch."""
         log = self._topics.log(name, partition)
         if epoch != NO_EPOCH:
             check_epoch(epoch, log.leader_epoch)
         return log
 
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
-        """Find a log as `log` does: there are no replicas in other racks."""
+        """Find a log as `log` does, because there are no replicas in other racks."""
         return Reading(self.log(name, partition, epoch))
 
     def replica_log(self, name: str, partition: int) -> Log:
-        """Find a log: this broker has the only replica."""
+        """Find a log, because this broker has the only replica."""
         return self._topics.log(name, partition)
 
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
-        """Return NONE: there are no other replicas."""
+        """Return NONE, because there are no other replicas."""
         return ErrorCode.NONE
 
     def watch(self, name: str, partition: int, wake: Callable[[], None]) -> Watch:
@@ -204,8 +206,8 @@ def check_epoch(known: int, present: int) -> None:
     """Raise NotServedError if a client's leader epoch is not the present leader epoch.
 
     Raises:
-        NotServedError: the epochs differ. Whichever of the client and this broker has the older
-            epoch must learn of the newer epoch.
+        NotServedError: the epochs differ. The code says whether the client or this broker has the
+            older epoch, and must learn of the newer epoch.
     """
     if known in (NO_EPOCH, present):
         return

@@ -1,9 +1,9 @@
-"""Take over the notes about unfinished topics that earlier versions of the broker wrote.
+"""Move notes about unfinished topics, from earlier versions of the broker, to the new place.
 
-While an earlier version created or deleted a topic, every log dir stored a note about it, under one
-of two names. After a crash, the next start finds the notes here. A note may be old: its topic may
-be complete, deleted, or created again with another id. So a note counts only if a log dir has a
-replica of its topic id.
+While an earlier version created or deleted a topic, every log dir stored a note about this topic,
+under one of two names. After a crash, the next start finds these notes. A note may be old:
+meanwhile, its topic may be complete, deleted, or created again with another id. So a note counts
+only if a log dir has a replica with the topic id of the note.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _notes(store: LogStore, fact: str) -> list[Note]:
 
 
 def _logs_of(store: LogStore, note: Note) -> list[Log]:
-    """Return the logs of a topic that serve, without logs of another topic of the same name."""
+    """Return the logs of a topic that serve. Leave out another topic with the same name."""
     logs = []
     for number in range(note.partitions):
         with suppress(LogStoreError, ValueError):

@@ -2,13 +2,13 @@
 
 Producer ids are given in blocks. Before the first id of a block is given, the end of the block is
 written durably to every log dir that serves. After a restart, new ids are larger than the largest
-end that any log dir stores. New ids are also larger than every id below 2^61 in the logs, because
-a log may come from another broker. A client can choose the id of its batches, and no broker has
-given 2^61 ids, so larger ids do not count: they would use up the ids that can be given.
+end that any log dir stores. A log may come from another broker, so new ids are also larger than
+every id in the logs that is below 2^61. Ids from 2^61 on do not count: no broker has given so large
+an id, but a client can write any id into its batches. If such ids counted, no ids would be left.
 
-If a log dir does not serve while a block is given, that log dir does not store the end of the
-block. So an id could be given twice if only this log dir is present at a later start. Programs that
-append to the store without this broker use the ids that are 2^62 or larger.
+If a log dir does not serve while a block is given, it does not store the end of the block. So if
+only this log dir is present at a later start, an id could be given twice. Programs that append to
+the store without this broker use the ids from 2^62 on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = PRODUCER_IDS_END
-FOREIGN_IDS = 2**61  # ids in the logs from here on were made up by a client
+FOREIGN_IDS = 2**61  # a client made up any larger id that is in a log
 GIVEN_IDS = FOREIGN_IDS + 2**60  # more than any broker has given
 FACT = "broker.producer_id_block_end"
 
@@ -35,19 +35,19 @@ class ProducerIds:
     """
 
     def __init__(self, store: LogStore, claim: Callable[[int], range] | None = None) -> None:
-        """Prepare; give no id yet.
+        """Store the arguments; give no id yet.
 
         Args:
-            claim: takes the next block of ids; none of them is smaller than the given id. By
-                default, the log dirs store which blocks were given. In a cluster, the coordination
-                store does.
+            claim: takes the next block of ids, all of which are at least the given id. By default,
+                the log dirs store which blocks were given. In a cluster, the coordination store
+                does this.
         """
         self._store = store
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._floor_seen = 0  # larger than every id that `skip` got
-        self._is_known = False  # if False, the largest id in the logs must be read first
+        self._floor_seen = 0  # above every id that `skip` got
+        self._is_known = False  # if not, the largest id in the logs must be read first
         store.add_listener(self._on_event)
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class ProducerIds:
             if not self._is_known:
                 self._is_known = True
                 floor = self._floor()
-                if floor > self._end:  # otherwise `_next` continues in the present block
+                if floor > self._end:  # else `_next` continues in the present block
                     self._next = self._end = floor
             if self._next >= self._end:
                 block = self._claim(self._next)
@@ -73,7 +73,7 @@ class ProducerIds:
             return self._next - 1
 
     def skip(self, producer_id: int) -> None:
-        """Give no id up to this one, which a producer has."""
+        """From now on, give only ids above this id, because a producer has it."""
         if producer_id >= FOREIGN_IDS:
             return
         with self._lock:

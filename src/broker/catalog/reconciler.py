@@ -1,8 +1,8 @@
-"""Make log dirs and coordination store agree, by the table in `reconciliation`.
+"""Make the log dirs and the coordination store agree, by the table in `reconciliation`.
 
-A broker does this at its start, and when a log dir comes back, is added or is given up. If a
-program creates or deletes partitions while the broker runs, the coordination store records the
-change.
+A broker does this at its start, and when a log dir returns, is added or is given up. If a program
+creates or deletes partitions while the broker runs, this module records the change in the
+coordination store.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ LOG_DIR_CHANGES = frozenset({
 })  # fmt: skip
 NAMES_MAX = 20  # the largest number of topics that a message lists
 
-Found = dict[int, bytes | None]  # the topic id of each replica; None if it cannot be read now
+Found = dict[int, bytes | None]  # the topic id of each replica, or None if it cannot be read
 
 
 class Reconciler:
     """Make the log dirs and the coordination store of one broker agree.
 
-    Threads: Only one thread calls `heard`. `changing` lets only one thread change a topic.
+    Threads: only one thread calls `heard`. `changing` lets only one thread at a time change a
+    topic.
 
     Attributes:
         refused: the replicas that are not served, because they belong to another topic.
@@ -56,17 +57,17 @@ class Reconciler:
         self._topics = topics
         self._changing = changing
         self.refused: dict[tuple[str, int], bytes] = {}
-        self._lost: set[str] = set()  # topics with partitions that could not be created again yet
+        self._lost: set[str] = set()  # topics with partitions that must still be created again
 
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs serve; if so, a replica that is not found does not exist."""
+        """Check that all log dirs serve. If so, a replica that is not found does not exist."""
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 
     def is_hidden(self, name: str, number: int) -> bool:
-        """Check that a replica belongs, or may belong, to a topic that clients must not see."""
+        """Check whether a replica belongs, or may belong, to a topic that clients must not see."""
         if (name, number) in self.refused:
             return True
         doomed = {
@@ -77,7 +78,7 @@ class Reconciler:
         return bool(doomed) and self._id_of(name, number) in {None, *doomed}
 
     def is_gone(self, record: TopicRecord) -> bool:
-        """Check whether a recorded topic has no partitions left: a program has deleted them."""
+        """Check whether a program has deleted all partitions of a recorded topic."""
         replicas = self._store.host.replicas
         return (
             record.name not in self._lost
@@ -87,7 +88,9 @@ class Reconciler:
         )
 
     def forget_gone(self, name: str) -> None:
-        """Forget a topic that a program has deleted; the caller has begun its change.
+        """Forget a topic that a program has deleted.
+
+        Before this call, the caller must begin the change of the topic.
 
         Raises:
             LogStoreError: no log dir could record that the topic is deleted.
@@ -110,7 +113,7 @@ class Reconciler:
         return found
 
     def _found_of(self, name: str, more: Iterable[int] = ()) -> Found:
-        """Find the replicas of a topic in its known partitions, in 0, 1, 2 ..., and in `more`."""
+        """Find the replicas of a topic: known partitions, partitions 0, 1, 2 ..., and `more`."""
         known = self._topics.known(name)
         numbers = {*more, *(known.record.ids if known.record else ())}
         for deleted in known.deleted:
@@ -128,10 +131,10 @@ class Reconciler:
     # --- all topics -------------------------------------------------------------------------------
 
     def run(self, *, is_start: bool = False) -> None:
-        """Apply the table to all topics; log a failed topic, and leave it to the next run.
+        """Apply the table to all topics. If a topic fails, log this; the next run tries it again.
 
         Args:
-            is_start: whether this is the start of the broker, when no client can change a topic
+            is_start: whether the broker is starting. At that time, no client can change a topic
                 yet.
         """
         found = self._found()
@@ -157,7 +160,7 @@ class Reconciler:
     def _record_new(self, records: list[TopicRecord]) -> None:
         try:
             self._topics.put_all(records)
-        except TopicLimitError:  # one topic may be too large: record the topics one by one
+        except TopicLimitError:  # one topic may be too large, so record them one by one
             for record in records:
                 self._try(self._topics.put, record)
         names = [one.name for one in records if one.name in self._topics.records]
@@ -167,12 +170,12 @@ class Reconciler:
             LOG.info("%d topics of the log dirs were recorded: %s%s", len(names), shown, more)
 
     def _record_settings(self, found: Mapping[str, Found]) -> None:
-        """Record the settings of topics, which programs may have changed in the log dirs."""
+        """Record the settings of topics, because programs may have changed them in the log dirs."""
         changed = []
         for record in list(self._topics.records.values()):
             config = self._first_config(record, found.get(record.name, {}))
             alteration = self._topics.alterations.get(record.name)
-            if config is not None and alteration is not None:  # some logs lack what it changed
+            if config is not None and alteration is not None:  # some logs lack the changed settings
                 config = alteration.applied(record, config)
             if config is not None and config != record.config:
                 changed.append(record._replace(config=config))
@@ -195,7 +198,7 @@ class Reconciler:
     def record(self, name: str, numbers: Iterable[int]) -> TopicRecord | None:
         """Record a topic that is in the log dirs, and return its record.
 
-        The caller has begun the change of this topic.
+        Before this call, the caller must begin the change of this topic.
 
         Raises:
             LogStoreError: no log dir could record the topic.
@@ -209,7 +212,7 @@ class Reconciler:
     def _settle(self, name: str, numbers: Iterable[int] = ()) -> None:
         """Apply the table to one topic."""
         with self._changing(name):
-            if self._apply_to(name, numbers).delete:  # this may have made room for a partition
+            if self._apply_to(name, numbers).delete:  # this may make room for a partition
                 self._apply_to(name, numbers)
 
     def _apply_to(self, name: str, numbers: Iterable[int]) -> Plan:
@@ -249,7 +252,7 @@ class Reconciler:
             self._topics.put(record)
 
     def _refuse(self, name: str, plan: Plan) -> None:
-        """Remember which replicas of a topic are not served, and log each such replica once."""
+        """Store which replicas of a topic are not served. Log each such replica once."""
         for key in [key for key in self.refused if key[0] == name and key[1] not in plan.refuse]:
             del self.refused[key]
         for number, topic_id in plan.refuse.items():
@@ -286,7 +289,7 @@ class Reconciler:
         return TopicRecord(name, plan.adopt[first], ids, config, is_mixed)
 
     def _create(self, record: TopicRecord, numbers: list[int]) -> None:
-        """Create partitions that no log dir has; raises LogStoreError."""
+        """Create partitions that are missing in all log dirs; raises LogStoreError."""
         name, config = record.name, record.config
         if numbers == list(range(len(record.ids))) and not record.is_mixed:
             self._store.create_topic(name, len(numbers), config=config, topic_id=record.id)
@@ -295,9 +298,9 @@ class Reconciler:
             self._store.create(name, number, config=config, topic_id=record.ids[number])
 
     def delete_replicas(self, record: TopicRecord) -> None:
-        """Delete the replicas of a topic whose deletion is recorded, as far as possible now.
+        """Delete the replicas of a topic that is being deleted, as far as this is possible now.
 
-        A replica in a log dir that does not serve is deleted when the log dir is back.
+        If a log dir does not serve, its replicas are deleted when it returns.
         """
         left: LogStoreError | None = None
         for number, topic_id in record.ids.items():
@@ -316,7 +319,7 @@ class Reconciler:
     # --- events -----------------------------------------------------------------------------------
 
     def heard(self, event: StoreEvent) -> None:
-        """Follow an event of the store; this may wait for a disk."""
+        """Handle an event of the store. This may wait for a disk."""
         name, number = event.topic, event.partition
         if event.kind is StoreEventKind.LOG_DIR_OFFLINE and event.log_dir is not None:
             self._topics.leave_out(event.log_dir, event.reason)
@@ -329,7 +332,7 @@ class Reconciler:
             self._try(self._heard_deleted, name, number)
 
     def _heard_created(self, name: str, number: int) -> None:
-        """Record a partition that a program has just created, whatever its topic id is."""
+        """Record a partition that a program has just created. Its topic id does not matter."""
         record, topic_id = self._topics.records.get(name), self._id_of(name, number)
         if topic_id is None or (record is not None and record.ids.get(number) == topic_id):
             return
@@ -343,7 +346,7 @@ class Reconciler:
             self._refuse(name, plan)
 
     def _heard_deleted(self, name: str, number: int) -> None:
-        """Forget a topic whose last partition a program has deleted."""
+        """Forget a topic if a program has deleted its last partition."""
         if (name, number) in self.refused:
             self._settle(name)
             return

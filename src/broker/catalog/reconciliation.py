@@ -1,8 +1,8 @@
 """Decide what to do if the coordination store and the log dirs know different topics.
 
-The table shows what to do for each partition of a topic. The first row that fits counts. "All"
-means that all log dirs serve: none of them is missing, OFFLINE, SUSPECT, an old copy, or still
-being opened.
+The table shows what to do for each partition of a topic. The first row that fits counts. "All" in
+the column "log dirs" means that all log dirs serve: none of them is missing, OFFLINE, SUSPECT, an
+old copy, or still being opened.
 
 | the coordination store | in the log dirs | log dirs | do |
 |---|---|---|---|
@@ -19,13 +19,13 @@ being opened.
 | lacks it; the topic may have several ids | a replica | any | adopt it |
 | lacks it | a replica with another id | any | refuse the replica |
 
-A topic is gone if all log dirs serve and have replicas of its name, but no replica has an id of the
-topic. The replicas then belong to another topic with the same name. The table is applied as if the
-coordination store lacked the topic that is gone. The record of a deletion ends when all log dirs
-serve and no replica of its topic is left.
+If all log dirs serve, and there are replicas with the name of a topic, but none has an id of the
+topic, the topic is gone. The replicas then belong to another topic with the same name. The table is
+applied as if the coordination store lacked the topic that is gone. When all log dirs serve and no
+replica of a deleted topic is left, the record of its deletion is removed.
 
-So a replica is not deleted only because the coordination store does not know its topic. A replica
-is deleted only if the coordination store records the deletion of its topic.
+So if the coordination store does not know the topic of a replica, this is no reason to delete the
+replica. A replica is deleted only if the coordination store records the deletion of its topic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
     Attributes:
         unfinished_from: the partitions from this number on are being created; None if no partition
-            is.
+            is being created.
         deleted: earlier topics of this name that are being deleted.
     """
 
@@ -55,8 +55,8 @@ class Plan(NamedTuple):
 
     Attributes:
         adopt, refuse: the partitions to adopt or to refuse, each with the topic id of its replica.
-        is_replaced: whether the replicas belong to another topic, and the topic of the record is
-            gone.
+        is_replaced: whether the topic of the record is gone, because the replicas belong to another
+            topic.
         is_created: whether an unfinished creation has now ended.
         ended: the topics whose deletion has ended.
     """
@@ -81,7 +81,7 @@ def decide(known: Known, found: Mapping[int, bytes | None], *, is_all: bool) -> 
     """Decide about the partitions of one topic.
 
     Args:
-        found: the topic id of each replica in the log dirs; None if it cannot be read now.
+        found: for each replica in the log dirs, its topic id, or None if it cannot be read now.
         is_all: whether all log dirs serve.
     """
     record = known.record
@@ -111,7 +111,7 @@ def _is_deleted(known: Known, number: int, topic_id: bytes | None) -> bool:
 
 
 def _is_other_topic(record: TopicRecord, living: Mapping[int, bytes | None]) -> bool:
-    """Check that there are replicas, and that each one is known to belong to another topic."""
+    """Check that replicas exist, and that all of them certainly belong to another topic."""
     return bool(living) and all(
         one is not None and one not in (record.id, record.ids.get(number))
         for number, one in living.items()
@@ -134,7 +134,7 @@ def _decide_found(
 
 
 def _is_any_left(deleted: TopicRecord, found: Mapping[int, bytes | None]) -> bool:
-    """Check whether a log dir has, or may have, a replica of a topic that is being deleted."""
+    """Check whether a replica of a topic that is being deleted exists, or may exist."""
     return any(
         number in found and found[number] in (topic_id, None)
         for number, topic_id in deleted.ids.items()
@@ -144,9 +144,10 @@ def _is_any_left(deleted: TopicRecord, found: Mapping[int, bytes | None]) -> boo
 def adopted(
     record: TopicRecord | None, found: Mapping[int, bytes | None], replicas: Mapping[int, bytes]
 ) -> Mapping[int, bytes]:
-    """Return the ids of a topic's partitions after replicas were adopted.
+    """Return the topic id of each partition of a topic, after replicas were adopted.
 
-    If the topic was not known, a replica that cannot be read now counts as one of its replicas.
+    If the topic was not known, and a replica cannot be read now, it counts as a replica of the
+    topic.
 
     Args:
         found: all replicas that have the name of the topic.

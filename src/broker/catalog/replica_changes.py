@@ -1,4 +1,4 @@
-"""Define what administrators may ask about leaders and replicas: elections and reassignments.
+"""Define the requests of administrators about leaders and replicas.
 
 SoleReplicas         a broker without a cluster: it has each replica, and leads it
 cluster.control      a broker of a cluster: the controller decides
@@ -29,7 +29,8 @@ class Reassignment(NamedTuple):
     """A running reassignment (KIP-455).
 
     Attributes:
-        replicas: the brokers that have a replica now, including those being added or removed.
+        replicas: the brokers that have a replica now, including brokers that are being added or
+            removed.
     """
 
     replicas: Sequence[int]
@@ -40,8 +41,8 @@ class Reassignment(NamedTuple):
 class ReplicaChanges(Protocol):
     """Change leaders and replicas. Each method waits at most the given time.
 
-    Any thread may call any method. A method returns an error code if nothing was changed at all:
-    for example, because this broker is not the controller.
+    Any thread may call any method. If a method changes nothing at all, it returns an error code.
+    For example, this broker may not be the controller.
     """
 
     def elect_leaders(
@@ -56,7 +57,7 @@ class ReplicaChanges(Protocol):
     def alter_reassignments(
         self, wanted: Mapping[Place, Sequence[int] | None], seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Begin reassignments to these brokers; None cancels a running reassignment."""
+        """Begin reassignments to these brokers. For None, cancel the running reassignment."""
 
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
@@ -65,27 +66,27 @@ class ReplicaChanges(Protocol):
 
 
 class SoleReplicas:
-    """Implement `ReplicaChanges` for a broker without a cluster, which has all replicas."""
+    """Implement `ReplicaChanges` for a broker without a cluster. It has all replicas."""
 
     def __init__(self, broker_id: int, is_known: Callable[[str, int], bool]) -> None:
-        """Keep the function that knows the partitions.
+        """Store the arguments.
 
         Args:
-            is_known: reports whether there is a partition.
+            is_known: reports whether a partition exists.
         """
         self._replicas, self._is_known = [broker_id], is_known
 
     def elect_leaders(
         self, places: Sequence[Place] | None, *, is_unclean: bool, seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Answer that no election is needed: this broker leads each partition."""
+        """Answer that no election is needed, because this broker leads each partition."""
         leads = Outcome(ErrorCode.ELECTION_NOT_NEEDED, "this broker leads it")
         return {place: leads if self._is_known(*place) else UNKNOWN for place in places or ()}
 
     def alter_reassignments(
         self, wanted: Mapping[Place, Sequence[int] | None], seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Accept the present replicas; refuse other brokers, and refuse to cancel."""
+        """Accept the present replicas. Refuse other brokers and cancellations."""
         return {place: self._altered(place, replicas) for place, replicas in wanted.items()}
 
     def _altered(self, place: Place, replicas: Sequence[int] | None) -> Outcome:
@@ -101,5 +102,5 @@ class SoleReplicas:
     def list_reassignments(
         self, places: Collection[Place] | None, seconds: float
     ) -> Mapping[Place, Reassignment] | ErrorCode:
-        """Return an empty list: a broker without a cluster runs no reassignments."""
+        """Return an empty list, because a broker without a cluster has no reassignments."""
         return {}

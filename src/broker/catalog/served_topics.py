@@ -1,4 +1,4 @@
-"""Define how the handlers of requests access the topics that a broker serves."""
+"""Define the access of the request handlers to the topics of a broker."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ServedTopics(Protocol):
         """Find a topic's name by its id."""
 
     def id_of(self, name: str, partition: int) -> bytes:
-        """Return the topic id of a partition; return zeros if the id is not known now."""
+        """Return the topic id of a partition; if it is not known now, return zeros."""
 
     def log(self, name: str, partition: int) -> Log:
         """Find the log of a partition that this broker serves to clients.
 
         Raises:
-            LogStoreError: this broker does not serve it.
+            LogStoreError: this broker does not serve the partition.
         """
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
@@ -45,5 +45,5 @@ class ServedTopics(Protocol):
 
         Raises:
             PartitionExistsError: the topic exists.
-            LogStoreError: it cannot be created now.
+            LogStoreError: the topic cannot be created now.
         """

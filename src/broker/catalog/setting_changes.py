@@ -31,7 +31,7 @@ class Operation(enum.IntEnum):
 
 
 class Change(NamedTuple):
-    """Hold one change of a setting; `text` is the value in Kafka's form, or None for DELETE."""
+    """One change of a setting. `text` is the value in Kafka's form, or None for DELETE."""
 
     key: str
     operation: int
@@ -43,7 +43,7 @@ def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -
 
     Args:
         config: the present configuration of the log.
-        defaults: the configuration from which DELETE takes the new value of a setting.
+        defaults: for DELETE, the new value of the setting is taken from here.
 
     Raises:
         InvalidSettingError: a setting is unknown or not supported, or its value is not valid.
@@ -83,8 +83,7 @@ def joined(key: str, operation: int, old: str, text: str, *, is_list: bool = Fal
     """Return the value of a list setting after elements were added or removed.
 
     Args:
-        is_list: whether the setting is a list that may be empty, although it is no setting of a
-            log.
+        is_list: whether the setting is a list that may be empty. A log does not have such settings.
     """
     if not is_list and (key not in KEYS or KEYS[key].type != LIST):
         raise InvalidSettingError(f"{key} is not a list, so elements cannot be added or removed")
@@ -98,7 +97,7 @@ def joined(key: str, operation: int, old: str, text: str, *, is_list: bool = Fal
 
 
 def replacing(settings: Iterable[tuple[str, str | None]]) -> list[Change]:
-    """Return changes that set the given settings and reset all other settings (AlterConfigs)."""
+    """Return changes that set these settings and reset all other settings (AlterConfigs)."""
     given = dict(settings)
     changes = [Change(key, Operation.DELETE, None) for key in KEYS if given.get(key) is None]
     return changes + [

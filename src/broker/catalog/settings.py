@@ -1,8 +1,7 @@
 """Translate Kafka's topic settings to settings of a log, and back.
 
-The settings in `KEYS` have a meaning for a log. The settings in `FIXED` have no meaning here, so
-only their defaults are accepted. Kafka has no other topic settings. An error names the refused
-setting.
+A log uses the settings in `KEYS`. It does not use the settings in `FIXED`, so only their defaults
+are accepted. Kafka has no other topic settings. An error names the refused setting.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # the types of Desc
 
 
 class Setting(NamedTuple):
-    """Describe a topic setting of Kafka: its type, and its value for "no limit"."""
+    """A topic setting of Kafka: its type, and its value for "no limit"."""
 
     type: int
     unlimited: int | None = None
@@ -104,7 +103,7 @@ WITHOUT_DEFAULT = frozenset({
 
 
 class Synonym(NamedTuple):
-    """A possible value of a setting, and its source; in a list, the first value counts."""
+    """A possible value of a setting, and its source. In a list, the first value counts."""
 
     key: str
     text: str
@@ -112,12 +111,12 @@ class Synonym(NamedTuple):
 
 
 # Kafka's tool sets these settings while it moves replicas between brokers. A single broker has no
-# such moves, so it accepts the settings without storing them.
+# such moves, so it accepts these settings, but does not store them.
 IGNORED = frozenset(key for key in FIXED if key.endswith(".throttled.replicas"))
 
 
 class InvalidSettingError(ValueError):
-    """Report a setting that this broker does not accept; the message names the setting."""
+    """Report a setting that this broker does not accept. The message names the setting."""
 
 
 def field_of(key: str) -> str:
@@ -137,11 +136,11 @@ def text_of(key: str, config: LogConfig) -> str:
 
 
 def synonyms_of(key: str, config: LogConfig, defaults: LogConfig) -> list[Synonym]:
-    """List where the value of a topic setting comes from: the topic, the broker, Kafka's default.
+    """List the values of a topic setting: of the topic, of the broker, and Kafka's default.
 
     Args:
         config: the configuration of the topic.
-        defaults: what the broker gives to topics that are created without settings.
+        defaults: the configuration of topics that are created without settings.
     """
     broker_key = BROKER_KEYS.get(key, key)
     if key in FIXED:

@@ -1,10 +1,10 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
 The coordination store has a journal in each log dir that serves. If no disk can be read, or all
-disks are full, the coordination store cannot be opened. Then the broker serves the topics that it
-finds in the log dirs, and refuses changes of topics. While the process lives, the topics in memory
-are valid. If the coordination store is opened again with other log dirs and lacks some topics,
-these topics are written into it.
+disks are full, it cannot be opened. Then the broker serves the topics that it finds in the log
+dirs, and refuses changes of topics. While the process runs, the topics in memory are valid. If the
+coordination store is opened again with other log dirs, and then lacks some topics, they are written
+into it.
 """
 
 from __future__ import annotations
@@ -65,26 +65,26 @@ from logstore import LogStore, LogStoreError
 
 LOG = logging.getLogger("broker")
 SETTINGS = EmbeddedSettings(disk_seconds_max=2.0)
-BUSY_SECONDS = 1.0  # how long a change waits for another change, whose disk may hang
+BUSY_SECONDS = 1.0  # a change waits this long for another change, whose disk may hang
 Result = TypeVar("Result")
-BATCH_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several topics
+BATCH_BYTES = REQUEST_BYTES_MAX // 2  # a change that writes several topics has at most this size
 
 
 class TopicLimitError(LogStoreError):
-    """Report a change that would make too many topics, or too large a topic."""
+    """Report a change that would make too many topics, or a topic that is too large."""
 
 
 class TopicStore:
     """The topics of one store, which all brokers of a process share.
 
     Threads: any thread may call any method. `_writing` is held while the coordination store is
-    changed or opened. The caller lets only one thread at a time change a topic. Once a change is
-    durable, the dicts are changed entry by entry. A reader copies a dict before it iterates.
+    changed or opened. The caller lets only one thread at a time change a topic. When a change is
+    durable, the dicts are changed, one entry at a time. A reader copies a dict before it iterates.
 
     Attributes:
         records: the topics by name.
-        unfinished: for a topic with partitions that are being created, the number of the first one.
-        alterations: by name of a topic, the settings that some of its logs may not have yet.
+        unfinished: if partitions of a topic are being created, the number of the first of them.
+        alterations: for the name of a topic, the settings that some of its logs may not have yet.
         deleted: the topics that are being deleted, by id.
         users: the settings of users by name, such as their SCRAM credentials.
         documents: small documents in the same coordination store.
@@ -109,7 +109,7 @@ class TopicStore:
 
     @classmethod
     def of(cls, store: LogStore) -> TopicStore:
-        """Return the topics of a store; the caller must call `release`.
+        """Return the topics of a store. The caller must call `release` later.
 
         Raises:
             LogStoreError: a copy of the coordination store is damaged, or belongs to another store.
@@ -136,14 +136,14 @@ class TopicStore:
             self._close()
 
     def open(self) -> None:
-        """Read the topics; a second call does nothing."""
+        """Read the topics. A second call does nothing."""
         with self._locked():
             if not self._is_open:
                 self._connect(is_start=True)
                 self._is_open = True
 
     def _close(self) -> None:
-        """Close the files; do not wait for a change if the disk that it calls hangs."""
+        """Close the files. If the disk of a running change hangs, do not wait for this change."""
         self._is_open = False
         is_idle = self._writing.acquire(timeout=BUSY_SECONDS)
         try:
@@ -156,7 +156,7 @@ class TopicStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Let one thread change the coordination store; others wait for a limited time."""
+        """Let one thread change the coordination store. Other threads wait for a limited time."""
         if not self._writing.acquire(timeout=BUSY_SECONDS):
             raise LogStoreError(
                 "another change of topics has not ended: a disk may hang; try again"
@@ -167,7 +167,7 @@ class TopicStore:
             self._writing.release()
 
     def refresh(self) -> None:
-        """Use all log dirs that serve now, including those that came back."""
+        """Use all log dirs that serve now, including log dirs that have returned."""
         with self._locked():
             if self._is_open and not self._hosted.is_complete:
                 self._hosted.disconnect()
@@ -187,7 +187,7 @@ class TopicStore:
             LOG.warning("topics cannot be changed now: the coordination store: %s", error)
 
     def _read(self) -> None:
-        """Read all topics into the memory."""
+        """Read all topics into memory."""
         for name in self._hosted.names(TOPICS):
             path, data = config_path(name), self._hosted.data(config_path(name))
             config = KAFKA_LOG_CONFIG if data is None else parse_config(data, path)
@@ -228,11 +228,11 @@ class TopicStore:
             self._hosted.write({path: data})
 
     def _change(self, wanted: Znodes) -> None:
-        """Make a change durable; if all journals have failed, open the store again.
+        """Make a change durable. If all journals have failed, open the store again.
 
         Raises:
             TopicLimitError: the coordination store would be too large.
-            LogStoreError: no log dir can take the change.
+            LogStoreError: no log dir can store the change.
         """
         try:
             self._run(lambda: self._hosted.write(wanted))
@@ -242,7 +242,7 @@ class TopicStore:
             raise LogStoreError(f"the coordination store refused a change: {error}") from error
 
     def _run(self, work: Callable[[], Result]) -> Result:
-        """Use the coordination store; if all journals have failed, open the store again."""
+        """Use the coordination store. If all journals have failed, open the store again."""
         if self._hosted.is_connected:
             with suppress(CopiesOfflineError, StoreClosedError):
                 return work()
@@ -253,7 +253,7 @@ class TopicStore:
         self._connect()
         if not self._hosted.is_connected:
             raise LogStoreError("no log dir can take a change of the topics; try again")
-        if not was_read:  # the caller decided before these topics were read
+        if not was_read:  # the caller has decided before these topics were read
             raise LogStoreError("the topics had not been read yet; now they are: try again")
         return work()
 
@@ -276,7 +276,7 @@ class TopicStore:
         """Write a topic; raises LogStoreError.
 
         Args:
-            unfinished_from: the partitions from this number on will be created next.
+            unfinished_from: the number of the first partition that will be created next.
         """
         with self._locked():
             self._change(self._znodes(record, unfinished_from))
@@ -285,7 +285,7 @@ class TopicStore:
     def alter(self, record: TopicRecord, alteration: Alteration) -> None:
         """Write a topic with new settings, which its logs do not have yet; raises LogStoreError.
 
-        A reader that reads `alterations` before `records` finds no new setting without its mark.
+        If a reader reads `alterations` before `records`, it finds no new setting without its mark.
         """
         with self._locked():
             unfinished_from = self.unfinished.get(record.name)
@@ -301,7 +301,7 @@ class TopicStore:
             self.alterations.pop(name, None)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write several topics; many topics share one change. Raises LogStoreError."""
+        """Write several topics, many of them in one change; raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}
@@ -339,7 +339,7 @@ class TopicStore:
         return znodes_of(record, self._store.broker_id, unfinished_from, alteration)
 
     def _alteration_of(self, record: TopicRecord) -> Alteration | None:
-        """Return the alteration of a topic; None if it was of an older topic with this name."""
+        """Return the alteration of a topic; None if it belongs to an older topic."""
         found = self.alterations.get(record.name)
         return found if found is not None and found.topic_id == record.id else None
 
@@ -353,9 +353,9 @@ class TopicStore:
             self._drop(name)
 
     def begin_deletion(self, record: TopicRecord) -> None:
-        """Remove a topic, and remember that its replicas are being deleted; raises LogStoreError.
+        """Remove a topic, and record that its replicas are being deleted; raises LogStoreError.
 
-        The record may be of an older topic, while another topic now has the same name.
+        The record may belong to an older topic, if another topic now has the same name.
         """
         with self._locked():
             now = self.records.get(record.name)
@@ -367,7 +367,7 @@ class TopicStore:
                 self._drop(record.name)
 
     def end_deletion(self, record: TopicRecord) -> None:
-        """Forget a topic whose replicas are all deleted; raises LogStoreError."""
+        """Forget a topic, because all its replicas are deleted; raises LogStoreError."""
         with self._locked():
             self._change({deleted_path(record.id): None})
             self.deleted.pop(record.id, None)

@@ -9,10 +9,10 @@
                                        values of these settings yet
     /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
 
-The config has the settings that differ from Kafka's defaults. A program that uses the store
-without this broker may give each partition its own id. Then "partition_ids" has each id that
-differs from the id of the topic. A topic whose "partition_ids" is present but empty may get
-partitions with other ids.
+The config has the settings that differ from Kafka's defaults. A program that uses the store without
+this broker may give each partition its own id. Then "partition_ids" has each id that differs from
+the id of the topic. If "partition_ids" is present but empty, the topic may later get partitions
+with other ids.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONFIGS_KEPT = 256
 
 
 class TopicRecord(NamedTuple):
-    """A topic's record in the coordination store. The object is never changed.
+    """The record of a topic in the coordination store. This object is never changed.
 
     Attributes:
         ids: the topic id of each partition.
@@ -65,16 +65,16 @@ class Alteration(NamedTuple):
     fields: frozenset[str]
 
     def apply(self, record: TopicRecord, config: LogConfig) -> LogConfig:
-        """Return the configuration that a log of the topic gets instead of the present one.
+        """Return the new configuration of a log of the topic; `config` is the present one.
 
         Raises:
-            TypeError, ValueError: a new value contradicts a value that stays.
+            TypeError, ValueError: a new value contradicts an unchanged value.
         """
         values: dict[str, Any] = {one: getattr(record.config, one) for one in self.fields}
         return config.replace(**values)
 
     def applied(self, record: TopicRecord, config: LogConfig) -> LogConfig:
-        """Do the same without errors: a new value that contradicts another one is left out."""
+        """Do the same without errors. If a new value contradicts another value, leave it out."""
         try:
             return self.apply(record, config)
         except (TypeError, ValueError):  # a program has changed the log after the alteration
@@ -85,7 +85,7 @@ class Alteration(NamedTuple):
 
 
 def record_of(name: str, topic_id: bytes, partitions: int, config: LogConfig) -> TopicRecord:
-    """Return the record of a new topic, whose partitions share one id."""
+    """Return the record of a new topic. All its partitions have the same id."""
     return TopicRecord(name, topic_id, dict.fromkeys(range(partitions), topic_id), config)
 
 
@@ -117,7 +117,7 @@ def deleted_path(topic_id: bytes) -> str:
 def znodes_of(
     record: TopicRecord, broker_id: int, unfinished_from: int | None, alteration: Alteration | None
 ) -> dict[str, bytes | None]:
-    """Return the data of all znodes of a topic; None if a znode must not exist."""
+    """Return the data of all znodes of a topic; the data is None if a znode must not exist."""
     mark = None if unfinished_from is None else b"%d" % unfinished_from
     return {
         topic_path(record.name): encode_topic(record, broker_id),
@@ -128,13 +128,13 @@ def znodes_of(
 
 
 def no_znodes_of(name: str) -> dict[str, bytes | None]:
-    """Return the same for a topic that does not exist."""
+    """Return the data of all znodes of a topic that does not exist."""
     paths = (unfinished_path(name), altered_path(name), config_path(name), topic_path(name))
     return dict.fromkeys(paths)
 
 
 def encode_topic(record: TopicRecord, broker_id: int, **more: object) -> bytes:
-    """Encode the JSON with the partitions of a topic; `more` has further keys and values."""
+    """Encode the JSON with the partitions of a topic. `more` has further keys and values."""
     document: dict[str, object] = {
         "version": TOPIC_VERSION,
         "topic_id": _text_of_id(record.id),
@@ -168,10 +168,10 @@ def encode_alteration(alteration: Alteration) -> bytes:
 
 
 def parse_alteration(data: bytes, path: str) -> Alteration:
-    """Read which settings some logs may not have yet; keys that are not known are left out.
+    """Read which settings some logs may not have yet. Leave out unknown keys.
 
     Raises:
-        BadZnodeError: the znode is not what `encode_alteration` writes.
+        BadZnodeError: the data does not have the form that `encode_alteration` writes.
     """
     try:
         document = json.loads(data)
@@ -206,10 +206,10 @@ def parse_topic(data: bytes, path: str, config: LogConfig, name: str = "") -> To
     """Read the partitions of a topic.
 
     Args:
-        name: the name of the topic; if it is "", the JSON has the name.
+        name: the name of the topic; "" if the JSON has the name.
 
     Raises:
-        BadZnodeError: the znode is not what `encode_topic` writes.
+        BadZnodeError: the data does not have the form that `encode_topic` writes.
     """
     try:
         document = json.loads(data)
@@ -232,10 +232,10 @@ def _id_of_text(text: str) -> bytes:
 
 @lru_cache(CONFIGS_KEPT)
 def parse_config(data: bytes, path: str) -> LogConfig:
-    """Read the settings of a topic; settings that are not known here are left out.
+    """Read the settings of a topic. Leave out unknown settings.
 
     Raises:
-        BadZnodeError: the znode is not what `encode_config` or Kafka writes.
+        BadZnodeError: the data does not have the form that `encode_config` or Kafka writes.
     """
     try:
         texts = json.loads(data)["config"]
@@ -249,7 +249,7 @@ def parse_config(data: bytes, path: str) -> LogConfig:
 
 
 def _value_of(key: str, text: str) -> Any:
-    """Convert the text of one of Kafka's settings, or of one that only this library has."""
+    """Convert the text of a setting of Kafka, or of a setting that only this library has."""
     if key in KEYS:
         return value_of(key, text)
     return {"true": True, "false": False}.get(text, text)

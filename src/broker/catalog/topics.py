@@ -1,8 +1,8 @@
-"""Keep a list of all topics, where requests find topics by name or by id.
+"""Keep a list of all topics, so that requests find topics by name or by id.
 
 The coordination store records the topics (`topic_store`), and the log dirs have their replicas. If
-a topic's log dir is away or its disk is lost, the list still has the topic with its id and its
-partitions. If a program has just created a topic in the store, the list has that topic before the
+the log dir of a topic does not serve, or its disk is lost, the list still has the topic with its id
+and its partitions. If a program creates a topic in the store, the list has this topic before the
 coordination store records it. After a change of topics, or after a log dir returns, a new list is
 made. Until then, all requests use the same list.
 """
@@ -37,9 +37,9 @@ from logstore.names import validate_topic
 
 LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
-CHANGE_SECONDS = 1.0  # how long a thread waits for another thread that changes the same topic
-# The same for an alteration and a growth. Each of them may take longer than a second, and clients
-# do not repeat them.
+CHANGE_SECONDS = 1.0  # a thread waits this long for another change of the same topic
+# An alteration of settings, or the addition of partitions, waits this long. Both may take longer
+# than a second, and clients do not repeat them.
 ALTER_SECONDS = 5.0
 # Kafka stores the state of groups and transactions in the topics with these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -53,7 +53,7 @@ CHANGES = {
 
 
 class Topic(NamedTuple):
-    """Hold one topic: its name, its id, and its partition numbers in ascending order."""
+    """One topic: its name, its id, and its partition numbers in ascending order."""
 
     name: str
     id: bytes
@@ -66,7 +66,7 @@ class Topic(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """Hold all topics at one moment; the object is never changed."""
+    """All topics at one moment. This object is never changed."""
 
     by_name: dict[str, Topic]
     by_id: dict[bytes, Topic]
@@ -76,9 +76,9 @@ class TopicCatalog:
     """The topics of a store.
 
     Threads: any thread may call any method. A change sets `_is_stale`. A reader clears `_is_stale`
-    before it makes the list, so the list misses no change. While a topic is created, extended or
-    deleted, its name is in `_changing`. If a disk hangs during a change, only other changes of the
-    same topic wait. The reconciler has a separate listener, because it may wait for a disk.
+    before it makes the list, so no change is missed. While a topic is created, extended or deleted,
+    its name is in `_changing`. If a disk hangs during a change, only changes of the same topic
+    wait. The reconciler has a separate listener, because it may wait for a disk.
 
     Attributes:
         documents: small documents in the same coordination store, for all brokers of the process.
@@ -110,7 +110,7 @@ class TopicCatalog:
         self._recorded.release()
 
     def start(self) -> None:
-        """Make log dirs and coordination store agree, and finish what a crash interrupted."""
+        """Make the log dirs and the coordination store agree. Complete interrupted changes."""
         try:
             old_notes.take_over(self.store, self._recorded)
         except LogStoreError as error:
@@ -147,7 +147,7 @@ class TopicCatalog:
         return None if topic is None else topic.name
 
     def id_of(self, name: str, partition: int) -> bytes:
-        """Return the topic id of a partition; return NO_ID while its log dir does not serve."""
+        """Return the topic id of a partition; NO_ID while its log dir does not serve."""
         try:
             return self.log(name, partition).topic_id
         except LogStoreError:
@@ -166,7 +166,7 @@ class TopicCatalog:
         except UnknownPartitionError:
             record = self._recorded.records.get(name)
             if record is None or partition not in record.ids or self._reconciler.is_all():
-                # all log dirs serve: the partition was just deleted, or will be created at once
+                # all log dirs serve, so the partition was just deleted, or will be created at once
                 raise
             reason = "no log dir that serves has its replica"
             raise ReplicaOfflineError(topic=name, partition=partition, reason=reason) from None
@@ -176,7 +176,7 @@ class TopicCatalog:
         return log
 
     def config_of(self, topic: Topic) -> LogConfig:
-        """Return the settings of a topic that count.
+        """Return the settings that count for a topic.
 
         Raises:
             LogStoreError: no partition serves, and the topic is not recorded.
@@ -186,12 +186,12 @@ class TopicCatalog:
     # --- changes ----------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, config: LogConfig) -> Topic:
-        """Create a topic; its partitions share a random id.
+        """Create a topic. All its partitions have the same random id.
 
         Raises:
             PartitionExistsError: the topic exists.
             TopicLimitError: there would be too many topics, or partitions.
-            LogStoreError: no log dir takes the topic.
+            LogStoreError: no log dir accepts the topic.
         """
         record = record_of(validate_topic(name), os.urandom(16), partitions, config)
         with self._change(name):
@@ -208,11 +208,11 @@ class TopicCatalog:
         return Topic(name, record.id, tuple(record.ids))
 
     def _create(self, record: TopicRecord) -> None:
-        """Create all partitions of a topic; if one cannot be created, delete the others."""
+        """Create all partitions of a topic. If one of them fails, delete the others."""
         name, count = record.name, len(record.ids)
         try:
-            # `is_new` permits the creation even while a log dir is OFFLINE. The store knows which
-            # partitions the OFFLINE log dir has, so the store refuses a topic that exists there.
+            # `is_new` permits the creation even while a log dir is OFFLINE. The store knows the
+            # partitions in the OFFLINE log dir. So if the topic exists there, the store refuses it.
             self.store.create_topic(
                 name, count, config=record.config, is_new=True, topic_id=record.id
             )
@@ -221,7 +221,7 @@ class TopicCatalog:
             raise
 
     def _undo(self, record: TopicRecord) -> None:
-        """Delete the partitions of a topic that could not be created as a whole."""
+        """Delete the partitions of a topic, because the whole topic could not be created."""
         try:
             self._recorded.begin_deletion(record)
             self._reconciler.delete_replicas(record)
@@ -233,17 +233,17 @@ class TopicCatalog:
             )
 
     def _finish(self, record: TopicRecord) -> None:
-        """Remove the mark of an unfinished creation; if that fails, the next start removes it."""
+        """Remove the mark of an unfinished creation. If this fails, the next start does it."""
         try:
             self._recorded.put(record)
         except LogStoreError as error:
             LOG.warning("topic %r is still recorded as unfinished: %s", record.name, error)
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Add partitions to a topic, up to `count`, with the settings that the topic has now.
+        """Add partitions to a topic until it has `count`, with the present settings of the topic.
 
         Raises:
-            LogStoreError: no log dir takes a partition; some partitions may have been added.
+            LogStoreError: no log dir accepts a partition. Some partitions may have been added.
         """
         with self._change(topic.name, ALTER_SECONDS):
             old = self._record_now(topic)
@@ -269,7 +269,7 @@ class TopicCatalog:
                 self._alterations.deliver_missed(topic.name)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic; replicas in a log dir that is away are deleted when it comes back.
+        """Delete a topic. If a log dir does not serve, its replicas are deleted when it returns.
 
         Raises:
             LogStoreError: no log dir could record the deletion.
@@ -280,11 +280,11 @@ class TopicCatalog:
             self._reconciler.delete_replicas(record)
 
     def _record_now(self, topic: Topic) -> TopicRecord:
-        """Return the record of a topic; if the topic has no record yet, make the record.
+        """Return the record of a topic. If the topic has no record yet, make one.
 
         Raises:
             UnknownPartitionError: another caller has deleted the topic.
-            LogStoreError: the topic has no record, and no partition of it serves.
+            LogStoreError: the topic has no record, and none of its partitions serves.
         """
         now = self.get(topic.name)
         if now is None or now.id != topic.id:
@@ -292,16 +292,16 @@ class TopicCatalog:
         record = self._recorded.records.get(topic.name)
         record = record or self._reconciler.record(topic.name, topic.partitions)
         if record is None:
-            self.log(topic.name, topic.partitions[0])  # raises why
+            self.log(topic.name, topic.partitions[0])  # raises the reason
             raise UnknownPartitionError(topic=topic.name, partition=topic.partitions[0])
         return record
 
     def alter(self, topic: Topic, changes_of: Callable[[LogConfig], Mapping[str, object]]) -> None:
-        """Change the settings of a topic; logs in a log dir that is away get them when it returns.
+        """Change the settings of a topic. If a log dir does not serve, it gets them later.
 
         Args:
             changes_of: a function that gets the present settings and returns the new values, as
-                `LogStore.set_config` takes them; no value is None.
+                `LogStore.set_config` takes them. No value is None.
 
         Raises:
             InvalidSettingError: a new value contradicts a setting of a log.
@@ -309,7 +309,7 @@ class TopicCatalog:
         """
         with self._change(topic.name, ALTER_SECONDS):
             record = self._record_now(topic)
-            if not record.ids.keys() >= set(topic.partitions):  # a program has just created some
+            if not record.ids.keys() >= set(topic.partitions):  # a program has created some
                 record = self._reconciler.record(topic.name, topic.partitions) or record
             config = self.config_of(topic)
             changes = changes_of(config)
@@ -318,7 +318,7 @@ class TopicCatalog:
 
     @contextmanager
     def _change(self, name: str, seconds: float | None = None) -> Iterator[None]:
-        """Let only one thread change a topic; raise LogStoreError after some seconds.
+        """Let only one thread change a topic; raise LogStoreError if the wait takes too long.
 
         Args:
             seconds: how long to wait for another thread; None means `CHANGE_SECONDS`.
@@ -365,7 +365,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the topic id of the first partition that serves, or None if none serves."""
+        """Return the topic id of the first partition that serves; None if no partition serves."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

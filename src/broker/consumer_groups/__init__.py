@@ -1,6 +1,6 @@
-"""Hold the rules of the new group protocol (KIP-848), without I/O: epochs, targets, reconciliation.
+"""Hold the rules of the new group protocol (KIP-848): epochs and assignments, without I/O.
 
-The broker computes the assignment. A member learns of its assignment by heartbeats. Before it gets
-new partitions, it gives up the partitions that it must give up. The caller passes the time and the
-topics with each call.
+The broker computes the assignment. The answers to heartbeats tell a member its assignment. If a
+member must give up partitions, it must do so before it gets new partitions. The caller passes the
+time and the topics with each call.
 """

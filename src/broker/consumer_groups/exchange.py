@@ -16,7 +16,7 @@ UNCHANGED_MS = -1  # the rebalance timeout in a heartbeat that does not change i
 
 
 class Viewer(Protocol):
-    """The topics that one client may see. Viewers of equal clients are equal."""
+    """The topics that one client may see. Two viewers are equal if their clients are equal."""
 
     @property
     def version(self) -> object:
@@ -33,7 +33,7 @@ class Heartbeat(NamedTuple):
         topics, pattern, assignor: None if the member does not change them.
         pattern: a regular expression; "" subscribes to no topic.
         owned: the partitions that the member still has; None if the heartbeat does not list them.
-        viewer: what the client sees of the topics; None if it sees all of them.
+        viewer: the topics that the client may see; None if it may see all topics.
     """
 
     member_id: str
@@ -51,13 +51,13 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the heartbeat has all facts about the member; then the answer does, too."""
+        """Whether the heartbeat has all facts about the member. If so, the answer has them, too."""
         has_topics = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != UNCHANGED_MS and has_topics and self.owned is not None
 
 
 class HeartbeatAnswer(NamedTuple):
-    """The answer to a heartbeat; `assignment` is None if it did not change."""
+    """The answer to a heartbeat. If the assignment did not change, `assignment` is None."""
 
     error: ErrorCode
     message: str | None = None
@@ -82,12 +82,12 @@ class ConsumerSettings(NamedTuple):
     """The limits of all groups of the new protocol.
 
     Attributes:
-        session: seconds without a heartbeat after which a member is removed.
+        session: if a member sends no heartbeat for this many seconds, it is removed.
         heartbeat_ms: how often members send heartbeats.
         size_max: the largest number of members of one group.
-        member_bytes_max, bytes_max: the largest total size of the texts with which one member, and
-            all members of a group, describe themselves and their subscriptions.
-        assignors: the names of the assignors; a group without a preference uses the first one.
+        member_bytes_max, bytes_max: the largest total size of the texts about one member and its
+            subscriptions, and the same for all members of a group together.
+        assignors: the names of the assignors. A group without a preference uses the first assignor.
     """
 
     session: float = 45.0
@@ -99,7 +99,7 @@ class ConsumerSettings(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of the program
-    """Report a refused heartbeat, which did not change the group."""
+    """Report that a heartbeat was refused. It has not changed the group."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

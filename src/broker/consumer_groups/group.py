@@ -10,9 +10,9 @@
     STABLE       all members have reached it
     DEAD         the group was removed
 
-A partition belongs to the member that has it in `assigned` or in `revoking`, and `owners` knows it.
-Only `place` changes `assigned`, `revoking` and `owners`. So a partition never belongs to two
-members.
+If a member has a partition in `assigned` or in `revoking`, the partition belongs to this member,
+and `owners` names the member. Only `place` changes `assigned`, `revoking` and `owners`. So a
+partition never belongs to two members.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ PROTOCOL_TYPE = "consumer"
 
 
 class ConsumerGroup:
-    """One group; the caller must hold a lock during each call.
+    """One group. The caller must hold a lock during each call.
 
     A change adds answers to `replies`, each with the object `waiter` that came with the request. If
     `is_unsaved` is True, the caller must write the group to the log before it sends the answers.
 
     Attributes:
-        since_ms: when the group last became empty, or began.
+        since_ms: the time when the group last became empty, or when it was created.
         instances: the member id of each static member, by its instance id.
         targets: the target assignment, by member id.
         owners: the member id of the owner, for each partition with an owner.
         resolved: the names of the topics that match each pattern of a member.
-        viewed_version: the version of the last heartbeat's viewer.
-        matched: for each pattern, the facts from which `resolved` was last computed.
+        viewed_version: the version of the viewer in the last heartbeat.
+        matched: for each pattern, the facts from which its entry in `resolved` was computed.
         metadata_hash: identifies the topics that members have subscribed to, and their partitions.
         looked_at: the last time when the group looked for changes of topics.
         unsaved_facts, unsaved_targets, unsaved_places: ids of the members whose records must be
@@ -96,7 +96,7 @@ class ConsumerGroup:
 
     @property
     def is_unsaved(self) -> bool:
-        """Whether the log lacks a change of the group."""
+        """Whether a change of the group is not in the log yet."""
         return (
             self.is_epoch_unsaved or self.is_assignment_epoch_unsaved or bool(self.unsaved_facts)
             or bool(self.unsaved_targets) or bool(self.unsaved_places)
@@ -111,7 +111,7 @@ class ConsumerGroup:
 
     @property
     def pending(self) -> Mapping[str, float]:
-        """Always empty: a member of this protocol is added at once."""
+        """Always empty, because a member of this protocol is added at once."""
         return {}
 
     # --- questions ------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class ConsumerGroup:
         return ErrorCode.ILLEGAL_GENERATION if fault is ErrorCode.STALE_MEMBER_EPOCH else fault
 
     def fault_of_epoch(self, member_id: str, epoch: int) -> ErrorCode:
-        """Return NONE if a request is from a member in its present epoch, or else an error."""
+        """Return NONE if a request is from a member in its present epoch; otherwise an error."""
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -178,13 +178,13 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members want, or else the broker's first assignor."""
+        """The assignor that most members want. If no member wants one, the broker's first one."""
         known = self.settings.assignors
         votes = Counter(one.assignor for one in self.members.values() if one.assignor in known)
         return min(known, key=lambda name: (-votes[name], known.index(name)))
 
     def hash_of(self, topics: Mapping[str, TopicImage]) -> int:
-        """Return a number that changes if a topic that a member has subscribed to changes."""
+        """Return a number that changes if a topic changes to which a member has subscribed."""
         digest = hashlib.blake2b(digest_size=8)
         for name in sorted(self.subscribed() & topics.keys()):
             topic = topics[name]
@@ -201,7 +201,7 @@ class ConsumerGroup:
             self.instances[member.instance_id] = member.id
 
     def remove(self, member: Member) -> None:
-        """Remove a member; its partitions have no owner then."""
+        """Remove a member. After that, its partitions have no owner."""
         self.place(member, NOTHING, NOTHING)
         del self.members[member.id]
         if self.instances.get(member.instance_id or "") == member.id:

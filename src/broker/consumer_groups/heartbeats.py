@@ -56,7 +56,7 @@ def _heartbeat(
 
 
 def _check_room(group: ConsumerGroup, asked: Heartbeat) -> None:
-    """Refuse a new member of a full group, and a member whose subscription is too large."""
+    """Refuse a new member if the group is full, or a member if its subscription is too large."""
     size_max, bytes_max = group.settings.size_max, group.settings.bytes_max
     is_new = asked.member_id not in group.members
     if is_new and len(group.members) >= size_max:
@@ -73,10 +73,10 @@ def _check_room(group: ConsumerGroup, asked: Heartbeat) -> None:
 
 
 def _member_of(group: ConsumerGroup, asked: Heartbeat) -> Member | None:
-    """Find the member that a heartbeat is from, or replaces; None for a new member.
+    """Find the member that sent a heartbeat, or that the sender replaces; None if it is new.
 
     Raises:
-        Refused: the member is unknown, or another one has taken its place.
+        Refused: the member is unknown, or another member has taken its place.
     """
     is_joining, member = asked.member_epoch == JOINS, group.members.get(asked.member_id)
     if asked.instance_id is not None:
@@ -106,8 +106,8 @@ def _member_of(group: ConsumerGroup, asked: Heartbeat) -> Member | None:
 def _check_epoch(member: Member, asked: Heartbeat) -> None:
     """Refuse a heartbeat of a wrong epoch.
 
-    If an answer was lost, the member sends its previous epoch. A member that joins again has given
-    up all its partitions, so it is always accepted.
+    If an answer was lost, the member sends its previous epoch. If a member joins again, it has
+    given up all its partitions, so it is always accepted.
     """
     epoch = asked.member_epoch
     if epoch in (JOINS, member.epoch):
@@ -151,14 +151,14 @@ def _update(
 
 
 def _note_viewer(group: ConsumerGroup, member: Member, asked: Heartbeat) -> None:
-    """Look for topics at once if the topics that the member may see have changed."""
+    """If the topics that the member may see have changed, look for topics at once."""
     version = None if asked.viewer is None else asked.viewer.version
     if member.viewer != asked.viewer or version is not group.viewed_version:
         group.looked_at, group.viewed_version = float("-inf"), version
 
 
 def _replace(group: ConsumerGroup, old: Member, member_id: str) -> Member:
-    """Move everything that a static member had to the process that replaces it."""
+    """Give all partitions and facts of a static member to the process that replaces it."""
     member = old.heir(member_id)
     places, target = member.assigned, group.targets.get(old.id)
     member.assigned = member.revoking = NOTHING

@@ -1,4 +1,4 @@
-"""Remove members that leave, stop sending heartbeats, or do not give up partitions in time."""
+"""Remove members that leave, that send no heartbeats, or that keep partitions for too long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def leave(
     topics: Topics,
     now: Now,
 ) -> HeartbeatAnswer:
-    """Remove a leaving member; a static member that leaves for now keeps its partitions."""
+    """Remove a leaving member. If a static member leaves only for now, it keeps its partitions."""
     try:
         member = _member_of(group, member_id, instance_id)
     except Refused as error:
@@ -77,7 +77,7 @@ def next_deadline(group: ConsumerGroup) -> float:
 
 
 def expire(group: ConsumerGroup, topics: Topics, now: Now) -> None:
-    """Remove the members whose session has ended, or that did not give up partitions in time."""
+    """Remove a member if its session has ended, or if it did not give up partitions in time."""
     late = [one for one in group.members.values() if _deadline(one) <= now.seconds]
     if late:
         fence(group, late, topics, now)

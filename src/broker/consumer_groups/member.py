@@ -1,4 +1,4 @@
-"""Hold the data of one member of a group, and which partitions it has.
+"""Hold the data of one member of a group, and its partitions.
 
 STABLE       the member has its part of the target assignment
 UNREVOKED    the member must give up partitions before it gets an assignment of a later epoch
@@ -33,16 +33,16 @@ class Member:
     """One member of a group.
 
     Attributes:
-        epoch: the assignment epoch that the member has reached; JOINS or LEAVES_FOR_NOW otherwise.
+        epoch: the assignment epoch that the member has reached; otherwise JOINS or LEAVES_FOR_NOW.
         previous_epoch: the epoch before `epoch`. If an answer was lost, the member may still send
             this epoch.
         size_bytes: the approximate size of the member's own record in the log.
         assigned: the partitions that the member may read.
         revoking: the partitions that the member must give up first. No other member gets them.
-        viewer: which topics the member may find by its pattern; None if the member may find all
-            topics, or has sent no heartbeat since the group was loaded.
+        viewer: the topics that the member may find by its pattern; None if the member may find all
+            topics, or if it has sent no heartbeat since the group was loaded.
         deadline: when the member's session ends, unless the member sends a heartbeat before then.
-        revocation_deadline: until when the member must have given up `revoking`.
+        revocation_deadline: the time by which the member must give up the partitions in `revoking`.
     """
 
     __slots__ = (
@@ -70,14 +70,14 @@ class Member:
         self.size_bytes = 64
 
     def facts(self) -> tuple[object, ...]:
-        """Return what the member said about itself, so that the caller can notice a change."""
+        """Return the facts from the member's heartbeats, so that the caller can notice a change."""
         return (
             self.instance_id, self.rack_id, self.client_id, self.client_host,
             self.rebalance_timeout_ms, self.topics, self.pattern, self.assignor,
         )  # fmt: skip
 
     def update(self, asked: Heartbeat) -> None:
-        """Take over what a heartbeat says about the member."""
+        """Store the facts in a heartbeat about the member."""
         self.client_id, self.client_host = asked.client_id, asked.client_host
         self.viewer = asked.viewer
         if asked.instance_id is not None:
@@ -95,13 +95,13 @@ class Member:
         self.size_bytes = self._size()
 
     def heir(self, member_id: str) -> Member:
-        """Return a member with another id that has everything that this member has."""
+        """Return a copy of this member with another id."""
         one = Member(member_id)
         for name in self.__slots__:
             if name not in ("id", "deadline", "revocation_deadline"):
                 setattr(one, name, getattr(self, name))
         one.epoch, one.previous_epoch = JOINS, 0
-        if one.state is MemberState.UNREVOKED:  # a member that joins has no partitions to give up
+        if one.state is MemberState.UNREVOKED:  # a joining member has no partitions to give up
             one.state = MemberState.STABLE
         return one
 

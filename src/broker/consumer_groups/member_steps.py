@@ -21,10 +21,10 @@ MS = 1000
 
 
 def reconcile(group: ConsumerGroup, member: Member, owned: Places | None, now: Now) -> None:
-    """Do the next step of a member, if it can be done.
+    """Do the next step of a member, if this is possible.
 
     Args:
-        owned: the partitions that the member says it has; None if it does not say so.
+        owned: the partitions that the member's heartbeat lists; None if it lists none.
     """
     if member.has_reached(group.assignment_epoch):
         return

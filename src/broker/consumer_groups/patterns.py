@@ -1,7 +1,8 @@
 """Match the names of topics with regular expressions (RE2, as in Kafka).
 
-RE2 needs a time that grows linearly with the text, whatever the expression is. The memory that an
-expression may use is bounded, and so is its length. `google-re2` is an extra of this library.
+For every expression, the time that RE2 needs grows linearly with the text. The length of an
+expression is bounded, and so is the memory that it may use. `google-re2` is an extra of this
+library.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 PATTERN_LETTERS_MAX = 4096
-MEMORY_BYTES_MAX = 1 << 20  # of one compiled expression
+MEMORY_BYTES_MAX = 1 << 20  # the memory of one compiled expression
 
 
 class PatternError(ValueError):

@@ -1,8 +1,9 @@
 """Assign ranges of partitions, topic by topic (Kafka's `range`).
 
-Topics with the same subscribers and the same partitions are co-partitioned: the same member gets
-the partitions of the same number. For each topic, two members differ by at most one partition. A
-member keeps its partitions as long as its share allows it, so a range may get gaps.
+If topics have the same subscribers and the same partition numbers, they are co-partitioned: for
+each number, one member gets the partitions of all these topics. For each topic, two members differ
+by at most one partition. A member keeps its partitions as long as its share allows it, so a range
+may get gaps.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
     16    topics of a pattern        pattern
 
 Keys and values have Kafka's format: the number of the key or the version of the value as int16,
-then a message. A record without a value deletes what its key names.
+then a message. If a record has no value, it deletes the earlier record with the same key.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ConsumerRecord(NamedTuple):
     Attributes:
         kind: one of the numbers in `NAMES`.
         name: the member id or the pattern; "" if the record is about the whole group.
-        value: None deletes what the key names.
+        value: None deletes the earlier record with the same key.
     """
 
     group: str
@@ -77,8 +77,8 @@ def _value(message: Any) -> bytes:
 def changes_of(group: ConsumerGroup, now: Now) -> list[Record]:
     """Return the records that the log lacks, in Kafka's order.
 
-    Deletions come first, so that a partition changes its owner in one batch. The assignment epoch
-    comes after the targets: if only the targets were written, the targets are computed again.
+    Deletions come first, so that a partition can change its owner within one batch. The assignment
+    epoch comes after the targets. So if only the targets were written, they are computed again.
     """
     name, members = group.name, group.members
     kinds = ((CURRENT, group.unsaved_places), (TARGET, group.unsaved_targets),
@@ -176,7 +176,7 @@ def _current_value(member: Member) -> bytes:
 
 
 def parse(key: bytes | None, value: bytes | None) -> ConsumerRecord | None:
-    """Read a record; return None for a record of another kind.
+    """Read a record; return None if it is of another kind.
 
     Raises:
         WireError: the record is of a known kind, but its bytes are not valid.

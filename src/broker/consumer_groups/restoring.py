@@ -1,9 +1,9 @@
 """Make a group of the new protocol from its records.
 
-The records may come from a log with damage. So the group gets only consistent records. A member
-without its first record is left out. If two members have the same partition, the member with the
-later epoch keeps it. A member that was left out gets UNKNOWN_MEMBER_ID, gives up its partitions and
-joins again.
+The records may come from a damaged log, so the group gets only consistent records. If the first
+record of a member is missing, the member is left out. If two members have the same partition, the
+member with the later epoch keeps it. If a member was left out, it gets UNKNOWN_MEMBER_ID as the
+answer to its next heartbeat. Then it gives up its partitions and joins again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from broker.groups.exchange import Now
 from broker.wire.byte_cursor import WireError
 
 MS = 1000
-EPOCH_MAX = 2**30  # a larger epoch is damage: no group lives that long
+EPOCH_MAX = 2**30  # a larger epoch is damage, because no group exists for so long
 
 
 def restored(
     name: str, found: Iterable[ConsumerRecord], settings: ConsumerSettings, now: Now
 ) -> tuple[ConsumerGroup, list[str]] | None:
-    """Make a group from its last records, and list what was left out; None if deleted.
+    """Make a group from its last records, and list what was left out; None if it was deleted.
 
     All sessions begin again, so the members can continue.
     """

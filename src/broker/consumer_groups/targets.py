@@ -12,11 +12,11 @@ from broker.consumer_groups.uniform import Subscriber
 from broker.groups.exchange import Now
 
 Topics = Mapping[str, TopicImage]
-LOOK_SECONDS = 1.0  # the shortest time between two looks for changes of topics
+LOOK_SECONDS = 1.0  # the shortest time between two searches for changed topics
 
 
 def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool) -> None:
-    """If a subscription or a topic changed, begin a group epoch; then compute the target.
+    """If a subscription or a topic changed, begin a group epoch. Then compute the target.
 
     Args:
         has_changed: whether the group must begin an epoch in any case.
@@ -35,7 +35,7 @@ def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool
 def _resolve(group: ConsumerGroup, topics: Topics) -> None:
     """If something has changed, match the members' patterns with the names of all topics.
 
-    A pattern finds only topics that all members with this pattern may see.
+    If several members have the same pattern, it finds only topics that all of them may see.
     """
     viewers: dict[str, set[Viewer]] = {}
     for one in group.members.values():
@@ -59,7 +59,7 @@ def _resolve(group: ConsumerGroup, topics: Topics) -> None:
 def _match(pattern: str, names: frozenset[str], viewers: Collection[Viewer]) -> frozenset[str]:
     try:
         found = patterns.match(pattern, names)
-    except patterns.PatternError:  # another broker accepted the pattern
+    except patterns.PatternError:  # another broker has accepted this pattern
         return frozenset()
     return frozenset(name for name in found if all(viewer.sees(name) for viewer in viewers))
 

@@ -1,8 +1,8 @@
 """Assign partitions evenly, and move as few partitions as possible (Kafka's `uniform`).
 
-If all members subscribe to the same topics, two members differ by at most one partition, and no
-equally even assignment moves fewer partitions. If the subscriptions differ, partitions move along
-chains of members until no chain makes the loads more even.
+If all members subscribe to the same topics, two members differ by at most one partition. No other
+assignment that is as even moves fewer partitions. If the subscriptions differ, partitions move
+along chains of members until no chain makes the loads more even.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ Sizes = Mapping[bytes, tuple[int, ...]]  # the numbers of the partitions, by top
 
 
 class Subscriber(NamedTuple):
-    """One member, as an assignor sees it.
+    """The facts about one member that an assignor needs.
 
     Attributes:
-        name: decides the order of members: the instance id of a static member, or the member id.
+        name: determines the order of the members. It is the instance id of a static member, or the
+            member id of any other member.
         topics: the ids of the topics that the member has subscribed to.
         places: the partitions that the member has in the present target assignment.
     """
@@ -55,7 +56,7 @@ def _by_number(places: Iterable[Place]) -> list[Place]:
 
 
 def _fill(kept: dict[str, set[Place]], order: list[str], free: set[Place]) -> None:
-    """Give each member its quota; the members with the most partitions get one more."""
+    """Give each member its quota. The members with the most partitions get one more."""
     if not order:
         return
     low, extra = divmod(len(free) + sum(map(len, kept.values())), len(order))
@@ -94,12 +95,12 @@ def _readers(order: list[str], members: Mapping[str, Subscriber]) -> dict[bytes,
 def _level(
     kept: dict[str, set[Place]], order: list[str], members: Mapping[str, Subscriber]
 ) -> None:
-    """Move partitions along chains, until no chain ends at a member with two partitions less."""
+    """Move partitions along chains, until no chain ends at a member with two partitions fewer."""
     readers = _readers(order, members)
     is_level = False
     while not is_level:
         is_level = True
-        settled: set[str] = set()  # no chain began at a larger load, so no chain begins here
+        settled: set[str] = set()  # no chain begins at these members
         for member_id in sorted(order, key=lambda one: -len(kept[one])):
             while member_id not in settled:
                 chain = _chain(member_id, kept, readers, settled)
@@ -112,9 +113,9 @@ def _level(
 def _chain(
     start: str, kept: dict[str, set[Place]], readers: dict[bytes, list[str]], settled: set[str]
 ) -> list[tuple[str, Place, str]]:
-    """Find the shortest chain from a member to a member with at least two partitions less.
+    """Find the shortest chain from a member to another that has at least two partitions fewer.
 
-    If there is no such chain, the members that chains reach are added to `settled`.
+    If there is no such chain, add all members that chains can reach to `settled`.
     """
     most = len(kept[start]) - 2
     came: dict[str, tuple[str, Place]] = {}

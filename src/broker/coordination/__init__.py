@@ -1,5 +1,5 @@
-"""Store the small facts that brokers share in znodes, with sessions and watches, as ZooKeeper does.
+"""Store small facts that brokers share, as ZooKeeper does: znodes, sessions and watches.
 
-`verbs` defines the interface. `embedded` is the store of a single process, on files in every log
-dir.
+`verbs` defines the interface. `embedded` is the store of a single process. It has files in every
+log dir.
 """

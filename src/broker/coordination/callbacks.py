@@ -12,10 +12,10 @@ _log = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """A queue of calls, and a thread that makes the calls; `close` ends the thread."""
+    """A queue of calls, and a thread that makes these calls. `close` ends the thread."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread now, so that no later call has to start it; raises RuntimeError."""
+        """Start the thread now, so that later calls need not do it; raises RuntimeError."""
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -24,13 +24,13 @@ class Callbacks:
         self._thread.start()
 
     def call(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Queue a call; after `close`, nothing is queued."""
+        """Queue a call. After `close`, do nothing."""
         with self._lock:
             if not self._is_closed:
                 self._calls.put(lambda: callback(*arguments))
 
     def call_even_if_closed(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Queue a call; after `close`, start a new thread that makes the call."""
+        """Queue a call. After `close`, start a new thread that makes the call."""
         with self._lock:
             is_closed = self._is_closed
         one = Callbacks(self._name) if is_closed else self
@@ -42,17 +42,17 @@ class Callbacks:
         while (call := self._calls.get()) is not None:
             try:
                 call()
-            except Exception:  # noqa: BLE001 - the callback is a caller's; the next ones still run
+            except Exception:  # noqa: BLE001 - the callback is not ours; later callbacks must run
                 _log.exception("a callback of %s failed", self._name)
 
     def close(self) -> None:
-        """Let the thread end after the queued calls; do not wait for its end."""
+        """Let the thread end after the queued calls. Do not wait for this."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
                 self._calls.put(None)
 
     def join(self, seconds_max: float) -> None:
-        """After `close`, wait for the end of the thread, unless the thread itself calls this."""
+        """After `close`, wait until the thread has ended. In this thread itself, do nothing."""
         if self._thread is not threading.current_thread():
             self._thread.join(seconds_max)

@@ -1,15 +1,15 @@
 """Recognise a coordination store that was wiped, replaced, or restored from an older copy.
 
-A broker that used such a store would act on facts that are long outdated. So each broker stores
-four values durably, next to its logs. The first two are the id of the cluster, and the zxid at
-which `/cluster/id` was created. The third is the zxid of the last write to the broker's *witness*,
-a znode that only this broker writes. The fourth is the highest zxid that the broker has seen. A
-wiped store has no cluster id, or its cluster id was created again. A restored store has an older
+If a broker used such a store, its facts would be wrong. So each broker stores four values durably,
+next to its logs. The first two are the id of the cluster, and the zxid at which `/cluster/id` was
+created. The third is the zxid of the last write to the broker's *witness*, a znode that only this
+broker writes. The fourth is the highest zxid that the broker has seen. If a store was wiped, it has
+no cluster id, or its cluster id was created again. If a store was restored, it has an older
 witness, even if many changes were made after the restore.
 
-A store may have lost only changes that came after the last `remember`. The broker notices this only
-if the store's zxid is now below the remembered zxid. So a broker calls `remember` from time to
-time.
+A restored store may lack only changes that were made after the last call of `remember`. Then the
+broker notices the loss only if the store's zxid is below the remembered zxid. So a broker calls
+`remember` from time to time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Remembered(NamedTuple):
     Attributes:
         cluster_czxid: the zxid at which `/cluster/id` was created.
         witness_mzxid: the zxid of the broker's last write to its witness.
-        zxid: the highest zxid of the store that was seen.
+        zxid: the highest zxid of the store that the broker has seen.
     """
 
     cluster_id: str
@@ -50,7 +50,7 @@ class Remembered(NamedTuple):
 
     @classmethod
     def of(cls, values: object) -> Remembered:
-        """Check a list that was stored, and return its values; raises ValueError."""
+        """Check a stored list, and return its values; raises ValueError."""
         match values:
             case [str(cluster_id), int(czxid), int(witness), int(zxid)]:
                 numbers = (czxid, witness, zxid)
@@ -78,7 +78,7 @@ def read_cluster(session: Session) -> Cluster | None:
     """Read the id of the cluster that uses a store; None if no cluster uses it.
 
     Raises:
-        BadZnodeError: the znode is not what Kafka or this library writes there.
+        BadZnodeError: the data does not have the form that Kafka or this library writes.
     """
     try:
         znode = session.get(CLUSTER_ID)
@@ -95,7 +95,7 @@ def read_cluster(session: Session) -> Cluster | None:
 
 
 def found_cluster(session: Session, cluster_id: str) -> Cluster:
-    """Write the id of a new cluster, unless the store has one; return the id that the store has."""
+    """If the store has no cluster id, write this id. Return the id that the store has."""
     if not _is_id(cluster_id):
         raise ValueError(f"{cluster_id!r} is not the id of a cluster")
     data = json.dumps({"version": "1", "id": cluster_id}).encode()
@@ -122,7 +122,7 @@ def ensure(session: Session, path: str) -> None:
 
 
 def remember(session: Session, name: str) -> Remembered:
-    """Write a broker's witness znode, and return what the broker must store durably.
+    """Write the witness znode of a broker; return the values that the broker must store.
 
     Args:
         name: the name of the broker's witness, such as the id of the broker.
@@ -140,7 +140,7 @@ def remember(session: Session, name: str) -> Remembered:
 
 
 def check(session: Session, name: str, remembered: Remembered) -> None:
-    """Check that a store is the broker's store, and is not in an older state than it was.
+    """Check that a store is the store that the broker knows, and not an older state of it.
 
     Raises:
         StoreWipedError: the store has no cluster id any more.

@@ -2,13 +2,13 @@
 
 A change is complete when it is durable in every log dir that works, and at least one log dir works.
 If a disk fails, or hangs while other disks answer, its log dir is left out. The other log dirs
-record this before the next change is complete. If a disk is full, the change is taken back from all
-log dirs, and the caller gets an error. There are two exceptions: an open, and a change that only
-deletes. In these cases, a log dir whose disk is full is left out if another disk has space. An open
-uses the newest copy, if no missing copy can be newer (see `members`). The content of the newest
-copy then replaces the content of the other copies.
+record this before the next change is complete. If a disk is full, the change is removed again from
+all log dirs, and the caller gets an error. There are two exceptions: an open, and a change that
+only deletes. In these cases, if a disk is full and another disk has space, the log dir with the
+full disk is left out. An open uses the newest copy, if no missing copy can be newer (see
+`members`). The content of the newest copy then replaces the content of the other copies.
 
-The caller owns the log dirs: it holds their locks. One thread at a time calls `append`.
+The caller must hold the locks of the log dirs. Only one thread at a time calls `append`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from broker.coordination.tree import Draft, EmbeddedSettings, Tree
 from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
-BYTES_PER_SECOND = 5 << 20  # a disk that takes longer to read or write a journal counts as hanging
+BYTES_PER_SECOND = 5 << 20  # if a disk reads or writes a journal more slowly, it counts as hanging
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 _log = logging.getLogger(__name__)
@@ -44,10 +44,10 @@ class Copies:
     """The journals of one store, one in each log dir.
 
     Attributes:
-        tree: the znodes as the newest copy has them.
-        is_new: no log dir had a copy.
+        tree: the znodes of the newest copy.
+        is_new: whether no log dir had a copy.
         failures: the log dirs that are left out, with their errors. `take_in` uses some of these
-            log dirs again; a log dir stays in `failures` until its copy is a member.
+            log dirs again. A log dir stays in `failures` until its copy is a member.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Copies:
         *,
         accept_incomplete: bool = False,
     ) -> None:
-        """Read the journals of all log dirs, and bring each one up to date.
+        """Read the journals of all log dirs, and bring them up to date.
 
         Args:
             accept_incomplete: use the newest copy that is found, even if a missing copy may be
@@ -70,11 +70,11 @@ class Copies:
             CopyForkedError: different changes were made to the copies.
             CopiesIncompleteError: copies that may be newer are missing.
             CopyFullError: no copy can be written, because a disk is full.
-            CopiesOfflineError: no copy can be used, or none is found while a disk cannot be read.
+            CopiesOfflineError: no copy can be used, or no copy was found and a disk cannot be read.
         """
         self._settings, self._on_failure = settings, on_failure
         self.failures: dict[str, OSError] = {}
-        self._released: set[str] = set()  # log dirs that `leave_out` named
+        self._released: set[str] = set()  # log dirs that `leave_out` has left out
         self._workers: dict[str, DiskWorker] = {}
         self._copies: dict[str, JournalFile] = {}
         self._late = LateCopies(settings.return_seconds)
@@ -102,7 +102,7 @@ class Copies:
     # --- the open ---------------------------------------------------------------------------------
 
     def _start_workers(self, log_dirs: Sequence[str]) -> None:
-        """Start a thread for each log dir, unless a call of an earlier store hangs in its disk."""
+        """Start a thread for each log dir. If a call of an earlier store hangs, leave it out."""
         deadline = time.monotonic() + self._settings.disk_seconds_max
         for path in log_dirs:
             if is_free(path, max(0.0, deadline - time.monotonic())):
@@ -123,7 +123,7 @@ class Copies:
         }
 
     def _found(self) -> None:
-        """Create the copies of a new store; at first, only one copy is a member."""
+        """Create the copies of a new store. At first, only one copy is a member."""
         self.tree, self._store_id = Tree(), new_id()
         for path in list(self._workers):
             copy_id = new_id()
@@ -134,7 +134,7 @@ class Copies:
         self._begin({}, None)
 
     def _begin(self, journals: Mapping[str, Journal], newest: Journal | None) -> None:
-        """Open the journals that are up to date, and rewrite the others."""
+        """Open the journals that are up to date. Rewrite the other journals."""
         ids: set[str] = set()
         calls: dict[str, Callable[[], JournalFile]] = {}
         znodes: tuple[bytes, int] | None = None
@@ -156,7 +156,7 @@ class Copies:
     def _at_open(
         self, calls: Mapping[str, Callable[[], Any]], seconds_more: float = 0.0
     ) -> dict[str, Any]:
-        """Call disks, and leave out the log dirs that fail; return the results of the others."""
+        """Call disks. Leave out log dirs that fail; return the results of the others."""
         seconds = self._settings.disk_seconds_max + seconds_more
         results, errors = ask(dict(self._workers), calls, seconds)
         for path, error in errors.items():
@@ -170,11 +170,11 @@ class Copies:
     # --- changes ----------------------------------------------------------------------------------
 
     def append(self, draft: Draft) -> None:
-        """Write a change durably to all log dirs; the caller must call `confirm` next.
+        """Write a change durably to all log dirs. The caller must call `confirm` next.
 
         Raises:
-            CopyFullError: a disk is full; no log dir has the change. A change that only deletes
-                gets this error only if all disks are full.
+            CopyFullError: a disk is full, and no log dir has the change. If a change only deletes,
+                it gets this error only if all disks are full.
             CopiesOfflineError: no log dir works, or an earlier change has an unknown outcome.
         """
         if self._is_undecided:
@@ -201,7 +201,7 @@ class Copies:
         self._late.follow(draft, self._membership)
 
     def _refuse(self, full: Mapping[str, OSError]) -> None:
-        """Raise CopyFullError if there are full disks; no log dir has the change."""
+        """If disks are full, raise CopyFullError. Before this, no log dir may have the change."""
         if full:
             self._is_undecided = False
             raise CopyFullError(os.path.join(next(iter(full)), JOURNAL_NAME))
@@ -211,14 +211,14 @@ class Copies:
         return CopiesOfflineError(self.failures, f"{what}, {may}")
 
     def confirm(self) -> None:
-        """Complete the change of `append`, which is now in the tree; rewrite long journals."""
+        """Complete the change of `append`. Rewrite long journals."""
         least = self._settings.rewrite_bytes_min
         self._rewrite([path for path, copy in self._copies.items() if copy.is_long(least)])
         self._settle(self.tree.zxid)
         self._is_undecided = False
 
     def _rewrite(self, paths: Sequence[str]) -> None:
-        """Rewrite journals; if a disk has no space for that, its old journal remains."""
+        """Rewrite journals. If a disk has no space for this, the old journal remains."""
         if paths:
             znodes = self._znodes()
             seconds = len(znodes[0]) / BYTES_PER_SECOND
@@ -228,9 +228,9 @@ class Copies:
                 copy.long_bytes = copy.size_bytes + least  # try again after more changes
 
     def take_in(self) -> None:
-        """Let the log dirs that were left out catch up; use each again when it has caught up.
+        """Let the log dirs that are left out catch up, and then use them again.
 
-        The caller calls `take_in` from time to time, but never at the same time as `append` or
+        The caller must call `take_in` from time to time, but never at the same time as `append` or
         `confirm`.
         """
         if self._is_undecided or not self._copies:
@@ -243,20 +243,21 @@ class Copies:
             self._workers[path], self._copies[path] = late.worker, late.file
         self._is_undecided = True
         self._settle(self.tree.zxid)
-        self._is_undecided = False  # if `_settle` raises, perhaps only some journals have a line
+        self._is_undecided = False  # if `_settle` raises, some journals may lack a line
 
     def _settle(self, zxid: int, *, is_accepted: bool = False) -> dict[str, OSError]:
-        """Write the members into all copies, if they have changed or the store was just opened.
+        """If the members have changed, or after an open, write the members into all copies.
 
-        A later open may trust the members of the last step that these members recorded. So if no
-        member records a step, the other copies are not used, and the store stops.
+        A later open trusts the members of the last step that the members themselves have recorded.
+        So if no member records a step, the other copies are not used, and the store stops.
 
         Args:
             zxid: the last change that the copies have.
-            is_accepted: whether an operator accepted the copies, even if none of them is a member.
+            is_accepted: whether an operator has accepted the copies, even if none of them is a
+                member.
 
         Returns:
-            the errors of the log dirs, if all their disks are full; then no copy has the new
+            The errors of the log dirs, if all their disks are full. Then no copy has the new
             members.
         """
         while copies := dict(self._copies):
@@ -284,7 +285,7 @@ class Copies:
         return any(copy.copy_id in self._membership.members for copy in self._copies.values())
 
     def _leave_out_unrecorded(self) -> None:
-        """Leave out the copies that were about to become members when all members failed."""
+        """All members have failed: leave out the copies that did not become members in time."""
         for path in list(self._copies):
             text = "all members failed before they recorded that this copy has all changes"
             error = self.failures.get(path)
@@ -305,10 +306,10 @@ class Copies:
         paths: Sequence[str] | None = None,
         seconds_more: float = 0.0,
     ) -> dict[str, OSError]:
-        """Call the disk of each copy; a log dir that fails or hangs is left out.
+        """Call the disk of each copy. If a log dir fails or hangs, leave it out.
 
         Returns:
-            the errors for which a log dir is not left out: its disk is full, or the process lacks
+            The errors of log dirs that are not left out: the disk is full, or the process lacks
             something, such as memory.
         """
         chosen = {
@@ -333,18 +334,18 @@ class Copies:
         self._late.left_out(path)
         try:
             self._on_failure(path, error)
-        except Exception:  # noqa: BLE001 - the callback is a caller's; the change must go on
+        except Exception:  # noqa: BLE001 - the callback is not ours; the change continues
             _log.exception("the callback for the failure of %s failed", path)
 
     def leave_out(self, path: str, error: OSError) -> None:
-        """Leave out a log dir that its owner releases, until the next open."""
+        """Leave out a log dir until the next open, because its owner releases it."""
         self._released.add(path)
         self._late.drop(path)
         if path in self._copies:
             self._fail(path, error)
 
     def _leave_out(self, full: Mapping[str, OSError]) -> None:
-        """Cut incomplete lines off the journals on full disks, and leave out their log dirs."""
+        """Cut incomplete lines off the journals on full disks. Leave out their log dirs."""
         self._on_each(JournalFile.take_back, list(full))
         for path in full.keys() & self._copies.keys():
             self._fail(path, full[path])
@@ -365,12 +366,12 @@ class Copies:
             raise CopiesOfflineError(self.failures)
 
     def _end(self, path: str, hanging: Call | None = None) -> Call | None:
-        """Let a log dir's worker close its journal, after a call that may still hang."""
+        """Let the worker of a log dir close the journal, after a call that may still hang."""
         copy, worker = self._copies.pop(path, None), self._workers.pop(path, None)
         return worker.end(partial(_close, copy, hanging)) if worker is not None else None
 
     def close(self) -> None:
-        """Close the files; a second close does nothing."""
+        """Close the files. A second call does nothing."""
         deadline = time.monotonic() + self._settings.disk_seconds_max
         for call in [*self._late.end(), *(self._end(path) for path in list(self._workers))]:
             if call is not None:
@@ -383,7 +384,7 @@ def _only_deletes(draft: Draft) -> bool:
 
 
 def _close(copy: JournalFile | None, hanging: Call | None) -> None:
-    """Close a journal, even if a hanging call has opened it in the meantime."""
+    """Close a journal, even if a call that hung has opened it in the meantime."""
     for one in (copy, hanging.result if hanging is not None else None):
         if isinstance(one, JournalFile):
             one.close()

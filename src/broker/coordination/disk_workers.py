@@ -1,9 +1,9 @@
 """Call the disks of several log dirs at the same time, and notice a disk that hangs.
 
 A thread that hangs in a call to a disk cannot be stopped. So each log dir has its own thread. If
-the other disks have answered and this disk takes much longer, the caller stops waiting for its
-thread. When the disk answers at last, the call may still change the log dir. So until then, no
-store of this process uses the log dir again: see `is_free`.
+the other disks have answered and this disk takes much longer, the caller no longer waits for its
+thread. But the call may still change the log dir later. So until the disk has answered, no store of
+this process uses the log dir again: see `is_free`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SLICES = 10
 class Call:
     """One call to a disk.
 
-    Threads: the worker writes `result` and `error`, and then sets `is_over`; the caller reads both
-    only after `is_over` is set.
+    Threads: the worker writes `result` and `error`, and then sets `is_over`. The caller reads both
+    fields only after `is_over` is set.
     """
 
     def __init__(self, call: Callable[[], object]) -> None:
@@ -35,7 +35,7 @@ class Call:
         self.error: BaseException | None = None
 
     def make(self) -> None:
-        """Make the call, and keep its result or its error."""
+        """Make the call, and store its result or its error."""
         try:
             self.result = self._call()
         except BaseException as error:  # noqa: BLE001 - its caller raises it
@@ -48,25 +48,26 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
-# The last call of the last worker of each log dir. A forked child has none of these threads.
+# For each log dir, the last call of its last worker. A forked child process does not have these
+# threads.
 _last_calls: dict[str, Call] = {}
 os.register_at_fork(after_in_child=_last_calls.clear)
 
 
 def is_free(path: str, seconds_max: float = 0.0) -> bool:
-    """Wait for the last call to a log dir; return False if it hangs."""
+    """Wait for the last call to a log dir; return False if the call hangs."""
     call = _last_calls.get(os.path.abspath(path))
     return call is None or call.is_over.wait(seconds_max)
 
 
 class DiskWorker:
-    """The thread that makes the calls of one log dir, one after another."""
+    """A thread that makes the calls to one log dir, one after another."""
 
     def __init__(self, path: str) -> None:
         """Start the thread; raises LogDirError if the process can start no more threads."""
         self._path = os.path.abspath(path)
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # no call is queued after the last one
+        self._lock = threading.Lock()  # guards the order: no call follows the last call
         self._is_ended = False
         self._thread = Thread(target=self._run, name=f"coordination-{path}", daemon=True)
         start_for(path, self._thread)
@@ -76,7 +77,7 @@ class DiskWorker:
             call.make()
 
     def begin(self, call: Callable[[], object]) -> Call:
-        """Queue a call; after `end`, it fails with StoreClosedError."""
+        """Queue a call. After `end`, the call fails with StoreClosedError."""
         begun = Call(call)
         with self._lock:
             if self._is_ended:
@@ -87,7 +88,7 @@ class DiskWorker:
         return begun
 
     def end(self, last: Callable[[], object]) -> Call:
-        """Queue a last call, after which the thread ends."""
+        """Queue the last call. After this call, the thread ends."""
         begun = Call(last)
         with self._lock:
             self._is_ended = True
@@ -114,10 +115,10 @@ def ask(
     calls: Mapping[str, Callable[[], object]],
     seconds_max: float,
 ) -> tuple[dict[str, Any], dict[str, OSError]]:
-    """Call the disks of some log dirs at the same time, and wait for them as `wait_for` does.
+    """Call the disks of some log dirs at the same time, and wait as `wait_for` does.
 
     Returns:
-        the results of the log dirs that answered, and the errors of the others.
+        The results of the log dirs that have answered, and the errors of the others.
 
     Raises:
         StoreClosedError: another thread has ended a worker.
@@ -141,11 +142,11 @@ def ask(
 
 
 def wait_for(calls: Collection[Call], seconds_max: float) -> None:
-    """Wait until all calls are over, or until some hang.
+    """Wait until all calls are over, or until a call hangs.
 
-    A call hangs if it is not over `seconds_max` after another disk has answered. If all disks are
-    slow, no call counts as hanging. The time is counted in slices: if the whole process was stopped
-    for a while, this counts as one slice.
+    If another disk has answered, and a call is still not over after `seconds_max`, this call hangs.
+    If all disks are slow, no call counts as hanging. The time is counted in slices. So if the whole
+    process was stopped for a while, this counts as only one slice.
     """
     left = SLICES
     while left > 0:

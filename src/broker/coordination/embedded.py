@@ -1,17 +1,18 @@
 """Keep a coordination store for the sessions of one process, in files in its log dirs.
 
 A store needs no server. The store serves a single broker, or, in tests, several brokers in one
-process. Sessions end with their process, so an open deletes the ephemeral znodes that it finds.
+process. All sessions end when their process ends, so an open deletes the ephemeral znodes that it
+finds.
 
     with EmbeddedStore(["/disk1/logs", "/disk2/logs"]) as store:
         session = store.connect()
 
-Locks, the outermost first: `_writing` is held while a change is checked, written to the disks and
-applied to the tree. `_lock` is held only briefly: while the tree is read, and while a change is
-made in the tree and fires watches. So a read does not wait for a disk.
+There are two locks; `_writing` is the outer lock. It is held while a change is checked, written to
+the disks and applied to the tree. `_lock` is held only for a short time: while the tree is read,
+and while a change is made in the tree and fires watches. So a read does not wait for a disk.
 
-A thread of the store, `coordination-return`, lets the log dirs that were left out catch up and
-return.
+The store has a thread, `coordination-return`. It brings log dirs that were left out up to date, and
+uses them again.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ _log = logging.getLogger(__name__)
 
 DEFAULTS = EmbeddedSettings()
 RETURN_STEP_SECONDS_MAX = 1.0
-CALLBACK_SECONDS_MAX = 5.0  # a close waits this long for a change, and for queued callbacks
+CALLBACK_SECONDS_MAX = 5.0  # a close waits at most this long for a change and for queued callbacks
 
 
 class EmbeddedStore(Store):
     """A coordination store for one process; a context manager.
 
     Attributes:
-        is_new: no log dir had a copy, so the store began empty.
+        is_new: whether no log dir had a copy, so that the store began empty.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class EmbeddedStore(Store):
         *,
         accept_incomplete: bool = False,
     ) -> None:
-        """Open the copies in the log dirs, whose locks the caller holds.
+        """Open the copies in the log dirs. The caller must hold the locks of the log dirs.
 
         Args:
-            on_failure: called with a log dir and its error when its disk fails. This function must
-                not call the store.
+            on_failure: if a disk fails, this function gets its log dir and the error. It must not
+                call the store.
             accept_incomplete: open the store, even if missing copies may be newer than the others.
                 Only an operator can decide that the missing copies are lost for ever.
 
@@ -116,7 +117,7 @@ class EmbeddedStore(Store):
         on_failure(path, error)
 
     def _let_return(self) -> None:
-        """Let log dirs return from time to time, as long as some are left out."""
+        """From time to time, try to use the log dirs again that are left out."""
         while self._wake.wait() and not self._is_closing.is_set():
             self._wake.clear()
             seconds = min(self._settings.return_seconds, RETURN_STEP_SECONDS_MAX)
@@ -124,12 +125,12 @@ class EmbeddedStore(Store):
                 try:
                     with self._writing:
                         self._copies.take_in()
-                except Exception:  # noqa: BLE001 - it is tried again; a close may cause it
+                except Exception:  # noqa: BLE001 - this is tried again; a close may cause it
                     if not self._is_closed:
                         _log.exception("no log dir of a coordination store could return")
 
     def connect(self, key: SessionKey | None = None) -> EmbeddedSession:
-        """Begin a session, or return another holder of a session that still lives."""
+        """Begin a session, or return another holder of a session that has not ended."""
         if self._is_closed:
             raise StoreClosedError
         if key is None:
@@ -152,7 +153,7 @@ class EmbeddedStore(Store):
         return session
 
     def leave_out(self, log_dir: str, error: OSError) -> None:
-        """Close the journal of a log dir; the store does not use it again until an open.
+        """Close the journal of a log dir. The store does not use it before the next open.
 
         Args:
             error: why the log dir is left out, for `failures`.
@@ -161,10 +162,9 @@ class EmbeddedStore(Store):
             self._copies.leave_out(log_dir, error)
 
     def close(self) -> None:
-        """End all sessions and close the files; the next open deletes ephemeral znodes.
+        """End all sessions, and close the files. The next open deletes ephemeral znodes.
 
-        If the disk of the last log dir hangs during a change, the close does not wait for the
-        change.
+        If the disk of the last log dir hangs during a change, do not wait for this change.
         """
         with self._lock:  # from now on, no session begins
             self._is_closed = True
@@ -265,7 +265,7 @@ class EmbeddedStore(Store):
         """Write a change to the disks, make it in the tree, and queue the callbacks of watches.
 
         Args:
-            ending: the session that ends with this change; its own watches are not called.
+            ending: the session that ends with this change. Its own watches are not called.
         """
         self._copies.append(draft)
         with self._lock:
@@ -286,7 +286,7 @@ class _State:
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
-        self._lock = threading.Lock()  # after the end of the session, no holder is added
+        self._lock = threading.Lock()  # no holder is added after the end of the session
         self._holders: list[EmbeddedSession] = []
         self._is_over = False
         self.callbacks = Callbacks(f"coordination-{key.session_id:x}")
@@ -315,7 +315,7 @@ class EmbeddedSession(Session):
     def __init__(self, store: EmbeddedStore, state: _State) -> None:
         self._store, self._state = store, state
         self._ended: SessionState | None = None
-        self._lock = threading.Lock()  # a listener that is added after the end is also called
+        self._lock = threading.Lock()  # a listener that is added later is also called
         self._listeners: list[StateCallback] = []
 
     @property
@@ -346,7 +346,7 @@ class EmbeddedSession(Session):
         return self._store.add_watch(check_path(path), self._watch(callback))
 
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List the children; call back once, at the next creation or deletion of a child."""
+        """List the children. Call back once, when a child is created or deleted."""
         self._check()
         return self._store.add_children_watch(check_path(path), self._watch(callback))
 
@@ -354,7 +354,7 @@ class EmbeddedSession(Session):
         return Watch(self._state, partial(self._state.callbacks.call, callback))
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back when the session ends; call back now if it has already ended."""
+        """Call back when the session ends, or now if it has already ended."""
         with self._lock:
             self._listeners.append(callback)
             if self._ended is not None:
@@ -371,7 +371,7 @@ class EmbeddedSession(Session):
             self._store.end(self._state, self)
 
     def ended(self, state: SessionState) -> None:
-        """Take note of the end of the session, and queue the calls of the listeners."""
+        """Record that the session has ended, and queue the calls of the listeners."""
         with self._lock:
             self._ended = state
             for listener in self._listeners:

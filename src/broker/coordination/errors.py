@@ -1,4 +1,4 @@
-"""Define the errors of a coordination store, whose attributes have the details.
+"""Define the errors of a coordination store. Their attributes have the details.
 
     CoordinationError
     ├── ZnodeError(path, operation)          the store refused a request, and changed nothing
@@ -12,7 +12,7 @@
     ├── SessionError(session_id)
     │   ├── SessionExpiredError              the ephemeral znodes of the session are gone
     │   ├── SessionClosedError
-    │   ├── SessionFailedError               the ephemeral znodes stay until the store's time-out
+    │   ├── SessionFailedError               the ephemeral znodes stay until the session's time-out
     │   ├── NotConnectedError                nothing was sent, or only a read; retriable
     │   └── OutcomeUnknownError              a write may have happened, or may still happen
     ├── StoreClosedError
@@ -61,7 +61,7 @@ class NoNodeError(ZnodeError):
 
 
 class NodeExistsError(ZnodeError):
-    """A new znode has the path of an existing one."""
+    """A new znode has the same path as an existing znode."""
 
     what = "the znode exists already"
 
@@ -135,10 +135,10 @@ class SessionClosedError(SessionError):
 
 
 class SessionFailedError(SessionError):
-    """The client library failed, so the session cannot be used any more; connect again.
+    """The client library failed, so this session cannot be used any more. Connect again.
 
-    The store notices the failure only after the time-out of the session. The ephemeral znodes of
-    the session stay until then.
+    The store notices the failure only after the time-out of the session. Until then, the ephemeral
+    znodes of the session stay.
     """
 
     what = "the client library failed; its ephemeral znodes stay until its time-out; connect again"
@@ -151,11 +151,11 @@ class NotConnectedError(SessionError):
 
 
 class OutcomeUnknownError(SessionError):
-    """The connection was lost before the answer to a write, or the answer is unreadable.
+    """The connection was lost before the answer to a write, or the answer cannot be read.
 
-    The write may have happened. If the store has not received the write yet, the write may still
-    happen until the session ends. So read before the next write, and make writes conditional on a
-    version.
+    The write may have happened. If it has not happened yet, it may still happen until the session
+    ends. So the caller should read before the next write, and should make each write conditional on
+    a version.
     """
 
     what = "no readable answer came: the write may have happened"
@@ -177,7 +177,7 @@ class UnexpectedAnswerError(CoordinationError):
 
 
 class LimitError(CoordinationError, ValueError):
-    """A request would exceed a limit, or make the store exceed a limit; nothing was changed.
+    """A request would exceed a limit, or make the store exceed a limit. Nothing was changed.
 
     Attributes:
         limit: the name of the limit.
@@ -198,7 +198,7 @@ class CopyError(CoordinationError):
 
 
 class CopyFullError(CopyError):
-    """The disk of a copy is full; nothing was written to any copy."""
+    """The disk of a copy is full. Nothing was written to any copy."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "the disk is full, so nothing was written; free some space")
@@ -207,7 +207,7 @@ class CopyFullError(CopyError):
 class CopyDamagedError(CopyError):
     """A copy has wrong bytes.
 
-    The store neither uses nor replaces the file. A user has to move the file away.
+    The store does not use the file, and does not replace it. A user must move the file away.
     """
 
     def __init__(self, path: str, position: int, reason: str) -> None:
@@ -234,7 +234,7 @@ class CopyForeignError(CopyError):
 class CopyForkedError(CopyError):
     """Two log dirs have copies of one store, but each copy has changes that the other copy lacks.
 
-    Each copy was used while the other copy could not be read. A user has to give up one of the two
+    Each copy was used while the other copy could not be read. A user must give up one of the two
     copies.
 
     Attributes:
@@ -273,7 +273,7 @@ class CopiesOfflineError(CoordinationError):
 
 
 class CopiesIncompleteError(CoordinationError):
-    """The store is not opened: copies that may be newer than all others are missing.
+    """The store was not opened, because copies are missing that may be newer than all others.
 
     Attributes:
         found: the log dirs whose copies were read.
@@ -292,7 +292,7 @@ class CopiesIncompleteError(CoordinationError):
 
 
 class ContinuityError(CoordinationError):
-    """The store is another one than the broker remembers, or is in an older state."""
+    """The store is not the store that the broker remembers, or is in an older state."""
 
 
 class StoreWipedError(ContinuityError):

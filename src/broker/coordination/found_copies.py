@@ -18,10 +18,10 @@ from broker.coordination.members import is_older
 def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journal:
     """Return the newest copy, whose znodes the store will use.
 
-    A process can end while it begins an epoch. Then only some copies have the epoch. If the next
-    open finds none of these copies, it begins another epoch with the same number. So if the newest
+    If a process ends while it begins an epoch, only some copies have this epoch. If the next open
+    finds none of these copies, it begins another epoch with the same number. So if the newest
     copies have different epochs, the store may have continued in any of these epochs, perhaps with
-    copies that are missing. In this case, there must be enough members of each of these epochs.
+    copies that are missing now. In this case, enough members of each of these epochs must be found.
 
     Args:
         journals: the copies by their log dirs; at least one.
@@ -35,7 +35,7 @@ def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journ
     held = Counter(journal.membership.epoch for journal in journals.values())
 
     def rank(path: str) -> tuple[tuple[int, int], float]:
-        # if an epoch was completed, more than half of the equally old copies have it
+        # an epoch is complete if more than half of its members have it
         membership = journals[path].membership
         return _age(journals[path]), held[membership.epoch] / max(1, len(membership.members))
 
@@ -61,7 +61,7 @@ def _age(journal: Journal) -> tuple[int, int]:
 
 
 def is_up_to_date(journal: Journal, newest: Journal) -> bool:
-    """Report whether changes can be appended to a copy without rewriting it."""
+    """Report whether changes can be appended to a copy. If not, it must be rewritten."""
     return (
         not journal.is_torn
         and journal.tree.zxid == newest.tree.zxid

@@ -14,11 +14,11 @@ line before it (0 for the first line). So a reader notices a line that was chang
 moved. The rest of a line is ASCII, so it has no zero byte. Each byte of the data of a znode is one
 character of its text.
 
-A change is synced before the next one is written. So after a crash, only the last line can be
+A change is synced before the next change is written. So after a crash, only the last line can be
 incomplete. In at least one block of 512 bytes, all bytes of an incomplete line are missing or zero.
-An incomplete line is cut off: no caller has received the result of its change. Every other fault
-counts as damage. If a line would end at the end of a block, a space is added to the line. So if a
-file ends at the end of a block, its last line is incomplete.
+An incomplete line is cut off, because no caller has received the result of its change. Every other
+fault counts as damage. If a line would end where a block ends, a space is added to the line. So if
+a file ends where a block ends, its last line is incomplete.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class Journal(NamedTuple):
     Attributes:
         copy_id: the id of this copy.
         membership: the members, as this copy knows them.
-        size_bytes: the position at which the next line begins. An incomplete line is cut off there.
+        size_bytes: the position at which the next line begins. If there is an incomplete line, it
+            is cut off there.
         digest: the checksum of the last line, which is the seed for the next line's checksum.
-        written_bytes: the size of the part before the changes, which was written as a whole.
+        written_bytes: the size of the part before the changes. This part was written as a whole.
         is_torn: whether the file ends with an incomplete line.
     """
 
@@ -73,7 +74,7 @@ class Journal(NamedTuple):
 
 
 def encode_line(document: object, seed: int, position: int) -> tuple[bytes, int]:
-    """Encode one line; return it with its checksum, which is the seed for the next line."""
+    """Encode one line; return it and its checksum, which is the seed for the next line."""
     text = json.dumps(document, separators=(",", ":")).encode("ascii")
     if (position + DIGEST_BYTES + len(text) + 2) % BLOCK_BYTES == 0:
         text += b" "
@@ -98,7 +99,7 @@ def encode_epoch(membership: Membership, seed: int, position: int) -> tuple[byte
 
 
 def encode_copy_id(copy_id: str, seed: int, position: int) -> tuple[bytes, int]:
-    """Encode the line with the id of a copy, which follows the znodes."""
+    """Encode the line with the id of a copy. This line follows the znodes."""
     return encode_line({"copy_id": copy_id}, seed, position)
 
 
@@ -134,7 +135,7 @@ class _Reader:
         return CopyDamagedError(self.path, self.position, reason)
 
     def line(self) -> Any:
-        """Read the next line, and step over it; None if its bytes are not a complete line."""
+        """Read the next line, but do not step over it; None if it is not complete."""
         end = self.data.find(b"\n", self.position)
         start = self.position + DIGEST_BYTES
         text = self.data[start + 1 : max(end, 0)]
@@ -151,16 +152,16 @@ class _Reader:
         return document
 
     def step(self) -> None:
-        """Step over the line that was read; the caller has checked its content."""
+        """Step over the line that was read. Before this, the caller must check its content."""
         self.position, self.digest = self._next, self._next_digest
 
     def is_torn(self) -> bool:
-        """Report whether the remaining bytes may be a line that a crash left incomplete."""
+        """Report whether the remaining bytes may be an incomplete line after a crash."""
         data, start = self.data, self.position
         if b"\n" in data[start:-1]:
             return False
         if len(data) % BLOCK_BYTES == 0:
-            return True  # a complete line never ends at the end of a block
+            return True  # a complete line never ends where a block ends
         blocks = range(start // BLOCK_BYTES, -(-len(data) // BLOCK_BYTES))
         return not all(
             any(data[max(start, block * BLOCK_BYTES) : (block + 1) * BLOCK_BYTES])
@@ -169,7 +170,7 @@ class _Reader:
 
 
 def decode_journal(data: bytes, path: str) -> Journal:
-    """Decode a journal and make all its changes.
+    """Decode a journal, and make all its changes.
 
     Raises:
         CopyDamagedError: a byte is wrong, or the file is of another kind.
@@ -273,7 +274,7 @@ def _number(reader: _Reader, value: object, high: int, what: str) -> int:
 
 
 def _znodes(reader: _Reader, tree: Tree, count: int) -> None:
-    """Read the lines of the znodes, in which parents come before their children."""
+    """Read the lines of the znodes. Parents come before their children."""
     paths = set()
     for _ in range(count):
         row = reader.line()
@@ -311,7 +312,7 @@ def _data(reader: _Reader, text: object) -> bytes:
 
 
 def _change(reader: _Reader, tree: Tree, document: Any) -> None:
-    """Make one change of the journal; its zxid must be one more than the last zxid."""
+    """Make one change of the journal. Its zxid must be one more than the last zxid."""
     draft = Draft(tree)
     if not isinstance(document, list) or len(document) != 2 or document[0] != draft.zxid:
         raise reader.damaged(f"the line of change {draft.zxid} is missing or wrong")

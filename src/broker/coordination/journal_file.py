@@ -1,4 +1,4 @@
-"""Write the journal of one log dir: append changes and epochs, or rewrite all of it."""
+"""Write the journal of one log dir: append changes and epochs, or rewrite the whole file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from logstore.disk import files
 from logstore.disk.failures import DISK_IS_FULL, PROCESS_IS_FULL
 
 JOURNAL_BYTES_MAX = 1 << 30
-OWNER_ONLY = 0o600  # the journal has the keys of users' passwords
-LINE_BYTES_MAX = 8 << 20  # a request of 1 MiB; each of its bytes takes at most 6 characters
+OWNER_ONLY = 0o600  # the journal has keys from passwords of users
+LINE_BYTES_MAX = 8 << 20  # a request has at most 1 MiB, and a byte takes at most 6 characters
 NOT_OF_THE_DISK = DISK_IS_FULL | PROCESS_IS_FULL
 
 
@@ -34,7 +34,7 @@ class JournalFile:
         size_bytes: where the next line is written.
         digest: the checksum of the last line.
         written_bytes: the size of the journal when it was last rewritten.
-        long_bytes: the journal is not rewritten before it has this size.
+        long_bytes: the journal is rewritten only if it is at least this large.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class JournalFile:
 
     @classmethod
     def created(cls, log_dir: str, copy_id: str, znodes: tuple[bytes, int]) -> Self:
-        """Write a whole journal, durably, and open it.
+        """Write a whole journal durably, and open it.
 
         Args:
             znodes: the result of `encode_znodes`.
@@ -73,11 +73,11 @@ class JournalFile:
         return cls(path, copy_id, fd, size_bytes, digest, written_bytes)
 
     def append(self, draft: Draft) -> None:
-        """Write a change durably; `confirm` or `take_back` must follow."""
+        """Write a change durably. The caller must call `confirm` or `take_back` next."""
         self._write(*encode_change(draft.zxid, draft.rows, self.digest, self.size_bytes))
 
     def append_epoch(self, membership: Membership) -> None:
-        """Write the line of a new epoch durably; `confirm` or `take_back` must follow."""
+        """Write the line of a new epoch durably. The caller must `confirm` or `take_back` next."""
         self._write(*encode_epoch(membership, self.digest, self.size_bytes))
 
     def _write(self, line: bytes, digest: int) -> None:
@@ -90,11 +90,11 @@ class JournalFile:
         files.sync_data(self._fd)
 
     def confirm(self) -> None:
-        """Keep the last line: it is now a part of the journal."""
+        """Keep the last line. From now on, it is a part of the journal."""
         self.size_bytes, self.digest = self._next
 
     def take_back(self) -> None:
-        """Cut off durably everything after the last confirmed line."""
+        """Cut off everything after the last confirmed line, durably."""
         try:
             files.ftruncate(self._fd, self.size_bytes)
             files.sync_data(self._fd)
@@ -102,7 +102,7 @@ class JournalFile:
             raise files.SyncError.of(error) from error
 
     def replace(self, znodes: tuple[bytes, int]) -> None:
-        """Replace the journal by a new journal, which has the znodes and no changes."""
+        """Replace the journal by a new journal with these znodes and without changes."""
         data, digest = _whole(self.copy_id, *znodes)
         files.write_atomically(self.path, data, mode=OWNER_ONLY)
         try:
@@ -131,7 +131,7 @@ class JournalFile:
 
 
 def _whole(copy_id: str, data: bytes, digest: int) -> tuple[bytes, int]:
-    """Complete a new journal with its last line, which has the id of this copy."""
+    """Add the last line to a new journal. This line has the id of the copy."""
     line, digest = encode_copy_id(copy_id, digest, len(data))
     return data + line, digest
 
@@ -154,7 +154,7 @@ def read_bytes(log_dir: str) -> bytes:
 
 
 def _remove_unfinished(log_dir: str) -> None:
-    """Remove the new journals that a crash left unfinished."""
+    """Remove unfinished new journals that a crash has left."""
     try:
         for name in files.names(log_dir):
             if name.startswith(f"{JOURNAL_NAME}.") and name.endswith(".tmp"):

@@ -1,8 +1,8 @@
-"""Bring the copies of excluded log dirs up to date while their store runs.
+"""Bring the copies in log dirs that are left out up to date, while their store runs.
 
-A disk that was full, or answered late, may work again. Then its copy is rewritten in the
-background, and changes that are made meanwhile are added. When the copy has all changes, the store
-uses the log dir again.
+If a disk was full or slow, it may work again later. Then its copy is rewritten in the background,
+and changes that are made meanwhile are added. When the copy has all changes, the store uses the log
+dir again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from broker.coordination.tree import Draft
 from logstore.disk.gates import LetGoError
 from logstore.errors import LogDirError
 
-CALLS_MAX = 1000  # a copy that lacks more changes is given up
+CALLS_MAX = 1000  # if a copy lacks more changes, it is given up
 DOUBLINGS_MAX = 6
 
 
@@ -39,7 +39,7 @@ class LateCopy:
 
     @property
     def file(self) -> JournalFile:
-        """The journal file; use it only after the file was written."""
+        """The journal file. It can be used only after it was written."""
         assert isinstance(self._first.result, JournalFile)
         return self._first.result
 
@@ -69,7 +69,7 @@ class LateCopy:
         return self._calls[0].error if self._calls else None
 
     def end(self) -> Call:
-        """Give up the copy; its file is closed when the disk answers."""
+        """Give up the copy. When the disk answers, the file is closed."""
         return self.worker.end(self._close)
 
     def _close(self) -> None:
@@ -78,11 +78,11 @@ class LateCopy:
 
 
 class LateCopies:
-    """The copies that catch up, and the times at which other copies begin to catch up.
+    """The copies that are catching up, and the times at which other copies begin to do so.
 
     Args:
-        seconds: how long a log dir is left out before the store tries it again. Each further
-            failure doubles this time, up to a limit.
+        seconds: the time after which the store tries a log dir again. Each further failure doubles
+            this time, up to a limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -90,18 +90,18 @@ class LateCopies:
         self._late: dict[str, LateCopy] = {}
         self._due: dict[str, float] = {}
         self._tries: dict[str, int] = {}
-        self._given_up: dict[str, Call] = {}  # the last calls, which may still write
+        self._given_up: dict[str, Call] = {}  # the last calls; they may still write
 
     def left_out(self, path: str) -> None:
-        """Record that a log dir was left out, or failed again."""
+        """Record that a log dir was left out, or that it has failed again."""
         tries = self._tries[path] = self._tries.get(path, -1) + 1
         self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
 
     def follow(self, draft: Draft, membership: Membership) -> None:
-        """Send a complete change to the copies that catch up.
+        """Send a complete change to the copies that are catching up.
 
-        If the members have changed, the copies that catch up are given up. Such copies lack the
-        line that begins the new epoch. With more changes, they would look like forks.
+        If the members have changed, these copies are given up, because they lack the line that
+        begins the new epoch. With further changes, they would look like forks.
         """
         for path, late in list(self._late.items()):
             if late.membership == membership:
@@ -110,7 +110,7 @@ class LateCopies:
                 self._give_up(path)
 
     def drop(self, path: str) -> None:
-        """Give up the copy of a log dir that its owner releases."""
+        """Give up the copy of a log dir, because its owner releases the log dir."""
         if path in self._late:
             self._give_up(path)
 
@@ -124,12 +124,12 @@ class LateCopies:
         membership: Membership,
         znodes: Callable[[], tuple[bytes, int]],
     ) -> dict[str, LateCopy]:
-        """Begin due copies, give up failed copies, and return the copies that have caught up.
+        """Begin copies that are due, and give up failed copies; return those that caught up.
 
         Args:
             failures: the log dirs that are left out. If a log dir fails again, its error is
                 replaced.
-            znodes: a function that encodes the znodes as they are now.
+            znodes: a function that encodes the present znodes.
         """
         for path, late in list(self._late.items()):
             if late.has_failed() or late.membership != membership:
@@ -151,7 +151,7 @@ class LateCopies:
             self.left_out(path)
 
     def end(self) -> list[Call]:
-        """Give up all copies that catch up; return the last calls of all copies given up so far."""
+        """Give up all copies; return the last calls of all copies that were given up so far."""
         for path in list(self._late):
             self._given_up[path] = self._late.pop(path).end()
         return list(self._given_up.values())
@@ -160,6 +160,6 @@ class LateCopies:
 def _may_pass(error: OSError) -> bool:
     """Report whether a disk may work again after an error.
 
-    After any other error, the log dir is not used again before the next open of the store.
+    After any other error, the store does not use the log dir before its next open.
     """
     return isinstance(error, TimeoutError | LetGoError) or error.errno in NOT_OF_THE_DISK

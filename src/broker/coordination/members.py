@@ -1,15 +1,14 @@
-"""Decide which copies of an embedded store can be trusted at an open, without I/O.
+"""Decide which copies of an embedded store an open can trust. No I/O.
 
 Each copy has an id, and a list of the *members*: the copies that have every complete change. If a
 log dir fails, all other copies remove its copy from their lists before the next change is complete.
-An open needs more than half of the members that the newest copy lists. So a store can be opened
-without the log dir that failed. The store cannot be opened with only the copy in that log dir,
-because this copy still lists the other copies as members.
+An open needs more than half of the members that the newest copy lists. So the store can be opened
+without the log dir that failed. It cannot be opened with the copy in that log dir alone, because
+this copy still lists the other copies as members.
 
-Only one member is added or removed at a time. So each majority of the members before such a step
-has a copy in common with each majority of the members after the step. A new *epoch* begins with
-each step, and with each open. A comparison of the epochs of two copies shows the last epoch that
-both copies have.
+Each step adds or removes only one member. So each majority of the members before a step has a copy
+in common with each majority of the members after the step. A new *epoch* begins with each step, and
+with each open. So the epochs of two copies show which epoch is the last epoch of both.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Membership(NamedTuple):
 
     @classmethod
     def first(cls, copy_id: str, path: str) -> Membership:
-        """Return the membership of a new store, which has only one copy."""
+        """Return the membership of a new store. It has only one copy."""
         return cls((Epoch(1, new_id(), 0),), {copy_id: path})
 
     @property
@@ -61,11 +60,11 @@ class Membership(NamedTuple):
         return self.epochs[-1]
 
     def follow(self, epoch: Epoch, members: Mapping[str, str]) -> Membership:
-        """Return the membership with a new current epoch, and with its members."""
+        """Return the membership with this epoch as the current epoch, and with its members."""
         return Membership((*self.epochs, epoch)[-EPOCHS_MAX:], members)
 
     def renewed(self, zxid: int, members: Mapping[str, str] | None = None) -> Membership:
-        """Return the membership with a new epoch; without `members`, the members stay the same."""
+        """Return the membership with a new epoch. Without `members`, the members stay the same."""
         epoch = Epoch(self.epoch.number + 1, new_id(), zxid)
         return self.follow(epoch, self.members if members is None else members)
 
@@ -74,7 +73,7 @@ class Membership(NamedTuple):
         gone = [one for one in self.members if one not in wanted]
         new = [one for one in wanted if one not in self.members]
         members = dict(self.members)
-        if gone and not (new and len(members) == 1):  # there is always at least one member
+        if gone and not (new and len(members) == 1):  # at least one member always stays
             del members[gone[0]]
         elif new:
             members[new[0]] = wanted[new[0]]
@@ -87,10 +86,10 @@ class Membership(NamedTuple):
         return {one: path for one, path in self.members.items() if one not in found}
 
     def is_enough(self, found: Collection[str]) -> bool:
-        """Report whether the found copies are sure to have every complete change.
+        """Report whether the found copies certainly have every complete change.
 
-        If some copies continue without the others, each of them records this. So a missing copy can
-        have changes that all found copies lack only if more than half of the members failed at
+        If some copies continue without the others, each of them records this. So no missing copy
+        has a change that all found copies lack, unless more than half of the members failed at
         once.
         """
         return 2 * (len(self.members) - len(self.missing(found))) > len(self.members)
@@ -99,9 +98,8 @@ class Membership(NamedTuple):
 def is_older(old: Membership, old_zxid: int, new: Membership) -> bool:
     """Report whether a newer copy has every complete change of an older copy.
 
-    In the last epoch that both copies have, one copy can have one change more than the other copy.
-    This extra change was never complete, because the other copy, or the members that continued it,
-    did not have the change.
+    In the last epoch that both copies have, the older copy can have one change that the newer copy
+    lacks. This change was never complete, because the members that continued did not have it.
     """
     places = {epoch.epoch_id: place for place, epoch in enumerate(new.epochs)}
     common = [place for place, epoch in enumerate(old.epochs) if epoch.epoch_id in places]

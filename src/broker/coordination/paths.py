@@ -23,7 +23,7 @@ def check_path(path: str) -> str:
 
 
 def _is_allowed(character: str) -> bool:
-    """Check a character against the ranges that ZooKeeper refuses."""
+    """Check that ZooKeeper does not refuse a character."""
     return (
         "\x1f" < character < "\x7f"
         or "\x9f" < character < "\ud800"
@@ -32,7 +32,7 @@ def _is_allowed(character: str) -> bool:
 
 
 def parent_of(path: str) -> str:
-    """Return the path of the parent; the root is its own parent."""
+    """Return the path of the parent. The root is its own parent."""
     return path.rpartition("/")[0] or ROOT
 
 

@@ -3,9 +3,9 @@
     /documents/quotas           its version counts the changes of all quotas
     /documents/quotas/alice     one document
 
-The coordination store accepts a change only if the version of the parent is the version that the
-broker knows. So a broker that has the newest documents need not read them before a change. Each
-broker watches only the parent, and reads all documents of a kind again after a change.
+The coordination store accepts a change only if the broker knows the present version of the parent.
+So if a broker has the newest documents, it need not read them before a change. Each broker watches
+only the parent. After a change, it reads all documents of a kind again.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from broker.coordination.verbs import Create, Delete, Operation, Session, Set
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
-DOCUMENTS_MAX = 20_000  # of one kind; the broker keeps all of them in memory
+DOCUMENTS_MAX = 20_000  # of one kind, because the broker keeps all of them in memory
 NAME_BYTES_MAX = 2_000
-TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
+TRIES_MAX = 10  # how often a change is tried if other brokers make changes first
 
 Documents = Mapping[str, bytes]  # by name
-Changes = Mapping[str, bytes | None]  # the new document by its name; None deletes the document
+Changes = Mapping[str, bytes | None]  # the new document, by name; None deletes the document
 Decide = Callable[[Documents], Changes]
 Result = TypeVar("Result")
 
 
 class Run(Protocol):
-    """Do some work in a session that can be used now; raises CoordinationError."""
+    """Do some work in a session that works now; raises CoordinationError."""
 
     def __call__(self, work: Callable[[Session], Result]) -> Result:
         """Do the work, and return its result."""
@@ -56,7 +56,7 @@ class _Kind:
 
 
 class _Known(NamedTuple):
-    """The documents at one version of their parent; -1 means that they were never read."""
+    """The documents at one version of their parent. -1 means that they were never read."""
 
     version: int
     documents: Documents
@@ -65,8 +65,8 @@ class _Known(NamedTuple):
 class SharedDocuments:
     """Read and change the documents of all kinds, for one broker.
 
-    Threads: any thread may call any method. A follower is called by one thread at a time, and must
-    not change documents of its kind.
+    Threads: any thread may call any method. Only one thread at a time calls a follower. A follower
+    must not change documents of its own kind.
     """
 
     def __init__(self, run: Run, *, is_shared: bool) -> None:
@@ -74,14 +74,14 @@ class SharedDocuments:
 
         Args:
             run: does work in a session of the coordination store.
-            is_shared: whether other brokers use the store, too, so that it must be watched.
+            is_shared: whether other brokers also use the store. Then it must be watched.
         """
         self._run, self._is_shared = run, is_shared
         self._lock = threading.Lock()  # guards `_kinds`
         self._kinds: dict[str, _Kind] = {}
 
     def documents(self, kind: str) -> Documents:
-        """Return the documents that were read last, in a mapping that never changes."""
+        """Return the documents that were read last. The mapping never changes."""
         return self._kind(kind).known.documents
 
     def is_known(self, kind: str) -> bool:
@@ -91,7 +91,7 @@ class SharedDocuments:
     def follow(self, kind: str, callback: Callable[[Documents], object]) -> None:
         """Call back now, and after each change of the documents of a kind.
 
-        If the store cannot be read now, the first call has no documents (see `is_known`), and the
+        If the store cannot be read now, the first call has no documents (see `is_known`). Then the
         next call comes after `refresh` has read the documents.
         """
         found = self._kind(kind)
@@ -104,10 +104,10 @@ class SharedDocuments:
             callback(found.known.documents)
 
     def refresh(self) -> None:
-        """Read all kinds that are followed, and watch them in the present session.
+        """Read all kinds that have followers, and watch them in the present session.
 
         Raises:
-            CoordinationError: the store cannot be read now; call again later.
+            CoordinationError: the store cannot be read now. Call again later.
         """
         with self._lock:
             kinds = list(self._kinds.items())
@@ -116,19 +116,19 @@ class SharedDocuments:
             self._read(name)
 
     def change(self, kind: str, decide: Decide) -> Changes:
-        """Change documents of one kind, all or none of them.
+        """Change documents of one kind: make all changes, or none.
 
         Args:
-            decide: takes the present documents, and returns the changes. `decide` is called again
-                if another broker's change came first. An error in `decide` ends the change.
+            decide: gets the present documents, and returns the changes. If another broker makes a
+                change first, `decide` is called again. An error in `decide` ends the change.
 
         Returns:
             The changes that were made.
 
         Raises:
             LimitError: there would be too many documents, or the change is too large.
-            CoordinationError: nothing was changed. But after OutcomeUnknownError, the change may
-                have happened.
+            CoordinationError: nothing was changed. There is one exception: after
+                OutcomeUnknownError, the change may have happened.
         """
         found = self._kind(kind)
         for _ in range(TRIES_MAX):
@@ -141,7 +141,7 @@ class SharedDocuments:
                 try:
                     self._write(kind, found, changes)
                 except (BadVersionError, NodeExistsError, NoNodeError):
-                    self._read_locked(kind, found)  # another broker's change came first
+                    self._read_locked(kind, found)  # another broker has made a change first
                     continue
                 self._announce(found)
                 return changes
@@ -157,14 +157,14 @@ class SharedDocuments:
             self._read_locked(name, kind)
 
     def _read_locked(self, name: str, kind: _Kind) -> None:
-        """Read a kind, and call its followers if it has changed."""
+        """Read a kind. If it has changed, call its followers."""
         before = kind.known.version
         kind.known = self._run(lambda session: self._read_all(session, name, kind))
         if kind.known.version != before:
             self._announce(kind)
 
     def _read_all(self, session: Session, name: str, kind: _Kind) -> _Known:
-        """Read until no change came during the read, so that all documents have one version."""
+        """Read until no change happens during a read. Then all documents have one version."""
         parent = f"{ROOT}/{name}"
         _ensure(session, parent)
         if self._is_shared and not kind.is_watched:
@@ -180,7 +180,7 @@ class SharedDocuments:
             for child in session.children(parent):
                 try:
                     documents[unquote(child)] = session.get(f"{parent}/{child}").data
-                except NoNodeError:  # deleted just now, so the version differs below
+                except NoNodeError:  # it was deleted just now, so the version differs below
                     continue
             if session.get(parent).version == version:
                 break
@@ -190,9 +190,10 @@ class SharedDocuments:
 
     @staticmethod
     def _restored(session: Session, parent: str, found: Documents, wanted: Documents) -> _Known:
-        """Write the documents in memory to the store; only this process changes them.
+        """Write the documents in memory to the store, because only this process changes them.
 
-        A store that was opened again with other log dirs may have older documents than the memory.
+        If a store was opened again with other log dirs, its documents may be older than the
+        documents in memory.
         """
         for name in {**found, **wanted}:
             path = f"{parent}/{encode_name(name)}"
@@ -224,7 +225,7 @@ class SharedDocuments:
         kind.known = _Known(before.version + 1, MappingProxyType(documents))
 
     def _announce(self, kind: _Kind) -> None:
-        """Call the followers with the documents; if a follower fails, still call the others."""
+        """Call the followers with the documents. If a follower fails, still call the others."""
         for follower in kind.followers:
             try:
                 follower(kind.known.documents)
@@ -232,7 +233,7 @@ class SharedDocuments:
                 LOG.exception("a follower of shared documents failed")
 
     def _on_change(self, name: str, kind: _Kind) -> None:
-        """Read a kind again in a new thread, so that the session's other callbacks do not wait."""
+        """Read a kind again in a new thread, so that other callbacks of the session do not wait."""
         kind.is_watched = False
         threading.Thread(
             target=self._read_again, args=(name,), name=f"documents-{name}", daemon=True
@@ -241,7 +242,7 @@ class SharedDocuments:
     def _read_again(self, name: str) -> None:
         try:
             self._read(name)
-        except CoordinationError as error:  # `refresh` reads the documents in the next session
+        except CoordinationError as error:  # in the next session, `refresh` reads the documents
             LOG.warning("the changed documents of kind %s cannot be read: %s", name, error)
 
 

@@ -1,8 +1,8 @@
-"""Hold the znodes in memory, and work out what operations change, without I/O.
+"""Hold the znodes in memory, and compute the changes that operations make. No I/O.
 
-A `Draft` is a change that is planned, but not made yet. A draft shows the tree with its own
-changes, so each operation is checked as if the earlier operations were already made. `Tree.apply`
-makes the change. If any operation is refused, the draft is dropped, and the tree is as before.
+A `Draft` is a change that is planned, but not made yet. A draft shows the tree as if its changes
+were made already. So each operation is checked after the earlier operations. `Tree.apply` makes the
+change. If any operation is refused, the draft is dropped, and the tree is as before.
 
 A draft also lists its changes as rows for the journal. A row says what happened, with the final
 path of the znode: `["create", path, data, owner]`, `["set", path, data]` or `["delete", path]`.
@@ -29,14 +29,15 @@ SEQUENCE_MAX = 2**31 - 1
 
 
 class EmbeddedSettings(NamedTuple):
-    """Limit the size and the waiting times of an embedded store.
+    """The limits of an embedded store.
 
     Attributes:
         nodes_max: the largest number of znodes.
         store_bytes_max: the largest size of all paths and data together.
-        rewrite_bytes_min: a journal is rewritten when the changes at its end take more bytes than
-            this, and more bytes than the part before the changes.
-        disk_seconds_max: a log dir is left out if its disk takes this much longer than another.
+        rewrite_bytes_min: a journal is rewritten when two conditions hold: the changes at its end
+            take more bytes than this, and they take more bytes than the part before the changes.
+        disk_seconds_max: if a disk takes this much longer than another disk, its log dir is left
+            out.
         return_seconds: if a log dir is left out because its disk is slow or full, the store tries
             the log dir again after this time. After each failure, this time grows.
     """
@@ -49,7 +50,7 @@ class EmbeddedSettings(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A znode in the tree; `created` is the number of children that were ever created below it."""
+    """A znode in the tree. `created` counts all children that were ever created below it."""
 
     data: bytes
     czxid: int
@@ -59,7 +60,7 @@ class Node(NamedTuple):
     created: int = 0
 
     def shown(self, path: str) -> Znode:
-        """Return the znode as an answer shows it."""
+        """Return the znode in the form of an answer."""
         return Znode(path, self.data, self.czxid, self.mzxid, self.version, self.owner)
 
 
@@ -102,7 +103,7 @@ class Tree:
         self.zxid = draft.zxid
 
     def owned(self, is_gone: Callable[[int], bool]) -> list[str]:
-        """List the ephemeral znodes of sessions that are gone."""
+        """List the ephemeral znodes of sessions that have ended."""
         return sorted(
             path for path, node in self.nodes.items() if node.owner and is_gone(node.owner)
         )
@@ -112,7 +113,7 @@ class Draft:
     """One change of a tree, before the change is made.
 
     Attributes:
-        nodes: the changed znodes with their new content; None for a znode that is deleted.
+        nodes: the changed znodes with their new content; None if a znode is deleted.
         rows: the changes, for the journal and for watches.
     """
 
@@ -120,7 +121,7 @@ class Draft:
         self.tree, self.zxid = tree, tree.zxid + 1
         self.nodes: dict[str, Node | None] = {}
         self.rows: list[Row] = []
-        self._counts: dict[str, int] = {}  # by parent: added minus removed children
+        self._counts: dict[str, int] = {}  # for each parent: added minus removed children
         self._settings = settings
         self._nodes_more = self._bytes_more = 0
 
@@ -141,7 +142,7 @@ class Draft:
         return (self.nodes[path] if path in self.nodes else self.tree.nodes.get(path)) is not None
 
     def perform(self, operations: Sequence[Operation], owner: int) -> list[Znode | None]:
-        """Add operations to the draft; a ZnodeError has the place of the refused operation.
+        """Add operations to the draft. A ZnodeError has the place of the refused operation.
 
         Args:
             owner: the id of the session, for ephemeral znodes.
@@ -193,7 +194,7 @@ class Draft:
             raise LimitError("store_bytes_max", settings.store_bytes_max, size_bytes)
 
     def create(self, path: str, data: bytes, owner: int, asked: str = "") -> Znode:
-        """Create a znode with its final path; errors have the path in the request."""
+        """Create a znode with its final path. An error names the path in the request."""
         parent_path, parent = parent_of(path), self._parent(path)
         if self._exists(path):
             raise NodeExistsError(asked or path)

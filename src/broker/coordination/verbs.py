@@ -8,8 +8,8 @@
 
 Each change of the store has a number, its zxid. Each zxid is larger than all earlier ones. `czxid`
 is the zxid of the change that created a znode, and `mzxid` is the zxid of the change that last
-wrote the znode. `version` counts the writes since the creation; a znode that was created again
-begins at 0.
+wrote the znode. `version` counts the writes since the creation. If a znode is created again, its
+version begins at 0.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from broker.coordination.paths import ROOT, check_path
 
 # The largest request. ZooKeeper accepts messages up to this size by default (`jute.maxbuffer`).
 REQUEST_BYTES_MAX = (1 << 20) - 1
-OPERATION_BYTES = 200  # the most that one operation takes, without its path and its data
+OPERATION_BYTES = 200  # one operation takes at most this, without its path and its data
 VERSION_MAX = 2**31 - 1
 
 
 class Znode(NamedTuple):
-    """A znode as an answer shows it.
+    """A znode in an answer.
 
     Attributes:
-        ephemeral_owner: the id of the session whose end deletes the znode; 0 if the znode is
+        ephemeral_owner: when the session with this id ends, the znode is deleted; 0 if the znode is
             persistent.
     """
 
@@ -49,9 +49,9 @@ class Create(NamedTuple):
     """Create a znode.
 
     Attributes:
-        ephemeral: the znode is deleted when the session ends.
-        sequence: a number of ten digits is added to the path. Under one parent, each number is
-            larger than all earlier numbers.
+        ephemeral: whether the znode is deleted when the session ends.
+        sequence: whether a number of ten digits is added to the path. Under one parent, each number
+            is larger than all earlier numbers.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Create(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Replace the data of a znode, if the znode has the given version; None means any version."""
+    """Replace the data of a znode, if it has the given version; None means any version."""
 
     path: str
     data: bytes
@@ -76,7 +76,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Change nothing; if the znode has another version, refuse the whole `multi`."""
+    """Change nothing. If the znode has another version, refuse the whole `multi`."""
 
     path: str
     version: int
@@ -102,17 +102,17 @@ class Event(NamedTuple):
 
 
 class SessionState(StrEnum):
-    """The state of a session, as its listeners receive it."""
+    """The state of a session. Listeners of the session receive it."""
 
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # the connection is lost; the session may live, or may have expired
+    SUSPENDED = "suspended"  # the connection is lost; the session may have expired
     EXPIRED = "expired"
     FAILED = "failed"  # the session cannot be used any more; the store ends it after a time-out
     CLOSED = "closed"
 
 
 class SessionKey(NamedTuple):
-    """The id and the password of a session: with both, another process can take the session."""
+    """The id and the password of a session. With both, another process can take the session."""
 
     session_id: int
     password: bytes
@@ -153,7 +153,7 @@ class Session(ABC):
     def create(
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
     ) -> Znode:
-        """Create a znode; the answer has its path, with the number that `sequence` adds.
+        """Create a znode. The answer has its path, with the number that `sequence` adds.
 
         Raises:
             NodeExistsError: the znode exists already.
@@ -187,12 +187,13 @@ class Session(ABC):
         Each operation sees the results of the operations before it.
 
         Returns:
-            for each operation the znode that it created or wrote; None for Delete and Check.
+            For each operation, the znode that it created or wrote; None for Delete and Check.
 
         Raises:
-            ZnodeError: the first operation that was refused; `operation` is its place in the list.
+            ZnodeError: an operation was refused. `operation` is the place of the first refused
+                operation in the list.
             LimitError: the request is too large.
-            OutcomeUnknownError: no readable answer came; the change may have happened.
+            OutcomeUnknownError: there was no readable answer, so the change may have happened.
         """
         fixed = tuple(operations)  # an iterator gives its items only once
         check_operations(fixed)
@@ -204,7 +205,7 @@ class Session(ABC):
 
     @abstractmethod
     def watch(self, path: str, callback: WatchCallback) -> Znode | None:
-        """Read a znode, and call back once at its next change: created, changed or deleted.
+        """Read a znode. Call back once when it is next created, changed or deleted.
 
         The next change is noticed, even if the connection is lost for a while. There is one
         exception: if a znode is created and deleted during the loss, this is not noticed. If the
@@ -212,17 +213,17 @@ class Session(ABC):
         readable before the callback is called. After the end of the session, nothing is called.
 
         Returns:
-            the znode as it is when the watch is set; None if there is no such znode.
+            The znode at the time when the watch is set; None if there is no such znode.
         """
 
     @abstractmethod
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List the children of a znode; call back once, when the list changes.
+        """List the children of a znode. Call back once, when the list changes.
 
-        The deletion of the znode itself counts as a change, too.
+        If the znode itself is deleted, this counts as a change, too.
 
         Raises:
-            NoNodeError: the znode does not exist; nothing is watched.
+            NoNodeError: the znode does not exist. Nothing is watched.
         """
 
     @abstractmethod
@@ -236,11 +237,11 @@ class Session(ABC):
 
     @abstractmethod
     def zxid(self) -> int:
-        """Return the number of the newest change, as of this call or later."""
+        """Return the number of the newest change, at the time of this call or later."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the session, and delete its ephemeral znodes; a second close does nothing."""
+        """End the session, and delete its ephemeral znodes. A second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -259,13 +260,13 @@ class Store(ABC):
 
     @abstractmethod
     def connect(self, key: SessionKey | None = None) -> Session:
-        """Begin a session, or take over a living one from another connection or process.
+        """Begin a session, or take over a session from another connection or process.
 
-        The earlier holder must not use the session any more, because that would take the session
-        back. If either holder closes the session, it ends for both.
+        After this call, the earlier holder must not use the session any more: it would take the
+        session back. If one of the two holders closes the session, it ends for both.
 
         Raises:
-            SessionExpiredError: the session of this key has ended, or the password is wrong.
+            SessionExpiredError: the session with this key has ended, or the password is wrong.
             NotConnectedError: the store does not answer.
         """
 
@@ -285,7 +286,7 @@ def check_operations(operations: Sequence[Operation]) -> None:
 
 
 def _checked_bytes(operation: Operation) -> int:
-    """Check one operation, and return the bytes that it takes in a request."""
+    """Check one operation; return how many bytes it takes in a request."""
     if not isinstance(operation, Operation):
         raise TypeError(f"{operation!r} is not an operation: Create, Set, Delete or Check")
     check_path(operation.path)

@@ -1,4 +1,4 @@
-"""Remember the watches of an embedded store, and find those that a change fires."""
+"""Store the watches of an embedded store, and find the watches that a change fires."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Watches:
         self._of_children: dict[str, list[Watch]] = {}
 
     def add(self, path: str, watch: Watch) -> None:
-        """Watch a znode, which need not exist."""
+        """Watch a znode. It need not exist."""
         self._of_nodes.setdefault(path, []).append(watch)
 
     def add_children(self, path: str, watch: Watch) -> None:
@@ -35,7 +35,7 @@ class Watches:
         self._of_children.setdefault(path, []).append(watch)
 
     def fire(self, rows: Sequence[Row]) -> list[tuple[Watch, Event]]:
-        """Remove and return the watches that a change fires, in the order of the change's rows."""
+        """Remove and return the watches that a change fires, in the order of its rows."""
         return [found for row in rows for found in self._fire(row[0], str(row[1]))]
 
     def _fire(self, what: str, path: str) -> Iterator[tuple[Watch, Event]]:
@@ -51,7 +51,7 @@ class Watches:
                 yield watch, Event(EventKind.CHILDREN, parent)
 
     def drop(self, session: object) -> None:
-        """Forget the watches of a session that ended."""
+        """Forget the watches of a session that has ended."""
         for table in (self._of_nodes, self._of_children):
             for path, watches in list(table.items()):
                 kept = [watch for watch in watches if watch.session is not session]

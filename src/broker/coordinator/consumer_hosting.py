@@ -1,4 +1,4 @@
-"""Host the groups of the new protocol, and change the type of groups without members.
+"""Manage the groups of the new protocol. Change the type of groups without members.
 
     classic, no members     a heartbeat joins     its record is deleted, a ConsumerGroup begins
     consumer, no members    a JoinGroup           its records are deleted, a classic Group begins
@@ -43,14 +43,14 @@ class Groups(Protocol):
     def using(
         self, name: str, *, is_new: bool = False
     ) -> AbstractContextManager[tuple[Any, Hosted]]:
-        """Hold the lock of a group; then write the group if it changed, and send its answers."""
+        """Hold the lock of a group. At the end, write the group if it changed, and answer."""
 
 
 class ConsumerHosting:
     """Handle the requests and deadlines of groups of the new protocol.
 
     Attributes:
-        topics: returns all topics by name; set before the first request.
+        topics: a function that returns all topics by name. It must be set before the first request.
     """
 
     def __init__(self, settings: ConsumerSettings, groups: Groups) -> None:
@@ -62,8 +62,8 @@ class ConsumerHosting:
         """Return all topics by name.
 
         Raises:
-            CoordinatorError: the broker does not know its topics yet. With an empty list of topics,
-                each member would lose its partitions.
+            CoordinatorError: the broker does not know its topics yet. If this returned an empty
+                list instead, each member would lose its partitions.
         """
         topics = self.topics()
         if NAME not in topics:
@@ -73,7 +73,7 @@ class ConsumerHosting:
         return topics
 
     def heartbeat(self, name: str, asked: Heartbeat, waiter: Any) -> None:
-        """Let a member join or continue; `waiter` gets the answer.
+        """Let a member join or continue. `waiter` gets the answer.
 
         Raises:
             CoordinatorError: there is no such group, or it is a classic group with members.
@@ -96,7 +96,7 @@ class ConsumerHosting:
     def leave(
         self, name: str, member_id: str, epoch: int, instance_id: str | None, waiter: Any
     ) -> None:
-        """Remove a member that leaves; `waiter` gets the answer.
+        """Remove a member that leaves. `waiter` gets the answer.
 
         Raises:
             CoordinatorError: there is no such group, or it uses the classic protocol.
@@ -122,9 +122,10 @@ def _other_type(name: str) -> CoordinatorError:
 def join_classic(
     hosted: Hosted, make: Callable[[], Group], asked: Joining, waiter: Any, now: Now
 ) -> None:
-    """Let a member join a classic group; `waiter` gets the answer.
+    """Let a member join a classic group. `waiter` gets the answer.
 
-    A group of the new protocol without members changes its type, unless the member is refused.
+    If the group uses the new protocol and has no members, it changes its type, unless the new
+    member is refused.
 
     Raises:
         CoordinatorError: the group uses the new protocol, and has members.
@@ -156,9 +157,9 @@ def classic_member(hosted: Hosted) -> Group:
 
 
 def check_reader(hosted: Hosted, member_id: str | None, epoch: int) -> None:
-    """Raise CoordinatorError if a member reads the offsets of its group in a wrong epoch.
+    """If a member reads the offsets of its group in a wrong epoch, raise CoordinatorError.
 
-    Programs that are not members, such as tools, do not name a member.
+    Some programs are not members, such as tools. They do not name a member.
     """
     is_member = member_id is not None or epoch >= 0
     if is_member and isinstance(hosted.group, ConsumerGroup):

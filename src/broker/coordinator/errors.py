@@ -6,7 +6,7 @@ from broker.wire.error_codes import ErrorCode
 
 
 class CoordinatorError(Exception):
-    """Report a request that was refused; `code` tells the client what to do."""
+    """Report a refused request. `code` is the error code for the client."""
 
     def __init__(self, code: ErrorCode, reason: str = "") -> None:
         super().__init__(reason or code.name)

@@ -1,8 +1,9 @@
 """Answer requests of clients about consumer groups.
 
-For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. Then
-the coordinator writes the group, if it has changed, and sends the answers that are ready. A waiting
-request is a `Waiter`, which holds no thread. A group has one timer, set to its first deadline.
+For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. If
+the group has changed, the coordinator then writes it. At last, it sends the answers that are ready.
+A request that waits is a `Waiter`, and uses no thread. A group has one timer, which is set to its
+first deadline.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class GroupCoordinator(Shards[Hosted]):
 
     Args:
         topic: the partitions of `__consumer_offsets`.
-        groups_max: the largest number of groups that one partition keeps.
-        commit_seconds: how long a request waits until its records are replicated.
+        groups_max: the largest number of groups in one partition.
+        commit_seconds: the longest time that a request waits until its records are replicated.
     """
 
     def __init__(
@@ -108,20 +109,20 @@ class GroupCoordinator(Shards[Hosted]):
                 if hosted.is_unused:  # the group was created for this request
                     self._forget(shard, hosted)
                 raise
-            except Exception:  # perhaps only half of a change was made: load the groups again
+            except Exception:  # a change may be incomplete, so load the groups again
                 shard.leave("an unexpected error")
                 raise
 
     # --- the protocol ---------------------------------------------------------------------------
 
     def join(self, name: str, asked: Joining, waiter: Any) -> None:
-        """Let a member join a group; `waiter` gets the answer."""
+        """Let a member join a group. `waiter` gets the answer."""
         with self.using(name, is_new=not asked.member_id) as (_, hosted):
             make = partial(self._new_group, name)
             consumer_hosting.join_classic(hosted, make, asked, waiter, self.now())
 
     def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
-        """Let a member ask for its assignment; `waiter` gets the answer."""
+        """Let a member ask for its assignment. `waiter` gets the answer."""
         with self.using(name) as (_, hosted):
             assignment.sync(consumer_hosting.classic_member(hosted), asked, waiter, self.now())
 
@@ -133,7 +134,7 @@ class GroupCoordinator(Shards[Hosted]):
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self.locked(hosted):  # a heartbeat only moves a deadline to a later time
+        with self.locked(hosted):  # a heartbeat only makes a deadline later
             group = consumer_hosting.classic_member(hosted)
             return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
 
@@ -192,7 +193,7 @@ class GroupCoordinator(Shards[Hosted]):
     def offsets_with_unstable(
         self, name: str, member_id: str | None = None, epoch: int = -1
     ) -> tuple[dict[Key, Committed], frozenset[Key]]:
-        """Return a group's committed offsets, and the keys that open transactions change.
+        """Return the committed offsets of a group, and the keys that open transactions change.
 
         Both results are empty if the group does not exist.
 
@@ -214,10 +215,10 @@ class GroupCoordinator(Shards[Hosted]):
     def delete_offsets(
         self, shard: Shard[Hosted], hosted: Hosted, keys: Sequence[Key], waiter: Any = None
     ) -> ErrorCode | None:
-        """Delete offsets of a group; the caller holds the group's lock.
+        """Delete offsets of a group. The caller must hold the lock of the group.
 
         Returns:
-            None if other replicas do not know of it yet. Then `waiter` gets the result.
+            None if other replicas do not have the deletion yet. Then `waiter` gets the result.
         """
         if keys:
             name = hosted.group.name
@@ -237,10 +238,10 @@ class GroupCoordinator(Shards[Hosted]):
         return ErrorCode.NONE
 
     def delete(self, shard: Shard[Hosted], hosted: Hosted, waiter: Any = None) -> ErrorCode | None:
-        """Delete a group without members, and its offsets; the caller holds the group's lock.
+        """Delete a group without members, and its offsets. The caller must hold its lock.
 
         Returns:
-            None if other replicas do not know of it yet. Then `waiter` gets the result.
+            None if other replicas do not have the deletion yet. Then `waiter` gets the result.
         """
         name, wait = hosted.group.name, None
         keys = [records.offset_key(name, *key) for key in hosted.keys]
@@ -250,7 +251,7 @@ class GroupCoordinator(Shards[Hosted]):
         if wait is None:
             self._forget(shard, hosted)
             return ErrorCode.NONE
-        self._end(hosted)  # requests are refused until the deletion is replicated
+        self._end(hosted)  # until the deletion is replicated, requests are refused
         self.hold(shard, hosted, wait, partial(shard.discard, hosted), (), waiter)
         return None
 
@@ -279,7 +280,7 @@ class GroupCoordinator(Shards[Hosted]):
         if hosted.is_unused:
             self._forget(shard, hosted)
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
-            self._watch(shard, hosted)  # any other heartbeat only moves a deadline to a later time
+            self._watch(shard, hosted)  # other heartbeats only make a deadline later
 
     def hold(
         self,
@@ -306,7 +307,7 @@ class GroupCoordinator(Shards[Hosted]):
             self._scheduler.cancel(hosted.timer)
 
     def _watch(self, shard: Shard[Hosted], hosted: Hosted) -> None:
-        """Set the timer to the first deadline, unless the timer already fires earlier."""
+        """Set the timer to the first deadline, unless the timer fires earlier."""
         deadline = group_kinds.next_deadline(hosted.group)
         if self._scheduler is None or deadline >= hosted.timer_at:
             return
@@ -321,7 +322,7 @@ class GroupCoordinator(Shards[Hosted]):
                 self._watch(shard, hosted)
 
     def _expire(self, shard: Shard[Hosted], hosted: Hosted) -> None:
-        """Handle a group's deadlines that have passed; the group's timer calls this method."""
+        """Handle the deadlines of a group that have passed. The group's timer calls this method."""
         with hosted.lock:
             hosted.timer, hosted.timer_at = None, float("inf")
             if hosted.group.state is State.DEAD:
@@ -329,6 +330,6 @@ class GroupCoordinator(Shards[Hosted]):
             try:
                 self.consumers.expire(hosted)
                 self._settle(shard, hosted)
-            except Exception:  # without a timer, nothing would handle the group's later deadlines
+            except Exception:  # without a new timer, later deadlines would be ignored
                 LOG.exception("the group %r met an unexpected error", hosted.group.name)
                 shard.leave("an unexpected error")

@@ -1,7 +1,6 @@
 """Offer the same functions for groups of the classic protocol and of the new protocol.
 
-The coordinator calls these functions for the group in a `Hosted`, whichever protocol the group
-uses.
+A `Hosted` has a group of either protocol. The coordinator calls these functions for both.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from broker.wire.error_codes import ErrorCode
 
 AnyGroup = Group | ConsumerGroup
 Record = tuple[bytes, bytes | None]
-BATCH_BYTES_MAX = 4 << 20  # the size of a batch; the records of one change may need several batches
+BATCH_BYTES_MAX = 4 << 20  # a change with larger records is written in several batches
 
 
 def next_deadline(group: AnyGroup) -> float:
@@ -39,7 +38,7 @@ def expire(group: AnyGroup, topics: Mapping[str, TopicImage], now: Now) -> None:
 
 
 def end(group: AnyGroup, code: ErrorCode, now: Now) -> None:
-    """Remove the group; its waiting requests are answered with an error."""
+    """Remove the group. Answer its waiting requests with an error."""
     if isinstance(group, ConsumerGroup):
         leaving.end(group, now)
     else:
@@ -47,7 +46,7 @@ def end(group: AnyGroup, code: ErrorCode, now: Now) -> None:
 
 
 def changes_of(group: AnyGroup, now: Now) -> list[Record]:
-    """Return the records that the log lacks."""
+    """Return the records that are not in the log yet."""
     if not group.is_unsaved:
         return []
     if isinstance(group, ConsumerGroup):
@@ -71,12 +70,12 @@ def deletion_of(group: AnyGroup) -> list[Record]:
 
 
 def subscribed(group: AnyGroup) -> set[str] | None:
-    """Return the topics that the members have subscribed to, or None if they are not known."""
+    """Return the topics to which the members have subscribed; None if they are not known."""
     return group.subscribed() if isinstance(group, ConsumerGroup) else topics_of(group)
 
 
 def batches(rows: list[Record]) -> Iterator[list[Record]]:
-    """Split records into batches, none of which is too large for the log."""
+    """Split records into batches that are not too large for the log."""
     batch: list[Record] = []
     size = 0
     for key, value in rows:

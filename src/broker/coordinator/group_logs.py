@@ -1,4 +1,4 @@
-"""Define how coordinators reach the partitions of `__consumer_offsets` and `__transaction_state`.
+"""Define the access of coordinators to `__consumer_offsets` and `__transaction_state`.
 
 SoleTopic       a broker without a cluster: it coordinates everything
 cluster.serve   a broker of a cluster: it coordinates what is in the partitions that it leads
@@ -16,7 +16,7 @@ from logstore import Log
 
 
 class Producer(NamedTuple):
-    """The producer of a batch of a transaction; `token` permits the batch (KIP-890)."""
+    """The producer of a batch in a transaction. `token` permits the batch (KIP-890)."""
 
     id: int
     epoch: int
@@ -24,7 +24,7 @@ class Producer(NamedTuple):
 
 
 class GroupLog(Protocol):
-    """One partition, during a period in which this broker coordinates it without a break."""
+    """One partition, while this broker coordinates it without interruption."""
 
     @property
     def log(self) -> Log:
@@ -32,7 +32,7 @@ class GroupLog(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker has coordinated the groups without a break since `open`."""
+        """Whether this broker has coordinated the groups without interruption since `open`."""
 
     @property
     def is_settled(self) -> bool:
@@ -40,10 +40,10 @@ class GroupLog(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The epoch in which this broker coordinates; the markers of transactions contain it."""
+        """The epoch in which this broker coordinates. Markers of transactions contain it."""
 
     def mend(self) -> None:
-        """Repair a log that a power cut has damaged, if this is the coordinator's task."""
+        """Repair a log that a loss of power has damaged, if the coordinator must do this."""
 
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int
@@ -74,10 +74,10 @@ class GroupLogs(Protocol):
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has, or 0 if there is no such topic."""
+        """The number of partitions of the topic; 0 if there is no such topic."""
 
     def ensure(self) -> int:
-        """Create the topic if it does not exist; return how many partitions it must have.
+        """If the topic does not exist, create it; return how many partitions it must have.
 
         Raises:
             LogStoreError: the topic does not exist yet.
@@ -87,7 +87,7 @@ class GroupLogs(Protocol):
         """List the partitions whose groups this broker coordinates."""
 
     def open(self, partition: int) -> GroupLog:
-        """Begin to coordinate the groups of a partition. This method takes no lock.
+        """Begin to coordinate the groups of a partition. This takes no lock.
 
         Raises:
             CoordinatorError: another broker coordinates these groups.

@@ -18,10 +18,10 @@ from broker.wire.error_codes import ErrorCode
 
 
 class Write:
-    """Records of a group that other replicas do not have yet; the group's lock guards it.
+    """Records of a group that other replicas do not have yet. The group's lock guards this.
 
     Attributes:
-        apply: is called when all in-sync replicas have the records.
+        apply: this function is called when all in-sync replicas have the records.
         keys: the offsets that the records commit.
         replies: the answers to send when all in-sync replicas have the records.
     """
@@ -35,11 +35,11 @@ class Write:
 
 
 class PendingOffsets:
-    """Offsets that an open transaction commits; the group's lock guards them.
+    """Offsets that an open transaction commits. The group's lock guards them.
 
     Attributes:
-        offsets: the offset of each key; None if a later commit, which is already valid, has
-            replaced the offset.
+        offsets: the offset of each key; None if a later commit has replaced the offset, and is
+            valid already.
         is_ending: whether the marker of the transaction is in the log.
     """
 
@@ -56,8 +56,8 @@ class PendingOffsets:
 class Hosted:
     """One group of a broker.
 
-    Threads: `lock` guards the other attributes, and is held while the group is written to its log.
-    If the disk hangs, the lock stays held. So a request waits for the lock at most one second.
+    Threads: `lock` guards the other attributes. It is held while the group is written to its log.
+    If the disk hangs, the lock stays held, so a request waits for the lock at most one second.
 
     Attributes:
         offsets: the committed offsets that all in-sync replicas have.
@@ -65,9 +65,10 @@ class Hosted:
         pending: the offsets of open transactions, in the order of the log. A transaction may have
             several entries, each with other keys.
         timer: fires at the first deadline of the group; None if there is no deadline.
-        timer_at: when the timer fires.
+        timer_at: the time at which the timer fires.
         is_recorded: whether the log has a record of this group.
-        replaced: deletes the records of a group of the other type, which this group has replaced.
+        replaced: if this group has replaced a group of the other type, these records delete that
+            group.
     """
 
     __slots__ = (
@@ -110,17 +111,17 @@ class Hosted:
         return frozenset().union(*[one.offsets for one in self.pending])
 
     def replace_pending(self, keys: Iterable[Key]) -> None:
-        """Record that later records have these keys: no earlier transaction may change them."""
+        """Record that later records have these keys. No earlier transaction may change them."""
         for one in self.pending:
             one.replace(keys)
 
     def replace(self, group: AnyGroup) -> None:
-        """Hold a group of the other type; its offsets stay."""
+        """Replace the group by a group of the other type. The offsets stay."""
         self.replaced += group_kinds.deletion_of(self.group) if self.is_recorded else []
         self.group = group
 
     def unsaved(self, now: Now) -> list[Record]:
-        """Return the records that the log lacks."""
+        """Return the records that are not in the log yet."""
         return [*self.replaced, *group_kinds.changes_of(self.group, now)]
 
     def saved(self) -> None:
@@ -138,12 +139,12 @@ class Hosted:
             waiter.put(said)
 
     def refuse_answers(self, code: ErrorCode) -> None:
-        """Answer the group's requests with an error, instead of the answers in `replies`."""
+        """Answer the requests in `replies` with an error."""
         for waiter, said in self.group.take_replies():
             waiter.put(refusal_of(said, code, code))
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Answer the requests that wait for other replicas with an error, and stop waiting."""
+        """Answer requests that wait for other replicas with an error, and stop waiting."""
         writes, self.writes = self.writes, deque()
         for write in writes:
             write.wait.close()
@@ -152,13 +153,13 @@ class Hosted:
             write.replies.clear()
 
     def end(self, code: ErrorCode, now: Now) -> None:
-        """End the group; its waiting requests are answered with an error."""
+        """End the group. Answer its waiting requests with an error."""
         group_kinds.end(self.group, code, now)
         self.refuse_answers(code)
 
 
 def refusal_of(said: Any, code: ErrorCode, code_of_sync: ErrorCode) -> Any:
-    """Return the error answer for a request, made from its successful answer."""
+    """Return the error answer that replaces a successful answer."""
     if isinstance(said, JoinAnswer):
         return JoinAnswer(code, said.member_id)
     if isinstance(said, HeartbeatAnswer):

@@ -1,4 +1,4 @@
-"""Find a partition of a topic in which coordinators keep their records; create it if needed."""
+"""Find, or create, a partition of a topic in which coordinators keep their records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logstore import Log, LogClosedError, LogConfig, LogStoreError
 LOG = logging.getLogger("broker")
 
 INT_MIN = -(2**31)
-LOCK_SECONDS = 1.0  # how long a thread waits for another thread that creates the topic
+LOCK_SECONDS = 1.0  # a thread waits this long for another thread that creates the topic
 RETRY_SECONDS = 10.0  # the shortest time between two tries to create missing partitions
 SEGMENT_BYTES = 100 << 20
 
@@ -29,9 +29,9 @@ class InternalTopic(NamedTuple):
     """A topic of coordinators: `__consumer_offsets` or `__transaction_state`.
 
     Attributes:
-        fact: the name under which every log dir remembers the number of partitions. The number
-            decides which partition stores a key, so the number must never change.
-        record_bytes_max: the largest record.
+        fact: the name under which every log dir stores the number of partitions. This number
+            determines which partition has a key, so it must never change.
+        record_bytes_max: the largest size of a record.
     """
 
     name: str
@@ -40,7 +40,7 @@ class InternalTopic(NamedTuple):
 
     @property
     def config(self) -> LogConfig:
-        """The configuration of its partitions, for a broker without a cluster."""
+        """The configuration of the partitions, for a broker without a cluster."""
         return LogConfig(
             record_format="kafka",
             cleanup_policy="compact",
@@ -50,7 +50,7 @@ class InternalTopic(NamedTuple):
 
     @property
     def settings(self) -> tuple[tuple[str, str], ...]:
-        """The same configuration as the settings of a topic in a cluster."""
+        """The same configuration, in the form of topic settings in a cluster."""
         return (
             ("cleanup.policy", "compact"),
             ("segment.bytes", str(SEGMENT_BYTES)),
@@ -68,7 +68,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_of(key: str, count: int) -> int:
-    """Return which of `count` partitions keeps a group or a transactional id, as Kafka does."""
+    """Return the partition of a group or a transactional id, as Kafka computes it."""
     value = java_hash(key)
     return 0 if value == INT_MIN else abs(value) % count
 
@@ -79,7 +79,7 @@ class SoleTopic:
     Threads: any thread may call any method. `_creating` is held while partitions are created.
 
     Args:
-        partitions: how many partitions the topic gets if this broker creates it.
+        partitions: the number of partitions if this broker creates the topic.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class SoleTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has, or 0 if there is no such topic."""
+        """The number of partitions of the topic; 0 if there is no such topic."""
         topic = self._topics.get(self.internal.name)
         if topic is None:
             return 0
@@ -117,7 +117,8 @@ class SoleTopic:
         missing if a client deleted the topic.
 
         Raises:
-            LogStoreError: no log dir accepts the topic, or a disk that hangs delays its creation.
+            LogStoreError: no log dir accepts the topic, or the creation waits for a disk that
+                hangs.
         """
         topic = self._topics.get(self.internal.name)
         if topic is None or len(topic.partitions) < self.partition_count:
@@ -152,7 +153,7 @@ class SoleTopic:
     def _create_missing(self, topic: Topic) -> None:
         self._retry_at = self._clock() + RETRY_SECONDS
         for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
-            with suppress(LogStoreError):  # its log dir does not serve, or the disk is full
+            with suppress(LogStoreError):  # the log dir does not serve, or the disk is full
                 self._topics.store.create(
                     self.internal.name, number, config=self._config, topic_id=topic.id
                 )
@@ -182,7 +183,7 @@ class SoleTopic:
         return SoleGroupLog(self, partition, self.log(partition))
 
     def find(self, partition: int, endpoint: Endpoint) -> None:
-        """Return None: this broker coordinates all groups."""
+        """Return None, because this broker coordinates all groups."""
 
 
 class SoleGroupLog(NamedTuple):
@@ -194,26 +195,26 @@ class SoleGroupLog(NamedTuple):
 
     @property
     def is_led(self) -> bool:
-        """Return True: no other broker can coordinate the groups."""
+        """Return True, because no other broker can coordinate the groups."""
         return True
 
     @property
     def is_settled(self) -> bool:
-        """Return True: there is no other replica."""
+        """Return True, because there is no other replica."""
         return True
 
     @property
     def epoch(self) -> int:
-        """Return the leader epoch of the log, which no other broker can raise."""
+        """Return the leader epoch of the log. No other broker can change it."""
         return max(self.log.leader_epoch, 0)
 
     def mend(self) -> None:
         """Repair a log if only unflushed records are damaged, for example after a power cut.
 
-        A coordinator's record is not flushed at once. If a power cut destroys some unflushed
-        records, the log is read-only until it is repaired. The repair keeps every undamaged record,
-        and moves the rest to another file. So the coordinator can work before a user repairs the
-        log. If flushed records are damaged, the user must repair the log.
+        The records of a coordinator are not flushed at once. If a loss of power destroys some
+        unflushed records, the log is read-only until it is repaired. The repair keeps every
+        undamaged record, and moves the rest to another file. So the coordinator can continue
+        without a user. But if flushed records are damaged, a user must repair the log.
         """
         log = self.log
         problems = log.recovery.problems
@@ -221,7 +222,7 @@ class SoleGroupLog(NamedTuple):
             LOG.warning("%s is repaired after a power cut: %s", log, log.repair())
 
     def append(self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int) -> None:
-        """Append records as one batch; there are no other replicas, so nothing waits."""
+        """Append records as one batch. There are no other replicas, so nothing waits."""
         self._check()
         self.log.extend(values, keys=keys, timestamps=timestamp)
 
@@ -240,5 +241,5 @@ class SoleGroupLog(NamedTuple):
 
     def _check(self) -> None:
         if self.topic.log(self.partition) is not self.log:
-            # The log dir has returned, and may have lost records.
+            # The log dir has returned. It may have lost records.
             raise LogClosedError(f"{self.log} was opened again")

@@ -21,15 +21,15 @@ from logstore import Log, RecordBatch
 
 LOG = logging.getLogger("broker")
 Rows = dict[bytes | None, bytes | None]
-Undecided = list[tuple[int, Rows]]  # by producer id, in the order of the log
+Undecided = list[tuple[int, Rows]]  # with producer ids, in the order of the log
 
 
 def last_rows(log: Log) -> tuple[Rows, Undecided]:
     """Return the last record of each key in a log, and the records of open transactions.
 
-    If two records have the same key, the later record wins. Outside an open transaction, a later
-    record may have the same key as one of its records. Then the transaction's record becomes None:
-    the end of the transaction does not change this key.
+    If two records have the same key, the later record counts. A record outside an open transaction
+    may have the same key as an earlier record of this transaction. Then the record of the
+    transaction becomes None, because the end of the transaction no longer changes this key.
     """
     stable = log.last_stable_offset
     last: Rows = {}
@@ -47,7 +47,7 @@ def last_rows(log: Log) -> tuple[Rows, Undecided]:
 
 
 def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
-    """Add a batch of an open transaction; a later record replaces an earlier one of its key."""
+    """Add a batch of an open transaction. If keys are equal, the later record counts."""
     producer_id = batch.header.producer_id
     if not undecided or undecided[-1][0] != producer_id:
         for one, rows in undecided:
@@ -69,15 +69,15 @@ class Found(NamedTuple):
 
 def _take(rows: Rows, batch: RecordBatch) -> None:
     for key, value in zip(batch.keys, batch.values, strict=True):
-        rows.pop(key, None)  # keep the order: two keys may mean the same offset
+        rows.pop(key, None)  # two keys may mean the same offset, so keep the order
         rows[key] = value
 
 
 def parsed(log: Log, rows: Rows) -> Found:
     """Parse records.
 
-    Only the last record of each key is parsed, because a log can have thousands of records of a key
-    until it is compacted.
+    Only the last record of each key is parsed. Until a log is compacted, it can have thousands of
+    records with one key.
     """
     groups, offsets, consumers = result = Found({}, {}, {})
     faults = []
@@ -107,7 +107,7 @@ def _restore(
     now: Now,
     hosted: dict[str, Hosted],
 ) -> None:
-    """Make a group of the new protocol, unless `hosted` has a classic group with members."""
+    """Make a group of the new protocol, unless a classic group of this name has members."""
     made = restoring.restored(name, its_records, settings, now)
     if made is None:
         return

@@ -9,10 +9,10 @@ PREFIX_LETTERS_MAX = 255
 
 
 def draw_member_id(prefix: str) -> str:
-    """Return a new member id; a long prefix is cut, because the protocol limits the id's length."""
+    """Return a new member id. Cut a long prefix, because the protocol limits the length."""
     return f"{prefix[:PREFIX_LETTERS_MAX]}-{uuid.uuid4()}"
 
 
 def draw_uuid() -> str:
-    """Return the id of a member of the new protocol, written as Kafka writes it."""
+    """Return a new id for a member of the new protocol, in Kafka's form."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

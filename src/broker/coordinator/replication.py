@@ -2,8 +2,8 @@
 
     append -> Write in `Hosted.writes` -> the wait is over -> apply, then send the answers
 
-A request that waits holds no thread. Any thread may report the end of a wait, even a thread that
-holds the lock of a replica. So the report only submits a task, which then takes the lock of the
+A request that waits uses no thread. Any thread may report the end of a wait, even a thread that
+holds the lock of a replica. So the report only submits a task, and the task takes the lock of the
 group.
 """
 
@@ -26,8 +26,8 @@ LOG = logging.getLogger("broker")
 class Replication:
     """Track the records of all groups that other replicas do not have yet.
 
-    Threads: any thread may call any method. The caller of `hold` and `limit` holds the group's
-    lock.
+    Threads: any thread may call any method. The caller of `hold` and `limit` must hold the lock of
+    the group.
 
     Args:
         seconds: after this time, a waiting request is answered with an error.
@@ -55,7 +55,7 @@ class Replication:
         return write
 
     def limit(self, hosted: Hosted) -> None:
-        """Answer the requests that wait now with an error, if they still wait after a time."""
+        """If the requests that wait now still wait after the time limit, answer with an error."""
         if hosted.writes and hosted.writes[-1].replies and hosted.writes[-1].timer is None:
             write = hosted.writes[-1]
             deadline = self._clock() + self._seconds
@@ -72,7 +72,7 @@ class Replication:
                 return
 
     def _finish(self, shard: Shard[Hosted], hosted: Hosted) -> bool:
-        """Apply the first write if it is replicated; return False if its wait ended in an error."""
+        """If the first write is replicated, apply it; return False if the wait had an error."""
         error = hosted.writes[0].wait.error
         if error is not None:
             if shard.has(hosted):
@@ -90,9 +90,10 @@ class Replication:
         return True
 
     def _give_up(self, hosted: Hosted, write: Write) -> None:
-        """Answer with an error; the records still become valid when they are replicated later.
+        """Answer with an error. If the records are replicated later, they still become valid.
 
-        A SyncGroup request gets Kafka's error, after which the member joins again.
+        A SyncGroup request gets the same error as in Kafka. After this error, the member joins
+        again.
         """
         with hosted.lock:
             write.timer = None

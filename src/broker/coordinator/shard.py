@@ -5,8 +5,8 @@
     READY     requests are answered
     LEAVING   the log failed, or another broker leads: a thread ends the entries; NEW follows
 
-An entry is a group or a transactional id. The entries in memory always agree with the log. If an
-append fails, the contents of the log are not known. So the entries are read again as soon as the
+An entry is a group or a transactional id. The entries in memory must always agree with the log. If
+an append fails, it is not known what the log contains. So the entries are read again as soon as the
 log can be read.
 """
 
@@ -37,12 +37,12 @@ from logstore import (
 )
 
 LOG = logging.getLogger("broker")
-LOADING_SECONDS = 0.1  # how long a request waits for the loading; enough for a short log
+LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
-# How long a loading waits before it checks again whether all records are replicated; each wait is
-# twice as long as the one before.
+# A loading waits until all records are replicated, and checks this after pauses. These are the
+# first and the longest pause. Each pause is twice as long as the pause before.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
-# With these errors, a log refuses a batch of a producer and writes nothing.
+# If a log refuses a batch of a producer, it raises one of these errors, and writes nothing.
 OF_PRODUCER = (ProducerFencedError, OutOfOrderSequenceError, InvalidTransactionStateError)
 NO_LONGER_LED = "this broker no longer leads the partition"
 
@@ -66,10 +66,10 @@ class Entry(Protocol):
         """The group id or the transactional id."""
 
     def end(self, code: ErrorCode, now: Now) -> None:
-        """End the entry; its waiting requests are answered with an error. The lock is held."""
+        """End the entry, with an error for waiting requests. The caller must hold the lock."""
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Answer the requests that wait for other replicas with an error. The lock is held."""
+        """Answer requests that wait for replicas with an error. The caller must hold the lock."""
 
 
 One = TypeVar("One", bound=Entry)
@@ -94,12 +94,13 @@ class Kind(NamedTuple, Generic[One]):
 class Shard(Generic[One]):
     """The entries of one partition.
 
-    Threads: `_lock` guards the phase and the list of entries, and is held only briefly. A thread
-    may take `_lock` while it holds the lock of an entry, but not the other way round.
+    Threads: `_lock` guards the phase and the list of entries, and is held only for a short time. A
+    thread that holds the lock of an entry may take `_lock`. A thread that holds `_lock` must not
+    take the lock of an entry.
 
     Args:
-        find_log: finds this partition; see `GroupLogs.open`.
-        on_loaded: called with the entries that were loaded.
+        find_log: a function that finds this partition; see `GroupLogs.open`.
+        on_loaded: this function gets the loaded entries.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Shard(Generic[One]):
         self._retry_at = 0.0
         self._log: GroupLog | None = None
         self._settle_seconds = SETTLE_SECONDS
-        self._complaint = ""  # the reason in the last warning that the log cannot be read
+        self._complaint = ""  # why the log cannot be read, as the last warning says
         self._loaded = threading.Event()  # set while nothing is being loaded
         self.phase = Phase.NEW
 
@@ -160,11 +161,11 @@ class Shard(Generic[One]):
 
     @property
     def count(self) -> int:
-        """How many entries are loaded."""
+        """The number of loaded entries."""
         return len(self._entries)
 
     def loaded(self) -> list[One]:
-        """Return the entries that are in memory now; this never waits."""
+        """Return the entries that are in memory now. This never waits."""
         return list(self._entries.copy().values())
 
     def all(self) -> list[One]:
@@ -178,7 +179,7 @@ class Shard(Generic[One]):
             return list(self._ready_entries().values())
 
     def _ready_entries(self) -> dict[str, One]:
-        """Return the entries, or raise CoordinatorError; the caller holds `_lock`."""
+        """Return the entries, or raise CoordinatorError. The caller must hold `_lock`."""
         if self.phase is not Phase.READY:
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._entries
@@ -186,7 +187,7 @@ class Shard(Generic[One]):
     # --- the log --------------------------------------------------------------------------------
 
     def require(self) -> None:
-        """Load the entries if needed; raise CoordinatorError if the loading takes too long."""
+        """If needed, load the entries; raise CoordinatorError if this takes too long."""
         if self._is_ready:
             return
         self.check_leader()
@@ -203,18 +204,18 @@ class Shard(Generic[One]):
         return self.phase is Phase.READY and self._log is not None and self._log.is_led
 
     def check_leader(self) -> None:
-        """Forget the entries if another broker may coordinate them now.
+        """If another broker may coordinate the entries now, forget them.
 
         Raises:
             CoordinatorError: this broker does not lead the partition.
         """
         if self.phase is Phase.READY and not self._is_ready:
             self.leave(NO_LONGER_LED)
-        with suppress(LogStoreError):  # the loading will report this error
+        with suppress(LogStoreError):  # the loading reports this error
             self._find_log()
 
     def begin_loading(self) -> None:
-        """Begin to load the entries, unless they are loaded, or a loading has just failed."""
+        """Begin to load the entries, unless they are loaded or a loading has just failed."""
         with self._lock:
             if self.phase is not Phase.NEW or self._now().seconds < self._retry_at:
                 return
@@ -224,7 +225,7 @@ class Shard(Generic[One]):
         self._scheduler.submit(self._load)
 
     def _load(self) -> None:
-        """Read the log if all its records are replicated, or else check again soon."""
+        """If all records of the log are replicated, read it; otherwise, check again soon."""
         entries: dict[str, One] = {}
         try:
             log = self._find_log()
@@ -233,7 +234,7 @@ class Shard(Generic[One]):
                 return
             log.mend()
             entries = self._kind.load(log.log)
-        except Exception as error:  # if LOADING never ended, all clients would wait
+        except Exception as error:  # otherwise, LOADING would never end
             if not isinstance(error, CoordinatorError | LogStoreError):
                 LOG.exception("%s could not be loaded", self._kind.title)
             self._postpone(error)
@@ -253,8 +254,8 @@ class Shard(Generic[One]):
         self._scheduler.call_at(self._now().seconds + seconds, self._load)
 
     def _postpone(self, error: Exception) -> None:
-        """Try the next loading after a second; log a warning if the error is new."""
-        if isinstance(error, CoordinatorError):  # another broker leads now, and loads the entries
+        """Try the next loading after a second. If the error is new, log a warning."""
+        if isinstance(error, CoordinatorError):  # another broker leads now
             return
         self._retry_at = self._now().seconds + RETRY_SECONDS
         if isinstance(error, LogStoreError) and str(error) != self._complaint:
@@ -262,7 +263,7 @@ class Shard(Generic[One]):
             LOG.warning("%s could not be loaded: %s", self._kind.title, error)
 
     def _take(self, log: GroupLog, entries: dict[str, One]) -> bool:
-        """Use the loaded entries, unless this broker has stopped leading in the meantime.
+        """Use the loaded entries, unless this broker no longer leads.
 
         If this broker stops leading after this check, the change of its role calls `leave`.
         """
@@ -274,7 +275,7 @@ class Shard(Generic[One]):
             return True
 
     def check_log(self) -> None:
-        """Raise CoordinatorError if the log does not serve; otherwise begin to load the entries."""
+        """If the log does not serve, raise CoordinatorError. Otherwise, begin to load."""
         try:
             self._find_log()
         except LogStoreError as error:
@@ -338,7 +339,7 @@ class Shard(Generic[One]):
         return self._entries.get(entry.name) is entry
 
     def role_changed(self) -> None:
-        """Forget the entries if this broker stopped leading; load them if it began to lead.
+        """If this broker no longer leads, forget the entries. If it now leads, load them.
 
         This method never waits for an entry or a disk.
         """
@@ -351,7 +352,7 @@ class Shard(Generic[One]):
         self.begin_loading()
 
     def leave(self, reason: str) -> None:
-        """Forget the entries; the next request reads them again."""
+        """Forget the entries. The next request reads them again."""
         with self._lock:
             if self.phase is not Phase.READY:
                 return
@@ -364,11 +365,11 @@ class Shard(Generic[One]):
 
     def _end(self, entries: Sequence[One], *, is_led: bool) -> None:
         late = [one for one in entries if not self._end_one(one, is_blocking=False)]
-        for one in late:  # a thread that waits for a disk may hold the lock of the entry
+        for one in late:  # a thread that waits for a disk may hold the entry's lock
             self._end_one(one, is_blocking=True)
         with self._lock:
             self.phase = Phase.NEW
-        if not is_led:  # this broker may lead again by now
+        if not is_led:  # this broker may lead again now
             self.role_changed()
 
     def _end_one(self, one: One, *, is_blocking: bool) -> bool:
@@ -383,5 +384,5 @@ class Shard(Generic[One]):
 
 
 def _is_refused(error: BaseException) -> bool:
-    """Report whether nothing was written, because too few replicas are in sync."""
+    """Check that nothing was written, because too few replicas are in sync."""
     return isinstance(error, NotServedError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS

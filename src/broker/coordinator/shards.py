@@ -19,11 +19,11 @@ from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
 
-LOCK_SECONDS = 1.0  # how long a request waits for a lock; its holder's disk may hang
+LOCK_SECONDS = 1.0  # a request waits this long for a lock, whose holder may wait for a disk
 
 
 class Shards(Generic[One]):
-    """The shards of a broker: one for each partition that it coordinates.
+    """The shards of a broker. There is a shard for each partition that it coordinates.
 
     Threads: any thread may call any method.
 
@@ -52,7 +52,7 @@ class Shards(Generic[One]):
         return Now(self._clock(), time.time_ns() // 1_000_000)
 
     def on_loaded(self, shard: Shard[One], entries: Sequence[One]) -> None:
-        """Continue the unfinished work of loaded entries; subclasses implement this."""
+        """Continue the unfinished work of loaded entries. Subclasses implement this."""
 
     def shards(self) -> list[Shard[One]]:
         """Return a shard for each partition that this broker coordinates."""
@@ -60,11 +60,11 @@ class Shards(Generic[One]):
 
     @property
     def count(self) -> int:
-        """How many entries are loaded."""
+        """The number of loaded entries."""
         return sum(shard.count for shard in list(self._shards.values()))
 
     def loaded(self) -> list[One]:
-        """Return the entries that are in memory now; this never waits."""
+        """Return the entries that are in memory now. This never waits."""
         return [entry for shard in self._shards.copy().values() for entry in shard.loaded()]
 
     def shard(self, number: int) -> Shard[One]:
@@ -76,12 +76,12 @@ class Shards(Generic[One]):
                 partial(self.topic.open, number), self._kind, self.now, self._scheduler,
                 self.on_loaded,
             )  # fmt: skip
-            # If another thread has already made this shard, use the shard of that thread.
+            # If another thread has already made this shard, use that shard.
             shard = self._shards.setdefault(number, made)
         return shard
 
     def shard_of(self, name: str) -> Shard[One]:
-        """Find the shard that keeps a group or a transactional id.
+        """Find the shard of a group or a transactional id.
 
         Raises:
             CoordinatorError: the topic does not exist and cannot be created.
@@ -89,14 +89,14 @@ class Shards(Generic[One]):
         return self.shard(self.partition_of(name))
 
     def partition_of(self, name: str) -> int:
-        """Find the partition that keeps a group or a transactional id; raise as `shard_of`."""
+        """Find the partition of a group or a transactional id; raises the same as `shard_of`."""
         try:
             return partition_of(name, self.topic.ensure())
         except LogStoreError as error:
             raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     def find(self, name: str, endpoint: Endpoint) -> Node | None:
-        """Find the broker that coordinates a group or a transactional id; None means this broker.
+        """Find the coordinator of a group or a transactional id; None means this broker.
 
         Args:
             endpoint: the listener that the client uses.
@@ -111,11 +111,11 @@ class Shards(Generic[One]):
         return node
 
     def role_changed(self, number: int) -> None:
-        """Take note that this broker began or stopped leading a partition; this never waits."""
+        """Handle a change of this broker's role for a partition. This never waits."""
         self.shard(number).role_changed()
 
     def roles_changed(self) -> None:
-        """Take note that this broker may have stopped leading all partitions, or may lead again."""
+        """Handle a possible change of this broker's role for all partitions."""
         for shard in list(self._shards.values()):
             shard.role_changed()
 

@@ -3,9 +3,9 @@
     TxnOffsetCommit -> PendingOffsets, and a batch of the transaction in the group's log
     marker          -> commit: the offsets become valid; abort: they are forgotten
 
-The pending offsets are known before the batch is appended. So a marker that comes after the batch
-finds them. If there are two commits of an offset, the later commit in the log wins, whichever
-transaction ends first. So a later loading of the log gives the same result.
+The pending offsets are stored in memory before the batch is appended. So a marker that comes after
+the batch finds them. If there are two commits of an offset, the later commit in the log counts. It
+does not matter which transaction ends first. So if the log is loaded later, the result is the same.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class TransactionalOffsets:
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Set the scheduler, which retries groups that cannot be changed at once."""
+        """Set the scheduler. If a group cannot be changed now, the scheduler tries it again."""
         self._scheduler = scheduler
 
     def token(self, name: str, producer_id: int, epoch: int) -> tuple[int, int]:
-        """Return the partition of a group, and a token for a batch; see `Log.transaction_token`.
+        """Return the partition of a group, and a token for a batch (`Log.transaction_token`).
 
         Raises:
             CoordinatorError: the groups are not loaded.
@@ -109,8 +109,8 @@ class TransactionalOffsets:
     def check_loaded(self, partition: int) -> None:
         """Raise CoordinatorError if the groups of a partition are not loaded.
 
-        While groups are being loaded, no marker is appended, because the loading might miss the
-        marker. A shard is never deleted, so only a partition of the topic gets a shard.
+        While groups are being loaded, no marker may be appended, because the loading might miss it.
+        A shard is never deleted, so only existing partitions of the topic get a shard.
 
         Raises:
             UnknownPartitionError: the topic has no such partition.
@@ -122,14 +122,14 @@ class TransactionalOffsets:
     def ended(
         self, partition: int, producer_id: int, *, is_commit: bool, then: Callable[[], object]
     ) -> None:
-        """Make the offsets of a transaction valid, or forget them, after its marker was appended.
+        """Make the offsets of a transaction valid, or forget them.
 
-        This method never waits for a disk.
+        Before this call, the marker must be appended. This method never waits for a disk.
 
         Args:
-            then: is called when all groups are done. Until then, the transaction must not count as
-                complete: otherwise this call could also end offsets of the producer's next
-                transaction.
+            then: this function is called when all groups are done. Until then, the transaction must
+                not count as complete. Otherwise, this call could also end offsets of the next
+                transaction of the producer.
         """
         shard = self._groups.shard(partition)
         again = partial(self.ended, partition, producer_id, is_commit=is_commit, then=then)
@@ -157,7 +157,7 @@ class TransactionalOffsets:
     def _end_one(
         self, shard: Shard[Hosted], hosted: Hosted, producer_id: int, *, is_commit: bool
     ) -> bool:
-        """End the offsets of one group; return False if another thread holds its lock."""
+        """End the offsets of one group; return False if another thread holds the lock."""
         if not hosted.lock.acquire(blocking=False):
             return False
         try:
@@ -168,7 +168,7 @@ class TransactionalOffsets:
             for one in ending:
                 one.is_ending = True
             apply = partial(_apply, hosted, ending, is_commit=is_commit)
-            if hosted.writes:  # some replicas do not have the group's earlier records yet
+            if hosted.writes:  # some replicas lack earlier records of the group
                 write = hosted.writes[-1]
                 write.apply = _both(write.apply, apply)
             else:
@@ -179,7 +179,7 @@ class TransactionalOffsets:
 
 
 def _merge(hosted: Hosted, pending: PendingOffsets) -> None:
-    """Forget the same transaction's earlier commits for the same partitions."""
+    """Forget earlier commits of the same transaction for the same partitions."""
     for one in tuple(hosted.pending):
         if one.producer_id == pending.producer_id and not one.is_ending and one is not pending:
             for key in pending.offsets:

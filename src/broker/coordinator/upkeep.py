@@ -1,4 +1,4 @@
-"""Delete offsets and groups that are no longer needed (KIP-211), and offsets of deleted topics."""
+"""Delete offsets and groups that are not needed (KIP-211), and offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OffsetUpkeep:
     """Delete expired offsets of all groups at regular intervals.
 
     Args:
-        retention: for how many seconds an offset is kept after its last use.
+        retention: the seconds for which an offset is kept after its last use.
         interval: seconds between two checks.
     """
 
@@ -50,7 +50,7 @@ class OffsetUpkeep:
         self._set_timer()
 
     def delete_expired(self) -> None:
-        """Delete the offsets whose retention is over, then the groups without offsets."""
+        """Delete the offsets whose retention is over. Then delete the groups without offsets."""
         self._for_each(self._delete_expired)
 
     def _delete_expired(self, shard: Shard[Hosted], hosted: Hosted) -> None:
@@ -70,8 +70,8 @@ class OffsetUpkeep:
         """Delete the offsets of a deleted topic, because a new topic may get the same name.
 
         Args:
-            topic_id: the id of the deleted topic, if it is known. Then the offsets of a newer topic
-                are kept.
+            topic_id: the id of the deleted topic. If it is known, the offsets of a newer topic are
+                kept.
         """
 
         def forget(shard: Shard[Hosted], hosted: Hosted) -> None:

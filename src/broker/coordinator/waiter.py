@@ -12,10 +12,10 @@ class Waiter(Pending):
     """A request that a group answers, now or later.
 
     Args:
-        deadline: when `late` is sent, if the group has not answered by then.
+        deadline: if the group has not answered at this time, `late` is sent.
         encode: makes the answer from the result that the group gives.
-        late: the result that is sent if the deadline comes, the client hangs up or the broker stops
-            before the group gives its result.
+        late: this result is sent in three cases: the deadline passes, the client closes its
+            connection, or the broker stops before the group gives its result.
     """
 
     def __init__(self, deadline: float, encode: Callable[[Any], Answer], late: Any) -> None:
@@ -26,23 +26,23 @@ class Waiter(Pending):
         self._wake: Callable[[], None] | None = None
 
     def put(self, said: Any) -> None:
-        """Take the result of the group; any thread calls this method, once."""
+        """Take the result of the group. Any thread may call this method, once."""
         self._said = said
         if self._wake is not None:
             self._wake()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Keep the function that wakes the connection; `look` is always called after `watch`."""
+        """Store the function that wakes the connection. `look` is always called after this."""
         self._wake = wake
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, if the group has given its result."""
+        """If the group has given its result, return the answer."""
         if self._said is not None:
             return self._encode(self._said)
         return self._encode(self._late) if is_last else None
 
     def close(self) -> None:
-        """Forget the connection; a later result of the group is dropped."""
+        """Forget the connection. If the group gives a result later, drop it."""
         self._wake = None
 
 
@@ -56,13 +56,13 @@ class Asked:
         self._wake: Callable[[], None] | None = None
 
     def put(self, said: Any) -> None:
-        """Take the result; any thread calls this method, once."""
+        """Take the result. Any thread may call this method, once."""
         self.said = said
         if self._wake is not None:
             self._wake()
 
     def watch(self, wake: Callable[[], None] | None) -> None:
-        """Call `wake` when the result arrives; None ends this."""
+        """Call `wake` when the result arrives. None ends this."""
         self._wake = wake
 
 
@@ -70,8 +70,8 @@ class Gathering(Pending):
     """A request that waits for the results of several groups.
 
     Args:
-        deadline: when `late` is used for the results that are missing.
-        asked: the results by key; a missing result is an `Asked`.
+        deadline: at this time, `late` replaces the missing results.
+        asked: the results by key. If a result is missing, its value is an `Asked`.
         encode: makes the answer from all results.
     """
 
@@ -94,7 +94,7 @@ class Gathering(Pending):
             one.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, if all results are present or `is_last` is set."""
+        """If all results are present, or if `is_last` is set, return the answer."""
         if not is_last and any(one.said is None for one in self._waits()):
             return None
         return self._encode({key: self._result(one) for key, one in self._asked.items()})

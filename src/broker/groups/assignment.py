@@ -1,4 +1,4 @@
-"""Give each member of a group its assignment, which the group's leader has made."""
+"""Give each member of a group its assignment. The leader of the group makes the assignments."""
 
 from __future__ import annotations
 

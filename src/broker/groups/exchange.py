@@ -10,7 +10,7 @@ NO_GENERATION = -1
 
 
 class Now(NamedTuple):
-    """Hold the times that two clocks show at one moment."""
+    """The times of two clocks at one moment."""
 
     seconds: float  # the time of a clock that never goes back, for deadlines
     wall_ms: int  # the time of the wall clock, for records in the log
@@ -20,9 +20,9 @@ class Joining(NamedTuple):
     """A JoinGroup request.
 
     Attributes:
-        member_id: "" for a new member.
-        instance_id: the name of a static member (KIP-345), which keeps its assignment over a
-            restart.
+        member_id: the id of the member; "" for a new member.
+        instance_id: the name of a static member (KIP-345). After a restart, such a member keeps its
+            assignment.
         protocols: the protocols that the member supports, in its order of preference. Each protocol
             has a name, and bytes for the leader.
         needs_known_id: whether a new member first gets an id, and then joins with it (KIP-394).
@@ -42,7 +42,7 @@ class Joining(NamedTuple):
 
 
 class JoinAnswer(NamedTuple):
-    """The answer to a JoinGroup request; only the answer to the leader has `members`."""
+    """The answer to a JoinGroup request. Only the answer to the leader has `members`."""
 
     error: ErrorCode
     member_id: str
@@ -55,7 +55,7 @@ class JoinAnswer(NamedTuple):
 
 
 class Syncing(NamedTuple):
-    """A SyncGroup request; only the leader's request has assignments, by member id.
+    """A SyncGroup request. Only the request of the leader has assignments, by member id.
 
     Attributes:
         protocol_type, protocol: None if the version of the request does not have the field.

@@ -47,7 +47,8 @@ class GroupSettings(NamedTuple):
     """The limits of all groups.
 
     Attributes:
-        initial_delay: seconds that an empty group waits for further members after the first one.
+        initial_delay: after its first member, an empty group waits for further members for these
+            seconds.
         size_max: the largest number of members of one group.
         bytes_max: the largest size of a group's record in the log.
     """
@@ -58,20 +59,20 @@ class GroupSettings(NamedTuple):
 
 
 class Group:
-    """One group; the caller must hold a lock during each call.
+    """One group. The caller must hold a lock during each call.
 
     A change adds answers to `replies`, each with the object `waiter` that came with the request. If
     `is_unsaved` is True, the caller must write the group to the log before it sends the answers.
 
     Attributes:
-        since_ms: when the present state began.
+        since_ms: the time when the present state began.
         leader_id: the member that makes the assignments; None if the group has no member.
         instances: the member id of each static member, by its instance id.
         pending: the ids of new members that have not joined yet; each id has the time when it
             expires.
         unsynced: members of this generation that have not sent a SyncGroup request.
-        delay_left: for how many more seconds the first rebalance of an empty group can be delayed;
-            None in any other rebalance.
+        delay_left: the first rebalance of an empty group can still be delayed for this many
+            seconds; None in any other rebalance.
         has_grown: whether a member joined during the present delay.
 
     Args:
@@ -116,7 +117,7 @@ class Group:
     # --- questions ------------------------------------------------------------------------------
 
     def fault_of_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Return NONE if a request can come from a member of this group, or else an error."""
+        """Return NONE if a request may be from a member of this group; otherwise an error."""
         if instance_id is not None:
             known = self.instances.get(instance_id)
             if known is None:
@@ -134,8 +135,8 @@ class Group:
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
             # The broker crashed before it wrote this generation and its member ids to the log. So
-            # no newer process has this instance id. FENCED_INSTANCE_ID would end the client's
-            # process. After UNKNOWN_MEMBER_ID, the process joins again.
+            # no newer process has this instance id. The error FENCED_INSTANCE_ID would end the
+            # process of the client. After UNKNOWN_MEMBER_ID, the process joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION

@@ -10,11 +10,11 @@ from broker.groups.group import Group, State
 from broker.groups.member import Member
 from broker.wire.error_codes import ErrorCode
 
-NEW_MEMBER_SECONDS = 300.0  # how long a new member stays if its client sends nothing
+NEW_MEMBER_SECONDS = 300.0  # a silent new member is removed after this time
 
 
 def join(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
-    """Add a member, or let a member join again; both may begin a rebalance."""
+    """Add a member, or let a member join again. Both may begin a rebalance."""
     error = _join(group, asked, waiter, now)
     if error:
         group.reply(waiter, JoinAnswer(error, asked.member_id))
@@ -53,7 +53,7 @@ def _supports(group: Group, asked: Joining) -> bool:
 
 
 def _fits(group: Group, asked: Joining) -> bool:
-    """Report whether the group's record is still small enough for the log after a join."""
+    """Report whether the group's record would still be small enough for the log after a join."""
     old_id = asked.member_id or group.instances.get(asked.instance_id or "", "")
     member, old = Member(old_id, asked), group.members.get(old_id)
     if old is not None:
@@ -107,7 +107,7 @@ def _join_again(group: Group, member: Member, asked: Joining, waiter: Any, now: 
 
 
 def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
-    """Replace a static member by the same instance after its restart; keep its assignment."""
+    """Replace a static member after the restart of its process. Keep its assignment."""
     instance_id = asked.instance_id or ""
     old_id, member_id = group.instances[instance_id], group.draw_id(instance_id)
     old, member = group.members[old_id], Member(member_id, asked)
@@ -137,6 +137,6 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
-    elif was_leader:  # it must not act as leader: a leader makes new assignments
+    elif was_leader:  # it must not lead, because a leader makes new assignments
         answer = answer._replace(leader_id=old_id)
     group.reply(waiter, answer)

@@ -11,7 +11,7 @@ class Member:
     """One member of a group.
 
     Attributes:
-        deadline: when the member's session ends, unless the member sends a request before then.
+        deadline: the time when the member's session ends, unless the member sends a request before.
         joining, syncing: the member's JoinGroup and SyncGroup requests that wait for other members;
             None if no such request waits.
         is_new: whether the member waits for its first generation.
@@ -44,7 +44,7 @@ class Member:
         self.update(asked)
 
     def update(self, asked: Joining) -> None:
-        """Update the member from a request; the instance id stays the same."""
+        """Update the member from a request. The instance id stays the same."""
         self.client_id = asked.client_id
         self.client_host = asked.client_host
         self.rebalance_timeout = asked.rebalance_timeout
@@ -53,14 +53,14 @@ class Member:
         self._asked_bytes = self._size()
 
     def hear(self, now: float) -> None:
-        """Record that the member is alive; a new member keeps its longer deadline."""
+        """Record that the member is alive. A new member keeps its longer deadline."""
         if not self.is_new:
             self.deadline = now + self.session_timeout
 
     def has_expired(self, now: float) -> bool:
         """Report whether the member's session has ended.
 
-        While a member's request waits, its session does not end, unless it is a new member.
+        While a request of a member waits, the session does not end, except for a new member.
         """
         is_waiting = self.joining is not None or self.syncing is not None
         return self.deadline <= now and (self.is_new or not is_waiting)
@@ -79,8 +79,8 @@ class Member:
 
         The group's record contains only one protocol of the member, so the size of the largest
         protocol counts. But all protocols are in memory. So if a quarter of the size of all
-        protocols is larger, the quarter counts. Otherwise a member with a thousand protocols would
-        count as small.
+        protocols together is larger, this quarter counts. Otherwise, a member with a thousand
+        protocols would count as small.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

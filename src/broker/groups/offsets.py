@@ -16,8 +16,8 @@ class Committed(NamedTuple):
 
     Attributes:
         leader_epoch: the epoch of the last record that the consumer read; -1 if it is not known.
-        expires_ms: when the offset expires, if the client chose a time; -1 if the retention of the
-            broker decides.
+        expires_ms: the time when the offset expires, if the client chose a time; -1 if the
+            retention of the broker counts.
         topic_id: the id of the topic that was read; NO_ID if it is not known.
     """
 
@@ -29,12 +29,12 @@ class Committed(NamedTuple):
     topic_id: bytes = NO_ID
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Report whether the offset belongs to this topic, not to a deleted namesake."""
+        """Report whether the offset belongs to this topic, not to an older one of its name."""
         return NO_ID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 
 class Owner(Protocol):
-    """The facts about a group of either protocol that the retention needs."""
+    """The facts about a group that the retention needs, for both protocols."""
 
     since_ms: int
 
@@ -56,12 +56,12 @@ def expired(
 ) -> list[Key]:
     """Return the keys of the offsets that are no longer needed (KIP-211).
 
-    The retention begins when the group becomes empty. If a program only commits and never joins the
-    group, the retention begins with the commit. For a topic that no member has subscribed to, the
-    retention also begins with the commit.
+    The retention begins when the group becomes empty. There are two cases in which it begins with
+    the commit: a program only commits and never joins the group, or no member has subscribed to the
+    topic.
 
     Args:
-        subscribed: the topics that the members have subscribed to; None if they are not known.
+        subscribed: the topics to which the members have subscribed; None if they are not known.
     """
     is_simple = group.protocol_type is None
     if group.state is not State.EMPTY and subscribed is None:

@@ -12,7 +12,7 @@ RETRY_SECONDS = 1.0  # the shortest time between two checks of a rebalance witho
 
 
 def begin(group: Group, now: Now) -> None:
-    """Begin a rebalance, unless one is running; complete it if no member is missing."""
+    """Begin a rebalance, unless one is running. If no member is missing, complete it."""
     if group.state is not State.PREPARING:
         if group.state is State.COMPLETING:  # the members of the last generation must join again
             answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
@@ -29,9 +29,9 @@ def begin(group: Group, now: Now) -> None:
 
 
 def complete_if_all_joined(group: Group, now: Now) -> None:
-    """Complete a rebalance if no member is missing.
+    """If no member is missing, complete a rebalance.
 
-    The first rebalance of an empty group is completed when its delay is over, not earlier.
+    The first rebalance of an empty group is not completed before its delay is over.
     """
     if group.state is not State.PREPARING:
         return
@@ -56,7 +56,7 @@ def complete(group: Group, now: Now) -> None:
         if member.joining is None and member.instance_id is None:
             drop(group, member)
     joined = [member for member in group.members.values() if member.joining is not None]
-    if group.members and not joined:  # only static members are left; they stay until they expire
+    if group.members and not joined:  # only static members are left, which stay until they expire
         group.join_deadline = now.seconds + max(group.rebalance_timeout, RETRY_SECONDS)
         return
     if joined and group.members[group.leader_id or ""].joining is None:
@@ -86,12 +86,12 @@ def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
         member.assignment = b""
         waiter, member.syncing = member.syncing, None
         if waiter is not None:
-            member.hear(now.seconds)  # otherwise the session could have ended already
+            member.hear(now.seconds)  # otherwise, the session could end at once
             group.reply(waiter, SyncAnswer(error))
 
 
 def drop(group: Group, member: Member) -> None:
-    """Remove a member from the group; its waiting requests are answered with an error."""
+    """Remove a member from the group. Answer its waiting requests with an error."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     if member.joining is not None:
         group.reply(member.joining, JoinAnswer(unknown, member.id))

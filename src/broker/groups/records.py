@@ -1,8 +1,9 @@
 """Write groups and offsets as records of `__consumer_offsets`, and read them again.
 
 Keys and values have Kafka's format: the version as int16, then a message of this version. Kafka can
-read these records. This module can read the records of every version of Kafka. Records of other
-kinds are ignored. `broker.consumer_groups.records` reads the records of the new group protocol.
+read these records, and this module can read the records of every version of Kafka. It ignores
+records of other kinds. `broker.consumer_groups.records` reads the records of the new group
+protocol.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from broker.wire.messages import (
 )
 
 OFFSET_KEYS, GROUP_KEY = (0, 1), 2  # the versions of keys of offsets and of groups
-VALUE_VERSION = 3  # of the values of offsets and of groups; Kafka 2.3 and later read this version
+VALUE_VERSION = 3  # the version of values, for Kafka 2.3 and later
 VALUE_VERSION_MAX = 4
-TOPIC_ID_VERSION = 4  # only this version of an offset's value has a topic id; Kafka 4.1 writes it
+TOPIC_ID_VERSION = 4  # only this version of an offset's value has a topic id (Kafka 4.1)
 ENDING_VERSION = 1  # only this version of an offset's value has an expiry time
 MS = 1000
 _version = struct.Struct(">h")
 
 
 class OffsetRecord(NamedTuple):
-    """An offset of a group; `value` is None if the offset was deleted."""
+    """An offset of a group. If the offset was deleted, `value` is None."""
 
     group: str
     topic: str
@@ -43,7 +44,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group; `value` is None if the group was deleted."""
+    """A group. If the group was deleted, `value` is None."""
 
     group: str
     value: GroupMetadataValue | None
@@ -106,7 +107,7 @@ def group_value(group: Group) -> bytes:
 
 
 def parse(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """Read a record; return None for a record of another kind.
+    """Read a record; return None if it is of another kind.
 
     Raises:
         WireError: the record is of a known kind, but its bytes are not valid.
@@ -148,7 +149,7 @@ def restored(
     draw_id: Callable[[str], str],
     now: Now,
 ) -> Group:
-    """Make a group from its record; all sessions begin again, so the members can continue."""
+    """Make a group from its record. All sessions begin again, so the members can continue."""
     group = Group(name, settings, draw_id, now)
     group.generation = max(0, value.generation)
     group.protocol_type = value.protocol_type or None

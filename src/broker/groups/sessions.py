@@ -1,4 +1,4 @@
-"""Record which members of a group are alive; remove members that leave or do not respond."""
+"""Record which members of a group are alive. Remove members that leave or do not respond."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 def heartbeat(
     group: Group, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Record that a member is alive; during a rebalance, answer that it must join again."""
+    """Record that a member is alive. During a rebalance, answer that it must join again."""
     fault = group.fault_of(member_id, instance_id, generation)
     if fault:
         return fault
@@ -54,8 +54,8 @@ def next_deadline(group: Group) -> float:
 def expire(group: Group, now: Now) -> None:
     """Handle the deadlines that have passed.
 
-    Members whose sessions have ended are removed. A rebalance that took too long continues without
-    the missing members.
+    If the session of a member has ended, the member is removed. If a rebalance took too long, it
+    continues without the missing members.
     """
     group.pending = {key: until for key, until in group.pending.items() if until > now.seconds}
     lost = [member for member in group.members.values() if member.has_expired(now.seconds)]
@@ -69,12 +69,12 @@ def expire(group: Group, now: Now) -> None:
         rebalance.complete(group, now)
     elif lost:
         rebalance.go_on_without(group, now)
-    else:  # perhaps the rebalance waited only for an id that has now expired
+    else:  # the rebalance may have waited only for an expired id
         rebalance.complete_if_all_joined(group, now)
 
 
 def end(group: Group, error: ErrorCode, now: Now) -> None:
-    """Remove the group; its waiting requests are answered with an error."""
+    """Remove the group. Answer its waiting requests with an error."""
     for member in group.members.values():
         if member.joining is not None:
             group.reply(member.joining, JoinAnswer(error, member.id))

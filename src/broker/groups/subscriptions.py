@@ -1,4 +1,4 @@
-"""Read which topics the members of a group have subscribed to."""
+"""Read the topics to which the members of a group have subscribed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _version = struct.Struct(">h")
 
 
 def topics_of(group: Group) -> set[str] | None:
-    """Return the topics that the members have subscribed to, or None if they are not known."""
+    """Return the topics to which the members have subscribed; None if they are not known."""
     if group.protocol_type != CONSUMERS or group.protocol is None:
         return None
     topics: set[str] = set()
@@ -27,7 +27,7 @@ def topics_of(group: Group) -> set[str] | None:
 
 
 def parse(metadata: bytes) -> list[str] | None:
-    """Return the topics in a consumer's metadata, or None if the bytes are not valid metadata."""
+    """Return the topics in the metadata of a consumer; None if the bytes are not valid."""
     if len(metadata) < _version.size:
         return None
     (version,) = _version.unpack_from(metadata)

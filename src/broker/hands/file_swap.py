@@ -1,8 +1,8 @@
-"""Replace the files of one owner in log dirs by those of the other; every step can be repeated.
+"""Replace the files of one owner in log dirs by the files of the other owner.
 
-The caller has built the new files durably, and holds the locks of all log dirs. All log dirs take a
-step before any log dir takes the next one. So Kafka and a store never find two log dirs that each
-of them could use.
+Before each call, the caller must build the new files durably, and take the locks of all log dirs.
+Every step can be repeated. All log dirs take a step before any log dir takes the next step. So
+there are never two log dirs of which Kafka could use one and the store could use the other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from logstore.store.kafka.hands import (
     write_change,
 )
 
-# What Kafka writes anew from its logs, or gets anew at a hand-back.
+# Kafka writes these files again from its logs, or a hand-back writes them again.
 STALE_FILES = frozenset({CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS})
 
 
@@ -64,12 +64,12 @@ def locked(paths: list[str]) -> Iterator[Mapping[str, KafkaLock]]:
 
 
 def changes_of(paths: list[str]) -> dict[str, Change | None]:
-    """Read how far the change of each log dir has come; see `read_change`."""
+    """Read the step that the change of each log dir has reached; see `read_change`."""
     return {path: read_change(path) for path in paths}
 
 
 def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
-    """Move Kafka's files out, and the store's files in; raises OSError."""
+    """Move Kafka's files out of the log dirs, and the store's files in; raises OSError."""
     paths = list(locks)
     _begin(paths, (BUILDING,), MOVING_OUT)
     for path in _at(paths, MOVING_OUT):
@@ -81,17 +81,17 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
         if files.exists(new):
             _move_all(new, path, {LOCK_NAME})
             if files.exists(os.path.join(new, LOCK_NAME)):
-                # The lock file names the start after which the store was closed.
+                # The lock file identifies the last start of the store, which was closed cleanly.
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)
 
 
 def purge_kept(path: str) -> None:
-    """Remove from `.kafka` what the store has taken over, and what Kafka was about to delete.
+    """Remove from `.kafka` the files that the store has, and files that Kafka would delete.
 
-    What stays goes back to Kafka unchanged: its identity, the metadata log, directories of
-    partitions that Kafka does not know, and files of other programs. Raises OSError.
+    All other files stay, and go back to Kafka unchanged: its identity, the metadata log,
+    directories of partitions that Kafka does not know, and files of other programs. Raises OSError.
     """
     sweep(path)
     change = read_change(path)
@@ -110,7 +110,7 @@ def purge_kept(path: str) -> None:
 
 
 def finish_hand_back(paths: list[str]) -> None:
-    """Put the store's files away, and Kafka's files back; raises OSError."""
+    """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError."""
     _begin(paths, OWNED, PUTTING_AWAY)
     for path in _at(paths, PUTTING_AWAY):
         _make(os.path.join(path, STORE_OLD))
@@ -130,27 +130,27 @@ def finish_hand_back(paths: list[str]) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove the file of a change; raises OSError."""
+    """Remove the file that records a change of hands; raises OSError."""
     sweep(path)
     files.remove_if_there(os.path.join(path, DOCUMENT_NAME))
     files.sync_dir(path)
 
 
 def sweep(path: str) -> None:
-    """Remove what a crash left of an unfinished write of that file; raises OSError."""
+    """If a crash interrupted a write of this file, remove the unfinished file; raises OSError."""
     for name in files.names(path):
         if name.startswith(f"{DOCUMENT_NAME}.") and name.endswith(".tmp"):
             files.remove_if_there(os.path.join(path, name))
 
 
 def discard(path: str, name: str) -> None:
-    """Remove what an interrupted build left; raises OSError."""
+    """Remove the files of an interrupted build; raises OSError."""
     if files.exists(os.path.join(path, name)):
         bulk.remove_tree(os.path.join(path, name))
 
 
 def _begin(paths: list[str], before: Container[str], step: str) -> None:
-    """Let all log dirs that are built take the first step of the swap."""
+    """Let all log dirs take the first step of the swap, if their new files are built."""
     for path in paths:
         change = read_change(path)
         if change is not None and change.step in before:
@@ -158,7 +158,7 @@ def _begin(paths: list[str], before: Container[str], step: str) -> None:
 
 
 def _at(paths: list[str], step: str) -> list[str]:
-    """List the log dirs that have come to a step."""
+    """List the log dirs that have reached a step."""
     found = {path: read_change(path) for path in paths}
     return [path for path, change in found.items() if change is not None and change.step == step]
 
@@ -175,7 +175,7 @@ def _make(directory: str) -> None:
 
 
 def _move_all(source: str, target: str, staying: Container[str]) -> None:
-    """Move all entries of a directory, `meta.properties` first, durably."""
+    """Move all entries of a directory durably, `meta.properties` first."""
     for name in sorted(files.names(source), key=lambda name: (name != META, name)):
         if name not in staying:
             files.rename(os.path.join(source, name), os.path.join(target, name))

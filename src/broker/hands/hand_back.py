@@ -1,8 +1,8 @@
 """Hand log dirs back to the Kafka broker from which they were taken over.
 
 Kafka's directories are built in `.kafka.new` of each log dir, from hard links to the segments of
-the store. Until this is durable, the store does not change. Then the files of the store and of
-Kafka change places (`file_swap`), and the store's files are removed.
+the store. Until these directories are durable, the store does not change. Then the files of the
+store and of Kafka change places (`file_swap`). At last, the store's files are removed.
 
 Kafka makes the indexes and the lists of aborted transactions again when it starts.
 """
@@ -30,11 +30,12 @@ from logstore.store.kafka.hands import KAFKA_NEW, RETURNING, STORE_NEW, Change, 
 
 
 class HandedBack(NamedTuple):
-    """What a hand-back has done.
+    """The result of a hand-back.
 
     Attributes:
-        created: partitions that Kafka does not know; it gets them as directories of no topic.
-        deleted: partitions that Kafka knows, but that were deleted since the take-over.
+        created: partitions that Kafka does not know. Kafka gets their directories, but has no topic
+            for them.
+        deleted: partitions that Kafka knows, and that were deleted after the take-over.
         is_undone: whether only an interrupted take-over was undone.
     """
 
@@ -45,13 +46,13 @@ class HandedBack(NamedTuple):
 
 
 def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> HandedBack:
-    """Hand all log dirs of a broker back; after a crash, call again with the same log dirs.
+    """Hand all log dirs of a broker back. After a crash, call again with the same log dirs.
 
     Raises:
-        ChangeOfHandsError: the log dirs cannot be handed back; nothing was changed.
+        ChangeOfHandsError: the log dirs cannot be handed back. Nothing was changed.
         LogDirLockedError: another process has a log dir open.
-        LogStoreError: a log cannot be read; nothing was changed.
-        OSError: a disk failed; call again.
+        LogStoreError: a log cannot be read. Nothing was changed.
+        OSError: a disk failed. Call again.
     """
     paths = [files.real_path(path) for path in paths]
     check(paths)
@@ -73,7 +74,7 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
 
 
 def foresee(paths: Sequence[str]) -> HandedBack:
-    """Say what a hand-back would do, and change nothing.
+    """Find out what a hand-back would do. Change nothing.
 
     Raises:
         ChangeOfHandsError: the log dirs cannot be handed back.
@@ -97,13 +98,13 @@ def _result(store: LogStore, known: Change) -> HandedBack:
 
 
 def _is_known(log: Log, known: Change) -> bool:
-    """Check whether Kafka knows a partition; before Kafka 2.8, topics had no ids."""
+    """Check whether Kafka knows a partition. Before Kafka 2.8, topics had no ids."""
     topic_id = known.partitions.get(TopicPartition(log.topic, log.partition))
     return topic_id is not None and topic_id in (log.topic_id, bytes(16))
 
 
 def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
-    """Build Kafka's directories durably; the store is closed cleanly after that."""
+    """Build Kafka's directories durably. After that, the store is closed cleanly."""
     for path in paths:
         file_swap.discard(path, KAFKA_NEW)
         file_swap.purge_kept(path)
@@ -129,7 +130,7 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
 
 
 def _check_serves(store: LogStore, paths: Sequence[str]) -> None:
-    """Refuse a store in which a log dir or a partition does not serve."""
+    """Refuse a store if one of its log dirs or partitions does not serve."""
     replicas = store.host.replicas
     away = [str(key) for key in [*replicas.offline, *replicas.incomplete, *replicas.absent()]]
     dirs = [one.path for one in store.host.log_dirs if one.is_offline]

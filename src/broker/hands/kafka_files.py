@@ -1,4 +1,4 @@
-"""Write the small files of a Kafka broker's log dir, as bytes; no I/O.
+"""Make the bytes of the small files in a log dir of Kafka. No I/O.
 
 *-checkpoint               lines of text: version 0, count, then topic, partition and offset
 leader-epoch-checkpoint    lines of text: version 0, count, then an epoch and its first offset
@@ -19,7 +19,7 @@ def checkpoint_of(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def epochs_of(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """Write the leader epochs of a log; records without an epoch have none."""
+    """Write the leader epochs of a log. Leave out records without an epoch."""
     return _lines(f"{epoch} {start}" for epoch, start in epochs if epoch >= 0)
 
 

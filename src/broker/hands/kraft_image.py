@@ -1,4 +1,4 @@
-"""Read what the metadata log of a Kafka cluster (KRaft) says about topics and brokers; no I/O.
+"""Read topics and brokers from the metadata log of a Kafka cluster (KRaft). No I/O.
 
 The value of a record is: frame version 1, number and version of the message, each an unsigned
 varint, and then the message (KIP-482). These messages are read:
@@ -23,7 +23,7 @@ TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC, REGISTER_BROKER = 2, 3
 TOPIC_RESOURCE = 2
 REPLICAS_TAG, LOG_DIRS_TAG = 2, 0
 LOG_DIRS_VERSION = 3
-RESERVED_IDS_MAX = 100  # ids of log dirs below this number have a meaning of their own
+RESERVED_IDS_MAX = 100  # smaller ids of log dirs have a special meaning
 ID_BYTES = 16
 
 
@@ -36,12 +36,12 @@ class KnownTopic(NamedTuple):
 
 
 class Image:
-    """What the records say so far.
+    """The state after the records that were read so far.
 
     Attributes:
-        topics: by topic id.
+        topics: the topics, by topic id.
         configs: the settings of each topic, by its name.
-        brokers: the ids of the log dirs of each broker that ever registered.
+        brokers: for each broker that has ever registered, the ids of its log dirs.
     """
 
     def __init__(self) -> None:

@@ -26,8 +26,8 @@ def has_log(log_dir: str) -> bool:
 def read_image(log_dir: str) -> Image:
     """Read the newest snapshot of a metadata log, and then the records after it.
 
-    Records of changes that a controller began and did not end count, too. A broker that was stopped
-    has none.
+    Records also count if a controller began their change and did not end it. If a broker was
+    stopped, its log has no such records.
 
     Raises:
         LogStoreError: the metadata log cannot be read.

@@ -1,4 +1,4 @@
-"""Decide from the steps of all log dirs what a take-over or a hand-back has to do; no I/O.
+"""Decide from the steps of all log dirs what a take-over or a hand-back must do. No I/O.
 
 | steps of the log dirs | take-over | hand-back |
 |---|---|---|
@@ -8,7 +8,7 @@
 | all TAKEN or RETURNING | DONE | BUILD |
 | some PUTTING_AWAY, PUTTING_BACK, CLEARING | refused | CONTINUE |
 
-A log dir that the hand-back has finished has no step any more.
+When the hand-back of a log dir is complete, this log dir has no step any more.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from logstore.store.kafka.hands import BUILDING, HAND_BACK, OWNED, RETURNING, TA
 
 
 class ChangeOfHandsError(LogStoreError):
-    """Report that log dirs cannot change hands; nothing was changed."""
+    """Report that log dirs cannot change hands. Nothing was changed."""
 
     reason: str
     _template = "{reason}"
 
 
 class Stage(enum.Enum):
-    """What is to be done; see the table."""
+    """What a take-over or a hand-back must do; see the table."""
 
     BUILD = enum.auto()
     CONTINUE = enum.auto()
@@ -40,10 +40,10 @@ Changes = Mapping[str, Change | None]
 
 
 def stage_of_take_over(changes: Changes) -> Stage:
-    """Decide what a take-over has to do.
+    """Decide what a take-over must do.
 
     Raises:
-        ChangeOfHandsError: the log dirs are not those of one change, or are being handed back.
+        ChangeOfHandsError: the log dirs belong to different changes, or are being handed back.
     """
     present = _present(changes)
     if all(change.step == BUILDING for change in present):
@@ -59,7 +59,7 @@ def stage_of_take_over(changes: Changes) -> Stage:
 
 
 def stage_of_hand_back(changes: Changes) -> Stage:
-    """Decide what a hand-back has to do.
+    """Decide what a hand-back must do.
 
     Raises:
         ChangeOfHandsError: the log dirs were not taken over, or not completely.

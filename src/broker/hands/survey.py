@@ -1,4 +1,4 @@
-"""Find out what a take-over would do with the log dirs of a Kafka broker, and change nothing."""
+"""Find out what a take-over would do with the log dirs of a Kafka broker. Change nothing."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class FoundLog(NamedTuple):
 
 @dataclass
 class Survey:
-    """What was found.
+    """The facts that were found.
 
     Attributes:
-        cluster_id, node_id: as in Kafka's `meta.properties`.
+        cluster_id, node_id: the values in Kafka's `meta.properties`.
         logs: the partitions to take over.
-        known: the partitions that Kafka's metadata lists; those in the log dirs, if the metadata
-            cannot be read.
+        known: the partitions that Kafka's metadata lists. If the metadata cannot be read, these are
+            the partitions in the log dirs.
         configs: the configuration of each topic.
-        problems: why the log dirs cannot be taken over.
-        warnings: what the user should know before.
+        problems: the reasons why the log dirs cannot be taken over.
+        warnings: facts that the user should know before the take-over.
     """
 
     cluster_id: str = ""
@@ -53,10 +53,10 @@ class Survey:
 
 
 def survey(paths: Sequence[str], defaults: LogConfig, metadata_dir: str | None) -> Survey:
-    """Look at the log dirs.
+    """Examine the log dirs.
 
     Args:
-        defaults: the configuration of topics without settings of their own.
+        defaults: the configuration of topics that have no settings.
         metadata_dir: the directory with the metadata log of the cluster, if it is not a log dir.
 
     Raises:
@@ -108,7 +108,7 @@ def _version_of(path: str) -> str:
 
 
 def _list_logs(paths: Sequence[str], found: Survey) -> None:
-    """List the partitions, and what makes a partition unreadable."""
+    """List the partitions, and the reasons why some of them cannot be read."""
     with LogStore.open_kafka(list(paths)) as source:
         report = source.recovery_report
         found.problems += [f"{one.path}: {one.reason}" for one in report.offline_dirs]
@@ -144,7 +144,7 @@ def _image(paths: Sequence[str], metadata_dir: str | None, found: Survey) -> Ima
 
 
 def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) -> None:
-    """Compare the log dirs with what the metadata log says."""
+    """Compare the log dirs with the metadata log."""
     node = int(found.node_id)
     elsewhere = sorted(
         f"{topic.name}-{number}"

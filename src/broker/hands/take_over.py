@@ -1,8 +1,8 @@
 """Take over the log dirs of a stopped Kafka broker in place.
 
 The store is built in `.logstore.new` of each log dir, from hard links to Kafka's segments. Until
-this is durable, Kafka's files do not change. Then the files of Kafka and of the store change places
-(`file_swap`). At last, the directories of the partitions that were taken over are removed.
+the store is durable, Kafka's files do not change. Then the files of Kafka and of the store change
+places (`file_swap`). At last, the directories of the partitions that were taken over are removed.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, e
 from logstore.store.kafka.adoption import Place, adopt
 from logstore.store.kafka.hands import BUILDING, STORE_NEW, Change, write_change
 
-# Kafka numbers its producers from 0 on. The store numbers its own far away from these, and after
-# each take-over anew, so that no producer gets an id that another producer has in the logs.
+# Kafka's producer ids begin at 0. The store's producer ids begin far above them, and after each
+# take-over, they begin at another number. So no producer gets an id that another producer has in
+# the logs.
 PRODUCER_IDS_FROM = 2**61
 PRODUCER_IDS_PER_MS = 2**18
 MS_MAX = 2**42
 # While the log dirs change hands, nothing is compacted or deleted.
 QUIET = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=2**31)
 
-Show = Callable[[int, int], object]  # how many partitions are done, and of how many
+Show = Callable[[int, int], object]  # the number of partitions that are done, and of all partitions
 
 
 class TakenOver(NamedTuple):
-    """What a take-over has done.
+    """The result of a take-over.
 
     Attributes:
-        is_new: whether this call took the log dirs over; False if an earlier call did.
+        is_new: whether this call has taken the log dirs over; False if an earlier call did this.
     """
 
     is_new: bool
@@ -54,18 +55,18 @@ def take_over(
     metadata_dir: str | None = None,
     show: Show = lambda done, total: None,
 ) -> TakenOver:
-    """Take over all log dirs of a broker; after a crash, call again with the same log dirs.
+    """Take over all log dirs of a broker. After a crash, call again with the same log dirs.
 
     Args:
-        defaults: the configuration of topics without settings of their own.
+        defaults: the configuration of topics that have no settings.
         metadata_dir: the directory with the metadata log of the cluster, if it is not a log dir.
-        show: called after each partition.
+        show: this function is called after each partition.
 
     Raises:
-        ChangeOfHandsError: the log dirs cannot be taken over; nothing was changed.
+        ChangeOfHandsError: the log dirs cannot be taken over. Nothing was changed.
         LogDirLockedError: a Kafka broker runs on a log dir.
-        LogStoreError: a log is damaged, or has a format that cannot be read; nothing was changed.
-        OSError: a disk failed; call again.
+        LogStoreError: a log is damaged, or its format cannot be read. Nothing was changed.
+        OSError: a disk failed. Call again.
     """
     paths = [files.real_path(path) for path in paths]
     check(paths)
@@ -107,7 +108,7 @@ def check(paths: Sequence[str]) -> None:
 
 
 def check_not_running(paths: Sequence[str]) -> None:
-    """Check that no Kafka broker runs on log dirs, and change nothing.
+    """Check that no Kafka broker runs on log dirs. Change nothing.
 
     Raises:
         LogDirLockedError: a Kafka broker runs on a log dir.
@@ -120,7 +121,7 @@ def check_not_running(paths: Sequence[str]) -> None:
 
 
 def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
-    """Build the store durably; if this fails, remove what was built."""
+    """Build the store durably. If this fails, remove the new files."""
     for path in paths:
         file_swap.discard(path, STORE_NEW)
     _begin(paths, found)
@@ -129,7 +130,7 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
         _write_identities(targets, found)
         return _adopt_all(targets, found, show)
     except BaseException as error:
-        if isinstance(error, Exception):  # otherwise the process is ending
+        if isinstance(error, Exception):  # otherwise, the process is ending
             for path in paths:
                 file_swap.discard(path, STORE_NEW)
                 file_swap.forget(path)
@@ -148,7 +149,7 @@ def _begin(paths: Sequence[str], found: Survey) -> None:
 
 
 def _write_identities(targets: Mapping[str, str], found: Survey) -> None:
-    """Give the new store the ids that Kafka's log dirs have, as far as they have the same form."""
+    """Give the new store the ids of Kafka's log dirs, if the ids have the right form."""
     cluster_id, roster = _hex_id(found.cluster_id), tuple(new_id() for _ in targets)
     for target, directory_id in zip(targets.values(), roster, strict=True):
         files.make_dir(target)
@@ -158,7 +159,7 @@ def _write_identities(targets: Mapping[str, str], found: Survey) -> None:
 
 
 def _hex_id(text: str) -> str:
-    """Convert an id of 22 characters to 32 hex digits; make a new id for any other text."""
+    """Convert an id of 22 characters to 32 hex digits. For any other text, make a new id."""
     try:
         data = base64.b64decode(text + "==", b"-_", validate=True)
     except (binascii.Error, ValueError):

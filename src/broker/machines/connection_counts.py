@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class ConnectionCounts:
-    """Count connections by address; the caller must hold a lock during each call."""
+    """Count connections by address. The caller must hold a lock during each call."""
 
     def __init__(self, limit: int, limit_per_address: int) -> None:
         self.limit = limit
@@ -15,7 +15,7 @@ class ConnectionCounts:
         self._by_address: Counter[str] = Counter()
 
     def add(self, address: str) -> str:
-        """Count a new connection and return ""; if there are too many, only return the reason."""
+        """Count a new connection and return "". If there are too many, return only the reason."""
         if self.count >= self.limit:
             return f"there are {self.count} connections; the limit is max_connections={self.limit}"
         if self._by_address[address] >= self.limit_per_address:

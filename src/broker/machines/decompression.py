@@ -17,7 +17,7 @@ from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
 from logstore.format.expansion_lease import begin, end
 
-WAIT_SECONDS = 10.0  # a request that waits longer for memory is refused
+WAIT_SECONDS = 10.0  # if a request waits longer for memory, it is refused
 TOO_LARGE = (
     "the batch needs {size_bytes} bytes or more of memory when it is decompressed, more than "
     "decompressed_batch_bytes_max={batch_bytes_max}: send fewer records in one batch"
@@ -29,7 +29,7 @@ NO_ROOM = (
 
 
 class DecompressionError(LogStoreError):
-    """Report a batch that was not decompressed; `code` tells the client what to do."""
+    """Report a batch that was not decompressed. `code` is the error code for the client."""
 
     code: ErrorCode
     reason: str
@@ -39,10 +39,11 @@ class DecompressionError(LogStoreError):
 class DecompressionMemory:
     """The memory of all batches that a broker decompresses for its clients.
 
-    Threads: any thread may call any method. `_lock` guards the budget, and is held only briefly.
+    Threads: any thread may call any method. `_lock` guards the budget, and is held only for a short
+    time.
 
     Args:
-        complain: logs a warning of a kind, unless it logged one a moment ago.
+        complain: logs a warning, unless a warning of the same kind was logged just before.
     """
 
     def __init__(
@@ -66,14 +67,14 @@ class DecompressionMemory:
     def lease(self) -> Lease:
         """Limit the batches that this thread decompresses in the `with` block.
 
-        In the block, these batches raise DecompressionError: MESSAGE_TOO_LARGE for a batch that is
-        too large, KAFKA_STORAGE_ERROR if there was no room for too long. Clients repeat the
-        request after the second error.
+        In the block, these batches may raise DecompressionError. Its code is MESSAGE_TOO_LARGE if a
+        batch is too large, and KAFKA_STORAGE_ERROR if there was no room for too long. After
+        KAFKA_STORAGE_ERROR, clients repeat the request.
         """
         return Lease(self)
 
     def take(self, size_bytes: int) -> threading.Event:
-        """Wait for memory and reserve it; raise DecompressionError if there is none for long."""
+        """Wait for memory and reserve it; raise DecompressionError if the wait is too long."""
         holder = threading.Event()
         with self._lock:
             if self._budget.take(holder, min(size_bytes, self.total_bytes_max)):
@@ -86,7 +87,7 @@ class DecompressionMemory:
         return holder
 
     def lessen(self, holder: threading.Event, size_bytes: int) -> None:
-        """Give all but `size_bytes` of the memory back; this never waits."""
+        """Keep only `size_bytes` of the memory, and give back the rest. This never waits."""
         with self._lock:
             served = self._budget.lessen(holder, min(size_bytes, self.total_bytes_max))
         for other in served:
@@ -101,9 +102,10 @@ class DecompressionMemory:
 
 
 class Lease:
-    """The lease of one thread: fulfils `logstore.format.expansion_lease.Lease`.
+    """The lease of one thread. It implements `logstore.format.expansion_lease.Lease`.
 
-    Each Produce makes one, so this class, and no generator, is the context manager.
+    Each Produce makes a lease. So this class itself is the context manager: a generator would be
+    slower.
     """
 
     __slots__ = ("_holder", "_memory", "batch_bytes_max")
@@ -120,9 +122,9 @@ class Lease:
         end(self)
 
     def reserve(self, size_bytes: int) -> None:
-        """Give back what this lease holds, and reserve this much.
+        """Give back all memory of this lease, and reserve this many bytes.
 
-        A thread that waits holds nothing, so threads cannot wait for each other for ever.
+        While a thread waits, it holds no memory. So threads cannot wait for each other for ever.
         """
         holder, self._holder = self._holder, None
         if holder is not None:
@@ -131,12 +133,12 @@ class Lease:
             self._holder = self._memory.take(size_bytes)
 
     def lessen(self, size_bytes: int) -> None:
-        """Give all but this much back; this never waits."""
+        """Keep only this many bytes, and give back the rest. This never waits."""
         if self._holder is not None:
             self._memory.lessen(self._holder, size_bytes)
 
     def too_large(self, size_bytes: int) -> DecompressionError:
-        """Create the error for a batch that needs too much, and log it."""
+        """Make the error for a batch that needs too much memory, and log it."""
         reason = TOO_LARGE.format(size_bytes=size_bytes, batch_bytes_max=self.batch_bytes_max)
         self._memory.complain("decompression", f"a batch of a client is refused: {reason}")
         return DecompressionError(code=ErrorCode.MESSAGE_TOO_LARGE, reason=reason)

@@ -2,7 +2,7 @@
 
     handler(frame, client) -> Answer | Pending
 
-An answer is a list of pieces. A handler that cannot answer yet returns a `Pending`, which holds no
+An answer is a list of pieces. If a handler cannot answer yet, it returns a `Pending`, which uses no
 thread.
 """
 
@@ -19,7 +19,8 @@ from broker.security.authentication import Authentication
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
 
-# The file of a range has `fileno()`, `close()`, and `failed()`, which is called if a read fails.
+# The file of a range has the methods `fileno()`, `close()` and `failed()`. If a read fails,
+# `failed()` is called.
 Piece = Data | FileRange
 # The pieces are sent one after another. An empty list means that the client expects no answer.
 Answer = list[Piece]
@@ -31,19 +32,20 @@ class CloseConnectionError(Exception):
 
 
 class Client:
-    """Describe the client of one connection; only requests of this client change the attributes.
+    """The client of one connection. Only requests of this client change the attributes.
 
     Attributes:
         endpoint: the address at which this client reaches the broker.
         address: the client's own address.
         software: the name and version of the client's software; "" if the client gave no name.
-        begun_at: when a thread began to execute the request, or continued after a wait.
+        begun_at: the time when a thread began to execute the request, or continued after a wait.
         muted_until: until this time of `time.monotonic`, no further request of the client is read;
             0.0 if the client exceeds no quota.
         principal: the user of the client, as Kafka writes it, such as "User:alice".
         login: the state of the client's login; None if its listener has no SASL.
-        ended: why the connection is closed after the next answer; "" if it stays open.
-        refused: the batches that the client has to send again.
+        ended: the reason why the connection will be closed after the next answer; "" if it stays
+            open.
+        refused: the batches that the client must send again.
     """
 
     __slots__ = (
@@ -63,15 +65,15 @@ class Client:
 
 
 class Pending(abc.ABC):
-    """A request that waits for its answer and holds no thread.
+    """A request that waits for its answer, and uses no thread.
 
     The request's connection calls `watch` once. Then the connection calls `look`, and calls `look`
-    again after each wake-up, until `look` returns an answer. At the end the connection always calls
-    `close`.
+    again after each wake-up, until `look` returns an answer. At the end, the connection always
+    calls `close`.
 
     Attributes:
-        deadline: when the request must be answered, by the clock `time.monotonic`.
-        wakeup: decides which thread calls `look`.
+        deadline: the time by which the request must be answered, on the clock `time.monotonic`.
+        wakeup: determines which thread calls `look`.
     """
 
     def __init__(self, deadline: float) -> None:
@@ -80,28 +82,28 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def watch(self, wake: Callable[[], None]) -> None:
-        """Arrange that `wake` is called, in any thread, when an answer may be ready."""
+        """Arrange that some thread calls `wake` when an answer may be ready."""
 
     @abc.abstractmethod
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, or None to wait longer; if `is_last`, an answer is required."""
+        """Return the answer, or None to wait longer. If `is_last`, return an answer."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Stop calling `wake`; a second call of `close` is allowed."""
+        """Stop calling `wake`. A second call does nothing."""
 
 
 class Scheduler(Protocol):
-    """Call tasks in the scheduler's threads; a task must not raise an error."""
+    """Call tasks in the scheduler's threads. A task must not raise an error."""
 
     def submit(self, task: Callable[[], None]) -> None:
         """Call a task soon."""
 
     def call_at(self, deadline: float, task: Callable[[], None]) -> object:
-        """Call a task at a time of `time.monotonic`; return a timer that `cancel` takes."""
+        """Call a task at a time of `time.monotonic`; return a timer for `cancel`."""
 
     def cancel(self, timer: Any) -> None:
-        """Forget the task of a timer, if it was not called yet; `timer` may be None."""
+        """Forget the task of a timer, if it was not called yet. `timer` may be None."""
 
 
 Handler = Callable[[memoryview, Client], Answer | Pending]

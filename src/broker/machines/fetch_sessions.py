@@ -8,8 +8,9 @@
     id           -1      close the session; this request names every partition
 
 The broker may always answer with session id 0. Then the next request of the client names every
-partition again. So the broker can refuse a new session if the cache is full. To make room, it
-closes the least recently used session if that session was not used for `age_min` seconds.
+partition again. So if the cache is full, the broker can refuse a new session. Before that, it tries
+to make room: if the least recently used session was not used for `age_min` seconds, this session is
+closed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from broker.wire.error_codes import ErrorCode
 NO_SESSION, NEW_SESSION, CLOSE_SESSION = 0, 0, -1
 EPOCH_MAX = 2**31 - 1
 AGE_MIN_SECONDS = 120.0
-PARTITIONS_MAX = 500_000  # of all sessions together; this many partitions need about 200 MB
+PARTITIONS_MAX = 500_000  # of all sessions together; these need about 200 MB
 
 Key = tuple[str | bytes, int]  # a topic's name or id, and a partition
 Wanted = tuple[Key, Any]  # a partition, and the FetchPartition that the client sent
@@ -31,7 +32,7 @@ Result = tuple[Key, Any]  # a partition, and the PartitionData of the answer
 
 
 class _Partition:
-    """Hold the last request and the last answer of a session for one partition."""
+    """The last request and the last answer of a session for one partition."""
 
     __slots__ = ("high_watermark", "log_start_offset", "wanted")
 
@@ -42,7 +43,7 @@ class _Partition:
 
 
 class Session:
-    """Hold the partitions of one client, in the order in which they are served next."""
+    """The partitions of one client, in the order in which they are served next."""
 
     __slots__ = ("epoch", "id", "is_by_id", "partitions", "used")
 
@@ -68,11 +69,11 @@ class Session:
             or data.preferred_read_replica >= 0
         )
         has_records = data.records is not None and size_of(data.records) > 0
-        # -1 after an error: then the next result without an error counts as a change.
+        # After an error, this is -1, so the next result without an error counts as a change.
         known.high_watermark = data.high_watermark
         known.log_start_offset = data.log_start_offset
         if has_records:
-            self.partitions.move_to_end(key)  # so the next answer begins with other partitions
+            self.partitions.move_to_end(key)  # the next answer begins with other partitions
         return is_changed or has_records
 
 
@@ -83,13 +84,13 @@ def size_of(records: Any) -> int:
 
 
 class Opened(NamedTuple):
-    """What to fetch for one request, and how to answer it.
+    """The partitions to fetch for one request, and the form of the answer.
 
     Attributes:
         error: the error of the whole request. If there is an error, `partitions` is empty.
         is_full: whether the answer names every partition.
         session: the session of the request; None if the request has no session, or begins a new
-            one.
+            session.
         is_new: whether the answer must begin a new session.
     """
 
@@ -102,10 +103,10 @@ class Opened(NamedTuple):
 
 
 class FetchSessions:
-    """All sessions of a broker; the caller must hold a lock during each call.
+    """All sessions of a broker. The caller must hold a lock during each call.
 
     Args:
-        draw: returns a random session id from 1 to 2^31 - 1.
+        draw: a function that returns a random session id from 1 to 2^31 - 1.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class FetchSessions:
         return session.id, results
 
     def _change(self, session: Session, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> bool:
-        """Change the partitions of a session; return False if there are too many partitions now."""
+        """Change the partitions of a session; return False if there are too many now."""
         partitions = session.partitions
         before = len(partitions)
         for key in forgotten:
@@ -197,7 +198,7 @@ class FetchSessions:
             self.partition_count -= len(session.partitions)
 
     def _has_room(self, partitions: int, now: float) -> bool:
-        """Report whether there is room for a session; close an unused session if necessary."""
+        """Report whether there is room for a session. If necessary, close an unused session."""
         is_crowded = self.partition_count + partitions > self.partitions_max
         if len(self._sessions) >= self.slots or is_crowded:
             oldest = next(iter(self._sessions.values()), None)

@@ -1,8 +1,8 @@
 """Limit the memory of requests that arrive or run.
 
 A request reserves its whole size before its bytes are read. If there is no room, the connection of
-the request waits in a queue, and the bytes of the request stay in the kernel. The queue keeps its
-order, so that small requests cannot overtake a large request forever.
+the request waits in a queue, and the bytes of the request stay in the kernel. No request overtakes
+another in the queue. Otherwise, small requests could delay a large request for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Holder = TypeVar("Holder")
 
 
 class MemoryBudget(Generic[Holder]):
-    """Reserve memory for requests; the caller must hold a lock during each call.
+    """Reserve memory for requests. The caller must hold a lock during each call.
 
     Invariants: `taken_bytes` is the sum of `_held`, and at most `limit_bytes`. If the queue is not
     empty, its first entry does not fit.
@@ -27,7 +27,7 @@ class MemoryBudget(Generic[Holder]):
         self._queue: OrderedDict[Holder, int] = OrderedDict()
 
     def take(self, holder: Holder, size_bytes: int) -> bool:
-        """Reserve bytes; if there is no room, put the holder into the queue and return False.
+        """Reserve bytes. If there is no room, put the holder into the queue and return False.
 
         A later call of `release` reserves the bytes of queued holders, and returns these holders.
         """
@@ -54,7 +54,7 @@ class MemoryBudget(Generic[Holder]):
         return self._serve()
 
     def lessen(self, holder: Holder, size_bytes: int) -> list[Holder]:
-        """Give all but `size_bytes` of a holder's bytes back; return as `release`."""
+        """Keep only `size_bytes` of a holder's bytes; the result is the same as in `release`."""
         assert 0 <= size_bytes <= self._held[holder]
         self.taken_bytes -= self._held[holder] - size_bytes
         self._held[holder] = size_bytes

@@ -1,32 +1,34 @@
 """Remember refused batches of idempotent producers, so that no later batch overtakes them.
 
 A producer sends several requests at once. Suppose that a broker does not lead a partition yet, so
-it refuses the second batch, and then becomes leader before the third batch arrives. The log would
-answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. Some clients then begin a new producer
-epoch for all their partitions, and send all records again that are not acknowledged. In the new
-epoch, a broker does not recognize the records that it already has, so it appends them twice. To
-prevent this, the broker refuses the third batch with the same error as the second batch. The client
-then sends both batches again, in their order.
+it refuses the second batch. Then it becomes the leader before the third batch arrives. The log
+would answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. After this error, some clients begin
+a new producer epoch for all their partitions. They also send all records again that are not
+acknowledged. In the new epoch, a broker does not recognise the records that it already has, so it
+appends them twice. To prevent this, the broker refuses the third batch with the same error as the
+second batch. The client then sends both batches again, in their order.
 
-The same holds for a batch that was appended, and whose wait for other replicas ended with
-REQUEST_TIMED_OUT: a leader that loses its role may cut the batch, and lead again. Nothing of the
-later batch was written, so its error says so: NOT_ENOUGH_REPLICAS.
+There is a second case: a batch was appended, but its wait for other replicas ended with
+REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So
+later batches are refused, too. Their error is NOT_ENOUGH_REPLICAS, because none of their records
+was written.
 
-The refused batch may be sent to another leader, and this broker may lead again. Then the batch is
-in the log, so the caller looks there now and then, and calls `forget`.
+The client may send the refused batch to another leader, and this broker may lead again later. Then
+the batch is in the log. So the caller must look into the log from time to time. If the batch is
+there, the caller must call `forget`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# The client gets all answers to its requests in flight long before this time is over. After it, the
-# log decides.
+# Long before this time is over, the client has all answers to the requests that it has sent. After
+# this time, only the log decides.
 KEPT_SECONDS = 60.0
-# A batch that timed out is most likely in the log. A client that gives up this batch may send the
-# next batch, so later batches are refused for a shorter time.
+# If a batch timed out, it is most likely in the log. The client may give up this batch and send the
+# next batch. So later batches are refused for a shorter time.
 TIMED_OUT_KEPT_SECONDS = 10.0
-LOOK_SECONDS = 0.1  # between two looks into a log for a refused batch, because they take time
+LOOK_SECONDS = 0.1  # the shortest time between two searches of a log for a refused batch
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
 NAME_MAX = 249  # no topic has a longer name
 HALF_OF_SEQUENCES = 1 << 30
@@ -42,14 +44,14 @@ class Sent(NamedTuple):
     sequence: int
 
     def is_after(self, other: Sent) -> bool:
-        """Report whether a batch is later in the same producer epoch; sequences wrap (KIP-98)."""
+        """Report whether a batch is later in the same producer epoch. Sequence numbers wrap."""
         if self[:2] != other[:2]:
             return False
         return 0 < (self.sequence - other.sequence) % (1 << 31) < HALF_OF_SEQUENCES
 
 
 class RefusedBatches:
-    """The refused batches of one connection, which the client must send again.
+    """The refused batches of one connection. The client must send them again.
 
     Only requests of this connection use the object, one after another.
     """
@@ -57,8 +59,8 @@ class RefusedBatches:
     __slots__ = ("_look_at", "_rows")
 
     def __init__(self) -> None:
-        # By partition and producer: the refused batch, the error code for later batches, and the
-        # time until which later batches get this code. The oldest row comes first.
+        # For each partition and producer: the refused batch, the error code for later batches, and
+        # the time until which later batches get this code. The oldest row comes first.
         self._rows: dict[tuple[Partition, int], tuple[Sent, int, float]] = {}
         self._look_at = 0.0
 
@@ -73,22 +75,22 @@ class RefusedBatches:
         now: float,
         kept_seconds: float = KEPT_SECONDS,
     ) -> bool:
-        """Remember a refused batch, if its error makes the client send the batch again.
+        """Store a refused batch, if its error makes the client send the batch again.
 
         Args:
             code: the error for later batches of the producer.
-            kept_seconds: how long later batches get this error.
+            kept_seconds: the time for which later batches get this error.
 
         Returns:
-            Whether the batch is remembered. If there are too many, the connection must be closed,
-            because later batches could overtake this one.
+            Whether the batch was stored. If there are too many batches, the connection must be
+            closed, because later batches could overtake this batch.
         """
         if len(partition[0]) > NAME_MAX:
             return True
         key, until = (partition, sent.producer_id), now + kept_seconds
         known = self._rows.pop(key, None)
         if known is not None and sent.is_after(known[0]) and now < known[2]:
-            sent, code, _ = known  # the batch that was refused earlier has to come first
+            sent, code, _ = known  # the batch that was refused earlier must come first
         while self._rows and next(iter(self._rows.values()))[2] <= now:
             del self._rows[next(iter(self._rows))]
         if len(self._rows) >= COUNT_MAX:
@@ -97,7 +99,7 @@ class RefusedBatches:
         return True
 
     def code_for(self, partition: Partition, sent: Sent, now: float) -> int | None:
-        """Return the code of an earlier batch that has to come first, or None."""
+        """If an earlier batch must come first, return its code; otherwise None."""
         key = partition, sent.producer_id
         row = self._rows.get(key)
         if row is None:
@@ -110,7 +112,7 @@ class RefusedBatches:
         return None
 
     def to_look_for(self, partition: Partition, producer_id: int, now: float) -> Sent | None:
-        """Return the batch that has to come first, if the log may be asked for it now."""
+        """Return the batch that must come first, if the log may be searched for it now."""
         row = self._rows.get((partition, producer_id))
         if row is None or now < self._look_at:
             return None
@@ -118,5 +120,5 @@ class RefusedBatches:
         return row[0]
 
     def forget(self, partition: Partition, producer_id: int) -> None:
-        """Let later batches pass: the log has the refused batch, and keeps it."""
+        """Let later batches pass, because the log has the refused batch and will keep it."""
         self._rows.pop((partition, producer_id), None)

@@ -12,13 +12,13 @@ import threading
 from bisect import bisect_left
 from typing import NamedTuple
 
-# The upper ends of the buckets in seconds. One more bucket counts the slower requests.
+# The upper bounds of the buckets, in seconds. One more bucket counts all slower requests.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 PHASES = ("queue", "local", "remote", "send")
 
 
 class RequestClock:
-    """Hold the times of one request that is not answered yet.
+    """The times of one request that is not answered yet.
 
     Attributes:
         key: the number of the request's API.
@@ -53,7 +53,7 @@ class RequestClock:
 
 
 class ApiTimes(NamedTuple):
-    """Hold the number and the times of the requests of one API.
+    """The number and the times of the requests of one API.
 
     Attributes:
         counts: the number of requests in each bucket of `BOUNDS`, and above the last bound.
@@ -65,9 +65,9 @@ class ApiTimes(NamedTuple):
 
 
 class RequestTimes:
-    """Add up the times of all requests, separately for each API.
+    """Add up the times of all requests of each API.
 
-    Threads: any thread may call any method. `_lock` is held only briefly.
+    Threads: any thread may call any method. `_lock` is held only for a short time.
     """
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class RequestTimes:
             seconds[3] += send
 
     def snapshot(self) -> dict[int, ApiTimes]:
-        """Return the counts and times so far; the keys are the numbers of the APIs."""
+        """Return the counts and times so far. The keys are the API numbers."""
         with self._lock:
             apis = [(key, (*counts,), (*seconds,)) for key, (counts, seconds) in self._apis.items()]
         return {key: ApiTimes(counts, seconds) for key, counts, seconds in apis}
 
 
 def slowness_of(phases: tuple[float, float, float, float], limit_seconds: float) -> str:
-    """Describe a request that took longer than a limit; return "" for a faster request.
+    """If a request took longer than a limit, describe it; otherwise return "".
 
     The phase `remote` does not count, because the client decides how long a request waits for
     records.

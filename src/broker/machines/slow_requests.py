@@ -16,7 +16,7 @@ class SlowRequest(NamedTuple):
     """A request that took longer than the limit.
 
     Attributes:
-        at: when the request was answered, in seconds since the epoch.
+        at: the time of the answer, in seconds since the epoch.
         seconds: the time in each phase of `request_times.PHASES`.
     """
 
@@ -37,7 +37,7 @@ class SlowRequests:
         self._kept: deque[SlowRequest] = deque(maxlen=KEPT_MAX)
 
     def take(self, key: int, address: str, phases: tuple[float, float, float, float]) -> str:
-        """If a request was slow, keep it and return its description; otherwise return ""."""
+        """If a request was slow, store it and return its description; otherwise return ""."""
         slowness = slowness_of(phases, self._limit_seconds)
         if not slowness:
             return ""

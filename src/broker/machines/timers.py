@@ -11,7 +11,7 @@ STALE_MIN = 64  # up to this number, cancelled entries stay in memory
 
 
 class Timer(Generic[Item]):
-    """Hold a deadline and its item; the item is None if the deadline was cancelled or is over."""
+    """A deadline and its item. The item is None if the deadline was cancelled or is over."""
 
     __slots__ = ("deadline", "item")
 
@@ -21,10 +21,10 @@ class Timer(Generic[Item]):
 
 
 class Timers(Generic[Item]):
-    """Keep a set of deadlines; the caller must hold a lock during each call.
+    """Keep a set of deadlines. The caller must hold a lock during each call.
 
-    Most deadlines are cancelled long before they are due. Cancelled entries are removed when there
-    are more than `STALE_MIN` of them and they are more than half of all entries.
+    Most deadlines are cancelled long before they are due. If there are more than `STALE_MIN`
+    cancelled entries, and they are more than half of all entries, they are removed.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Timers(Generic[Item]):
         return timer
 
     def cancel(self, timer: Timer[Item]) -> None:
-        """Cancel a deadline; do nothing if the deadline was already cancelled or due."""
+        """Cancel a deadline. If it was already cancelled or due, do nothing."""
         if timer.item is None:
             return
         timer.item = None
@@ -66,7 +66,7 @@ class Timers(Generic[Item]):
             self._stale = 0
 
     def due(self, now: float) -> list[Item]:
-        """Remove and return the items whose deadline has passed, the earliest first."""
+        """Remove the items whose deadline has passed; return them, the earliest first."""
         items: list[Item] = []
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]

@@ -1,4 +1,4 @@
-"""Count the records that clients append to each topic, and read from it."""
+"""Count the records that clients append to each topic, and read from each topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Gauge(NamedTuple):
 
 
 class TopicTraffic(NamedTuple):
-    """Hold the counters of one topic."""
+    """The counters of one topic."""
 
     bytes_in: int = 0
     messages_in: int = 0
@@ -27,9 +27,11 @@ class TopicTraffic(NamedTuple):
 
 
 class Traffic:
-    """Hold the counters of all topics that clients appended to or read, except deleted topics.
+    """The counters of all topics to which clients appended, or which they read.
 
-    Threads: any thread may call any method. `_lock` is held only briefly.
+    Deleted topics have no counters.
+
+    Threads: any thread may call any method. `_lock` is held only for a short time.
     """
 
     def __init__(self) -> None:
@@ -52,7 +54,7 @@ class Traffic:
             counts[4] += 1
 
     def refused(self, topic: str | None, *, is_fetch: bool) -> None:
-        """Count a refused append or read of a partition; skip a topic without counters."""
+        """Count a refused append or read of a partition. Skip topics without counters."""
         with self._lock:
             counts = None if topic is None else self._topics.get(topic)
             if counts is not None:

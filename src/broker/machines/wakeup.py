@@ -1,6 +1,6 @@
 """Decide which thread checks a waiting request.
 
-A check follows each wake-up, and no two checks overlap.
+After each wake-up, there is a check. Two checks never run at the same time.
 
     LOOKING   a thread checks the request
     AGAIN     a thread checks the request, and a wake-up came meanwhile
@@ -33,10 +33,10 @@ class Phase(enum.Enum):
 
 
 class Wakeup:
-    """The state of one waiting request; at first, the thread that executes the request checks it.
+    """The state of one waiting request. The thread that executes it makes the first check.
 
-    Threads: any thread may call any method. `_lock` is held only briefly, and its holder takes no
-    other lock.
+    Threads: any thread may call any method. `_lock` is held only for a short time, and its holder
+    takes no other lock.
     """
 
     __slots__ = ("_lock", "phase")
@@ -47,7 +47,7 @@ class Wakeup:
 
     def wake(self) -> bool:
         """Record a wake-up; return True if the caller must start a check of the request."""
-        if self.phase is Phase.AGAIN:  # most often, another partition has woken the request
+        if self.phase is Phase.AGAIN:  # most often, another partition woke it before
             return False
         with self._lock:
             if self.phase is Phase.RESTING:
@@ -58,7 +58,7 @@ class Wakeup:
             return False
 
     def rest(self) -> bool:
-        """End a check; return False if a wake-up came meanwhile, so the caller must check again."""
+        """End a check; return False if the caller must check again, after a wake-up meanwhile."""
         with self._lock:
             if self.phase is Phase.LOOKING:
                 self.phase = Phase.RESTING

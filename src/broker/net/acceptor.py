@@ -15,9 +15,10 @@ from broker.net.poller import READABLE, Poller
 from broker.net.tasks import Tasks
 from logstore.disk.spare import SHORTAGES, relieve
 
-# After this many clients of one listener, the poller serves other listeners and parked connections.
+# After this many new clients of one listener, the poller continues with other listeners and with
+# parked connections.
 ACCEPTED_MAX = 64
-REST_SECONDS = 0.2  # how long a listener pauses if the process has no descriptors left
+REST_SECONDS = 0.2  # if the process has no descriptors left, a listener pauses this long
 
 
 class Acceptor:
@@ -26,8 +27,9 @@ class Acceptor:
     Threads: the poller's thread accepts. `_lock` guards the count.
 
     Args:
-        on_client: takes a new socket and its client; raises OSError if the client has hung up.
-        complain: logs a warning of a kind.
+        on_client: takes a new socket and its client. If the client has closed the connection, it
+            raises OSError.
+        complain: logs a warning; its first argument is the kind of the warning.
         tasks: closes cached files in another thread, because their disk may hang.
     """
 
@@ -39,7 +41,7 @@ class Acceptor:
         complain: Callable[[str, str], None],
         tasks: Tasks,
     ) -> None:
-        """Bind the listeners; raise OSError if an address is taken."""
+        """Bind the listeners; raise OSError if an address is in use."""
         self._poller = poller
         self._on_client = on_client
         self._complain = complain
@@ -92,9 +94,10 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Pause a listener after an error; otherwise the listener would fail again at once.
+        """Pause a listener after an error. Otherwise, it would fail again at once.
 
-        If the process has no descriptors left, the stores close files that they only cache.
+        If the process has no descriptors left, the stores close files that they keep open only as a
+        cache.
         """
         if error.errno in SHORTAGES:
             self._tasks.submit(_relieve)

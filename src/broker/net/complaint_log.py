@@ -1,4 +1,4 @@
-"""Log errors of clients, but not so often that a client can fill the log."""
+"""Log errors of clients, but rarely, so that a client cannot fill the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG = logging.getLogger("broker")
 class ComplaintLog:
     """Log the warnings of a server.
 
-    Threads: any thread may call any method. `_lock` is held only briefly.
+    Threads: any thread may call any method. `_lock` is held only for a short time.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class ComplaintLog:
         self._complaints = Complaints()
 
     def warn(self, kind: str, text: str) -> None:
-        """Log a warning, unless a warning of this kind was logged a moment ago."""
+        """Log a warning, unless a warning of this kind was logged just before."""
         with self._lock:
             left_out = self._complaints.take(kind, time.monotonic())
         if left_out is not None:

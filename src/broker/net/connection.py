@@ -1,8 +1,8 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
-Socket calls block for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit these
-calls, so no other system call is needed. After 50 ms the connection is parked, so that it holds no
-thread.
+A call to the socket waits for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit
+these calls, so no other system call is needed. After 50 ms, the connection is parked, so that it
+uses no thread.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from broker.wire.fetch import FileRange
 from broker.wire.frames import FrameSplitter
 
 BLOCKED_SECONDS = 0.05
-RECEIVED_BYTES = 64 << 10  # how much one call reads; more if a frame lacks more bytes
-RECEIVED_BYTES_MAX = 1 << 20  # how much of a large frame one call reads
-PIECES_MAX = 512  # how many pieces one call sends; Linux takes up to 1,024
+RECEIVED_BYTES = 64 << 10  # one call reads this much, or more for a large frame
+RECEIVED_BYTES_MAX = 1 << 20  # one call reads at most this much of a large frame
+PIECES_MAX = 512  # one call sends at most this many pieces; Linux allows 1,024
 # Errors of sendfile that come from the socket. All other errors come from the file.
 SOCKET_ERRORS = {
     errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ENOTCONN, errno.ETIMEDOUT,
@@ -36,7 +36,7 @@ SOCKET_ERRORS = {
 
 
 class Phase(enum.Enum):
-    """The state of a connection: a thread has it, or the connection waits for an event."""
+    """The state of a connection: a thread owns it, or it waits for an event."""
 
     RUNNING = "a thread has it"
     INPUT = "it is parked until bytes arrive"
@@ -52,7 +52,7 @@ class EndOfStreamError(Exception):
 
 
 class ClientRefusedError(Exception):
-    """Report that a client did not log in or complete TLS, so it may send no requests."""
+    """Report that a client may send no requests: it did not log in, or did not complete TLS."""
 
 
 class FileFailedError(Exception):
@@ -60,31 +60,31 @@ class FileFailedError(Exception):
 
 
 class Connection:
-    """Hold the socket of one client, with its unfinished requests and answers.
+    """The socket of one client, with the unfinished requests and answers.
 
     Threads: only the thread that owns the connection uses its fields. `claim` changes the owner,
-    under `_lock`. Other threads may also read `busy_since`, `is_hung_up` and `phase`, because it
-    does no harm if they see a slightly older value.
+    under `_lock`. There is one exception: other threads may read `busy_since`, `is_hung_up` and
+    `phase`. If they see a slightly older value, it does no harm.
 
     Attributes:
         phase: RUNNING while a thread owns the connection.
-        busy_since: when the running request began; 0.0 if no request runs.
-        is_hung_up: whether the client has stopped sending; only set while a request waits.
-        deadline: the time at which the connection is closed, or its pending request is answered. If
-            a thread claims the connection earlier, the deadline has no effect.
-        sent_bytes: how many bytes were sent to the client in all.
-        sent_since: when bytes were sent last.
-        arriving_since: when the first byte of an incomplete frame arrived.
-        received_at: when bytes arrived last.
+        busy_since: the time when the running request began; 0.0 if no request runs.
+        is_hung_up: whether the client has stopped sending. This is set only while a request waits.
+        deadline: at this time, the connection is closed, or its pending request is answered. If a
+            thread claims the connection earlier, the deadline has no effect.
+        sent_bytes: the number of all bytes that were sent to the client.
+        sent_since: the last time when bytes were sent.
+        arriving_since: the time when the first byte of an incomplete frame arrived.
+        received_at: the last time when bytes arrived.
         clock: the times of the request that is not answered yet.
         has_memory: whether the connection has reserved memory, or waits for it.
-        login_deadline: when the client must have completed its TLS handshake and its login;
+        login_deadline: the time by which the client must complete its TLS handshake and its login;
             infinity if both are complete or not needed.
-        is_secured: whether requests can be read; False only during a TLS handshake.
+        is_secured: whether requests can be read. This is False only during a TLS handshake.
     """
 
     received_bytes_max = RECEIVED_BYTES_MAX
-    held_bytes_max = 0  # how many bytes can be read from the socket but not yet in the splitter
+    held_bytes_max = 0  # the most bytes that were read, but are not in the splitter yet
 
     def __init__(
         self, sock: socket.socket, client: Client, frame_bytes_max: int, now: float
@@ -120,7 +120,7 @@ class Connection:
         return f"<Connection of {self.client.address}, {self.phase.value}>"
 
     def claim(self, *phases: Phase, at: float | None = None) -> Phase | None:
-        """Make this thread the owner, if the connection is in one of the given phases.
+        """Make this thread the owner, if the connection is in one of these phases.
 
         Args:
             at: claim the connection only if its deadline is not later than this time.
@@ -139,8 +139,9 @@ class Connection:
         """Read arrived bytes into `frames`; return False if no byte came for 50 ms.
 
         Args:
-            is_hurried: do not wait for 50 ms, because other clients need the thread. In this mode,
-                a busy client costs more, because its connection is parked after each answer.
+            is_hurried: whether other clients need the thread, so that this call must not wait for
+                50 ms. In this mode, a busy client costs more, because its connection is parked
+                after each answer.
 
         Raises:
             EndOfStreamError: the client sends no more bytes.
@@ -197,7 +198,7 @@ class Connection:
         return True
 
     def cut(self) -> None:
-        """Shut down the socket, so that the thread that owns the connection closes it."""
+        """Shut down the socket. Then the thread that owns the connection closes it."""
         with suppress(OSError):  # the socket is closed already
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -212,7 +213,7 @@ class Connection:
         self.socket.close()
 
     def _send_data(self) -> int:
-        """Send the pieces before the next range of a file, in one call."""
+        """Send all pieces before the next range of a file, in one call."""
         run: list[bytes | bytearray | memoryview] = []
         for piece in self.outgoing:
             if isinstance(piece, FileRange) or len(run) == PIECES_MAX:

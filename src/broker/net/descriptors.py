@@ -1,8 +1,9 @@
-"""Let the process of a broker open as many files as the system allows, as the JVM does for Kafka.
+"""Let the process of a broker open as many files as the system allows. The JVM does the same.
 
     soft limit -> raised to the hard limit; if that is still small, fewer files are cached
 
-Only the command `logstore broker` changes the limit. A program that embeds a broker keeps its own.
+Only the command `logstore broker` changes the limit. If a program embeds a broker, its limit does
+not change.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from typing import NamedTuple
 
 # Log dirs, listeners, libraries and at least a hundred clients need this many descriptors.
 OTHER_FILES = 256
-# At most as many written segments wait for a flush as files are cached; each has a descriptor, too.
+# The number of written segments that wait for a flush is at most the number of cached files. Each
+# of these segments has a descriptor, too.
 FILES_PER_CACHED = 2
 CACHED_MIN = 16
 UNLIMITED_FILES = 1 << 30
 
 
 class FileLimit(NamedTuple):
-    """How many files the process may open.
+    """The number of files that the process may open.
 
     Attributes:
         cached_files_max: how many segment files the store may keep open.
-        warning: what an operator should know; "" if the limit is large enough.
+        warning: a warning for the operator; "" if the limit is large enough.
     """
 
     limit: int
@@ -36,7 +38,7 @@ def raise_limit() -> int:
     """Raise the soft limit of open files to the hard limit; return the limit that now applies."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # a container may forbid it
+        with suppress(ValueError, OSError):  # a container may forbid this
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     return UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft

@@ -13,7 +13,7 @@ class Listener:
     """A listening socket, and the address that the broker advertises for it."""
 
     def __init__(self, endpoint: Endpoint, advertised: Endpoint | None) -> None:
-        """Bind the socket; if the address is taken, raise an OSError that names the listener."""
+        """Bind the socket. If the address is in use, raise an OSError that names the listener."""
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         try:
             self.socket = socket.create_server(
@@ -30,7 +30,7 @@ class Listener:
             self.endpoint = bound._replace(host=socket.gethostname())
 
     def accept(self) -> tuple[socket.socket, str] | None:
-        """Return the socket and the address of the next client, or None if no client waits.
+        """Return the socket and the address of the next client; None if no client waits.
 
         Raises:
             OSError: the process has no descriptors left.

@@ -1,4 +1,4 @@
-"""Follow each connection until its client has logged in: TLS, certificates, deadlines, counts."""
+"""Check TLS, certificates and deadlines of each new client, until it has logged in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from broker.security.mechanisms import Directory
 from broker.security.principals import parse_rules, principal_of_certificate
 
 LOG = logging.getLogger("broker")
-LOOK_SECONDS = 30.0  # how soon a new certificate is used
+LOOK_SECONDS = 30.0  # after this time at the latest, a new certificate is used
 
 
 class FailureCounts(NamedTuple):
@@ -34,8 +34,8 @@ class FailureCounts(NamedTuple):
 class Logins:
     """Apply the login settings of the listeners to new clients.
 
-    Threads: any thread may call any method, for a connection that it owns. `_lock` guards the
-    counts.
+    Threads: any thread may call any method for a connection that this thread owns. `_lock` guards
+    the counts.
     """
 
     def __init__(self, config: BrokerConfig, directory: Directory) -> None:
@@ -54,13 +54,13 @@ class Logins:
         self._failed_handshakes = self._failed_logins = 0
 
     def watch_files(self, scheduler: Scheduler) -> None:
-        """Check regularly whether the certificates have changed, and load the new ones."""
+        """Check regularly whether the certificates have changed. If so, load them."""
         if self._context is not None:
             self._seen = file_state(self._config)
             scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
 
     def _look(self, scheduler: Scheduler) -> None:
-        """Load changed files; if they cannot be used, keep the old certificates and warn once."""
+        """Load changed files. If they cannot be used, keep the old certificates and warn once."""
         try:
             seen = file_state(self._config)
             if seen != self._seen:
@@ -79,7 +79,7 @@ class Logins:
         return FailureCounts(self._failed_handshakes, self._failed_logins)
 
     def begin(self, sock: socket.socket, client: Client) -> Connection:
-        """Make the connection of a new client; raises OSError if the client has hung up."""
+        """Make the connection of a new client; raises OSError if the client has closed it."""
         config, now = self._config, time.monotonic()
         protocol = self._protocols[client.endpoint.name]
         limit = config.socket_request_max_bytes
@@ -98,11 +98,13 @@ class Logins:
         return connection
 
     def follow(self, connection: Connection) -> None:
-        """Record that a client has logged in; call this while its `login_deadline` is finite.
+        """Record that a client has logged in.
+
+        The caller must call this only while the `login_deadline` of the connection is finite.
 
         Raises:
-            ClientRefusedError: the login failed, the client is too late, or no rule maps its
-                certificate to a name.
+            ClientRefusedError: the login failed, the client is too late, or no rule maps the
+                client's certificate to a name.
         """
         client, login = connection.client, connection.client.login
         if client.ended:
@@ -137,7 +139,7 @@ class Logins:
 
 
 def lateness_of(connection: Connection) -> str:
-    """Return a text about the step that a client did not complete in time."""
+    """Describe the step that a client did not complete in time."""
     if not connection.is_secured:
         return "the TLS handshake is not complete in time"
     return "the client has not logged in in time"

@@ -1,7 +1,7 @@
 """Wait in one thread for parked sockets, new clients and deadlines.
 
-The poller's thread blocks only while it polls. For each event, it calls `on_event` or `on_timer`,
-which hand the work to other threads.
+The poller's thread waits only while it polls. For each event, it calls `on_event` or `on_timer`.
+These functions give the work to other threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GONE = select.EPOLLHUP | select.EPOLLERR
 
 
 class Polled(Protocol):
-    """Anything with a descriptor that the poller waits for."""
+    """An object with a descriptor for which the poller waits."""
 
     fd: int
 
@@ -39,9 +39,9 @@ class Poller:
     atomic.
 
     Args:
-        on_event: called with an object and its events, as bits of epoll.
-        on_timer: called with an object whose deadline has come, and the time.
-        on_tick: called with the time about once a second.
+        on_event: this function gets an object and its events, as bits of epoll.
+        on_timer: this function gets an object whose deadline has come, and the time.
+        on_tick: about once a second, this function is called with the time.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Poller:
         self._thread.start()
 
     def end(self) -> None:
-        """End the thread, wait for its end, and then release its descriptors."""
+        """End the thread, wait until it has ended, and release the descriptors."""
         self._is_ended = True
         if self._thread.is_alive():
             self._wake()
@@ -89,8 +89,8 @@ class Poller:
             self._epoll.modify(polled.fd, events | ONCE)
 
     def remove(self, polled: Polled) -> None:
-        """Forget a descriptor, before it is closed; a second call does nothing."""
-        if self._polled.get(polled.fd) is polled:  # another object may have this descriptor by now
+        """Forget a descriptor. Before it closes the descriptor, the caller must call this."""
+        if self._polled.get(polled.fd) is polled:  # another object may have this descriptor now
             del self._polled[polled.fd]
             with suppress(OSError, ValueError):  # the poller may have ended
                 self._epoll.unregister(polled.fd)
@@ -119,7 +119,7 @@ class Poller:
     def _wake(self) -> None:
         with self._lock:  # after `end`, another file may have this descriptor
             if self._wake_fd >= 0:
-                with suppress(BlockingIOError):  # the counter is full, so the poller is awake
+                with suppress(BlockingIOError):  # if the counter is full, the poller is awake
                     os.eventfd_write(self._wake_fd, 1)
 
     def _run(self) -> None:
@@ -127,7 +127,7 @@ class Poller:
         while not self._is_ended:
             try:
                 ticked = self._turn(ticked)
-            except Exception:  # without this thread no parked connection would ever continue
+            except Exception:  # without this thread, no parked connection would continue
                 LOG.exception("the poller met an unexpected error, and continues")
 
     def _turn(self, ticked: float) -> float:
@@ -137,7 +137,7 @@ class Poller:
             first = self._timers.next_deadline
             until = min(ticked + SECONDS_MAX, now + SECONDS_MAX if first is None else first)
             self._sleeps_until = until
-        # Without the extra 0.5 ms, a poll can end up to 1 ms too early, and would be repeated.
+        # Without the extra 0.5 ms, a poll may end up to 1 ms too early, and must be repeated.
         for fd, events in self._epoll.poll(max(0.0, until - now + 0.0005), EVENTS_MAX):
             if fd == self._wake_fd:
                 with suppress(BlockingIOError):
@@ -148,7 +148,7 @@ class Poller:
                 self._on_event(polled, events)
         now = time.monotonic()
         with self._lock:
-            self._sleeps_until = 0.0  # a timer that is set after this is seen in the next turn
+            self._sleeps_until = 0.0  # if a timer is set after this, the next turn sees it
             items = self._timers.due(now)
         for item in items:
             self._on_timer(item, now)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Send a state such as READY=1, if a service manager started this process and waits for it."""
+    """If a service manager has started this process, send it a state such as READY=1."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -1,10 +1,11 @@
-"""Reserve memory for large requests before they are read; a connection waits without a thread.
+"""Reserve memory for large requests before they are read. A waiting connection has no thread.
 
     reserve -> RUNNING, if there is memory
             -> MEMORY, until other requests release theirs
 
-A request that arrives slowly holds all its memory while it arrives. If another request has waited
-for too long, the request that would hold its memory for the longest time is cut.
+If a request arrives slowly, it holds all its memory while it arrives. If another request has waited
+for memory for too long, the connection of the slowest request is cut: the request that would hold
+its memory for the longest time.
 """
 
 from __future__ import annotations
@@ -19,27 +20,28 @@ from broker.machines.memory_budget import MemoryBudget
 from broker.net.connection import Connection, Phase
 
 ARRIVAL_BYTES_PER_SECOND = 64 << 10
-# A request waits for memory for this share of `request_arrival_ms`; then a slow request is cut.
+# When a request has waited for memory for this share of `request_arrival_ms`, the slowest request
+# is cut.
 PATIENT_SHARE = 1 / 3
 
 
 class RequestMemory:
     """The memory of all large requests of a broker.
 
-    Threads: any thread may call any method, for a connection that it owns. `_lock` guards the
-    budget.
+    Threads: any thread may call any method for a connection that this thread owns. `_lock` guards
+    the budget.
     """
 
     def __init__(self, config: BrokerConfig, resume: Callable[[Connection], None]) -> None:
         """Make an empty budget of `queued_max_request_bytes`.
 
         Args:
-            resume: called with a connection that has got its memory; the caller owns the
-                connection.
+            resume: this function gets a connection that now has its memory. The caller of this
+                function owns the connection.
         """
         self._lock = threading.Lock()
         self._budget: MemoryBudget[Connection] = MemoryBudget(config.queued_max_request_bytes)
-        self._waiting: dict[Connection, float] = {}  # since when each one waits, oldest first
+        self._waiting: dict[Connection, float] = {}  # when each wait began, oldest first
         self._arrival_seconds = config.request_arrival_ms / 1000
         self._patience_seconds = PATIENT_SHARE * self._arrival_seconds
         self._resume = resume
@@ -52,7 +54,7 @@ class RequestMemory:
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            # so that a close of the connection ends its wait for memory
+            # if the connection is closed, its wait for memory then ends
             connection.has_memory = True
             is_taken = self._budget.take(connection, size_bytes)
             if not is_taken:
@@ -64,7 +66,7 @@ class RequestMemory:
         return is_taken
 
     def release(self, connection: Connection) -> None:
-        """Release memory, and resume connections that waited for it."""
+        """Release memory, and resume connections that have waited for it."""
         if not connection.has_memory:
             return
         connection.has_memory = False
@@ -86,8 +88,8 @@ class RequestMemory:
     def slowest(self, now: float) -> Connection | None:
         """Return the connection to cut, because another request waits too long for memory.
 
-        It is the connection whose request would hold its memory for the longest time, if its bytes
-        arrive as fast as before. None is returned if each request arrives soon.
+        Choose the connection whose request would hold its memory for the longest time, if its bytes
+        arrive as fast as before. If each request will arrive soon, return None.
         """
         with self._lock:
             since = next(iter(self._waiting.values()), now)
@@ -103,9 +105,10 @@ class RequestMemory:
 
 
 def _seconds_left(connection: Connection, now: float) -> float:
-    """Estimate when the rest of a request will have arrived; 0 if all of it has arrived.
+    """Estimate the seconds until the rest of a request arrives; 0 if all of it has arrived.
 
-    Another thread may receive the request meanwhile: then the estimate is a little too large.
+    Another thread may receive bytes of the request meanwhile. Then the estimate is a little too
+    large.
     """
     missing_bytes = connection.splitter.missing_bytes
     if connection.busy_since or connection.splitter.is_between_frames:

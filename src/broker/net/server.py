@@ -5,10 +5,10 @@
       |          nothing arrives for 50 ms          |          | the client takes nothing for 50 ms
       +---------------------------------------------+----------+
 
-A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
-the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. A client
-that has only shut down its sending direction (`shutdown(SHUT_WR)`) gets the answers to all requests
-that it sent.
+A request that waits uses no thread: its connection is in the phase WAITING. This phase ends when
+the request's `Pending` wakes the connection, when the deadline comes, or when the client closes the
+connection. If a client has only shut down its sending direction (`shutdown(SHUT_WR)`), it still
+gets the answers to all its requests.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
 
 LOG = logging.getLogger("broker")
-CUT_SECONDS = 1.0  # how long a stop waits for the threads of connections that it cut
+CUT_SECONDS = 1.0  # after a stop has cut connections, it waits this long for their threads
 
 
 class Server:
     """The listeners, connections and threads of a broker."""
 
     def __init__(self, config: BrokerConfig, handler: Handler, known: Directory = NOBODY) -> None:
-        """Bind the listeners; raise OSError if an address is taken, ValueError for bad files."""
+        """Bind the listeners; raise OSError if an address is in use, ValueError for bad files."""
         self.config = config
         self._handler = handler
         self._connections = OpenConnections()
@@ -89,7 +89,7 @@ class Server:
 
     @property
     def running_count(self) -> int:
-        """The number of connections that hold a thread."""
+        """The number of connections that a thread owns."""
         return sum(one.phase is Phase.RUNNING for one in self._connections)
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class Server:
         return is_clean
 
     def _hurry(self, connection: Connection) -> None:
-        """Close an idle connection; if a request of the connection waits, answer it now."""
+        """Close an idle connection. If a request of the connection waits, answer it now."""
         if connection.phase is Phase.WAITING:
             self._wake(connection)
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
@@ -190,7 +190,7 @@ class Server:
             self._cut(slowest, "its request arrives too slowly, and others wait for its memory")
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
-        """Cut connections whose requests have run for `seconds`, because their disk hangs."""
+        """Cut connections whose requests have run for `seconds`, because a disk hangs."""
         since = (time.monotonic() if now is None else now) - seconds
         for connection in self._connections:
             if 0.0 < connection.busy_since < since:
@@ -198,7 +198,7 @@ class Server:
                 self._cut(connection, "a disk does not answer")
 
     def _take(self, sock: socket.socket, client: Client) -> None:
-        """Serve a new client; raise OSError if the client has hung up."""
+        """Serve a new client; raise OSError if the client has closed the connection."""
         connection = self._logins.begin(sock, client)
         self._connections.add(connection)
         self._poller.add(connection, ONCE)
@@ -211,7 +211,7 @@ class Server:
     # --- phases ---------------------------------------------------------------------------------
 
     def _park(self, connection: Connection, phase: Phase) -> None:
-        """Release a connection until its next event; then another thread may become its owner."""
+        """Release a connection until its next event. After that, another thread may own it."""
         now = time.monotonic()
         config, splitter = self.config, connection.splitter
         if phase is Phase.OUTPUT:
@@ -254,7 +254,7 @@ class Server:
         except FileFailedError as error:
             self._complain("file", str(error))
             self._close(connection)
-        except Exception:  # otherwise the client would wait for an answer that never comes
+        except Exception:  # otherwise, the client would wait for ever
             LOG.exception("a request of %s failed", connection.client.address)
             self._close(connection)
 
@@ -277,14 +277,14 @@ class Server:
         return self._receive(connection)
 
     def _mute(self, connection: Connection) -> bool:
-        """Park a connection whose client exceeds a quota (KIP-219); otherwise return False."""
+        """If the client exceeds a quota, park the connection (KIP-219); otherwise return False."""
         until, connection.client.muted_until = connection.client.muted_until, 0.0
         if until <= time.monotonic() or self._is_stopping:
             return False
         until = min(until, connection.login_deadline)
         self._set_deadline(connection, until)
         connection.phase = Phase.MUTED
-        self._poller.arm(connection, 0)  # a timer that fired before the phase was MUTED did nothing
+        self._poller.arm(connection, 0)  # if a timer fired before this phase, it did nothing
         return time.monotonic() < until or connection.claim(Phase.MUTED) is None
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:
@@ -310,7 +310,7 @@ class Server:
                 self._finish(connection, now)
 
     def _look(self, connection: Connection, pending: Pending) -> bool:
-        """Check the waiting request: put its answer into `outgoing`, or continue to wait."""
+        """Check the waiting request. Put its answer into `outgoing`, or continue to wait."""
         now = time.monotonic()
         is_last = now >= pending.deadline or connection.is_hung_up or self._is_stopping
         connection.busy_since = connection.client.begun_at = now
@@ -350,7 +350,7 @@ class Server:
         return is_done
 
     def _finish(self, connection: Connection, now: float) -> None:
-        """Count a request that is answered, and log it if it was slow."""
+        """Count an answered request. If it was slow, log it."""
         clock, connection.clock = connection.clock, None
         if clock is not None:
             self.request_times.note(clock.key, phases := clock.phases(now))
@@ -378,7 +378,7 @@ class Server:
         self._close(connection)
 
     def _close(self, connection: Connection) -> None:
-        """Close a connection; the calling thread owns it."""
+        """Close a connection. The calling thread must own it."""
         self._poller.cancel(connection.timer)
         self._poller.remove(connection)
         pending, connection.pending = connection.pending, None
@@ -391,6 +391,6 @@ class Server:
             self._acceptor.forget(connection.client)
 
     def _cut(self, connection: Connection, reason: str) -> None:
-        """Shut down the socket of a connection; the thread that owns the connection closes it."""
+        """Shut down the socket of a connection. The thread that owns the connection closes it."""
         self._complain("cut", f"the connection of {connection.client.address} is cut: {reason}")
         connection.cut()

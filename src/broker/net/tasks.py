@@ -16,13 +16,13 @@ class Tasks:
         self._workers = workers
 
     def submit(self, task: Task) -> None:
-        """Call a task soon, in a thread; the task must not raise an error."""
+        """Call a task soon, in a thread. The task must not raise an error."""
         self._workers.submit(task)
 
     def call_at(self, deadline: float, task: Task) -> object:
-        """Call a task at a time of `time.monotonic`; return a timer that `cancel` takes."""
+        """Call a task at a time of `time.monotonic`; return a timer for `cancel`."""
         return self._poller.set_timer(deadline, task)
 
     def cancel(self, timer: Any) -> None:
-        """Forget the task of a timer, if it was not called yet; `timer` may be None."""
+        """Forget the task of a timer, if it was not called yet. `timer` may be None."""
         self._poller.cancel(timer)

@@ -11,7 +11,7 @@ from broker.protocols import names_in
 from broker.secret_files import change_of, check_key_file, read_key_password
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-# For TLS 1.2: only forward secrecy, and only ciphers that also authenticate the data.
+# For TLS 1.2, allow only ciphers with forward secrecy that also authenticate the data.
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 VERIFY = {
     "none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED,
@@ -58,7 +58,7 @@ def _load_trusted(context: ssl.SSLContext, config: BrokerConfig) -> None:
 
 
 def limit_to(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Allow only these versions of TLS, and what is between them, and good ciphers."""
+    """Allow only the versions from the smallest to the largest of these, and only good ciphers."""
     versions = [VERSIONS[one] for one in names]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.set_ciphers(CIPHERS)
@@ -72,11 +72,11 @@ def load_own(context: ssl.SSLContext, path: str, key: str, secret: str) -> None:
         secret: the password of the private key; "" if it has none.
 
     Raises:
-        ValueError: the file cannot be used; the error names the setting.
+        ValueError: the file cannot be used. The error names the setting.
     """
     check_key_file(path, key)
     try:
-        # Without a password here, OpenSSL would ask at the terminal for one.
+        # If no password were given here, OpenSSL would ask for one at the terminal.
         context.load_cert_chain(path, password=lambda: secret)
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(
@@ -87,7 +87,7 @@ def load_own(context: ssl.SSLContext, path: str, key: str, secret: str) -> None:
 
 
 def load_trusted(context: ssl.SSLContext, path: str, key: str) -> None:
-    """Load the certificates that are trusted; raises ValueError, which names the setting."""
+    """Load the trusted certificates; raises a ValueError that names the setting."""
     try:
         context.load_verify_locations(path)
     except OSError as error:  # an SSLError is an OSError, too

@@ -2,11 +2,10 @@
 
     socket -> ciphertext -> SSLObject -> frames        pieces -> SSLObject -> ciphertext -> socket
 
-The handshake is part of `receive` and `send`. So the handshake holds a thread only while bytes
-arrive, and other connections do not wait for it. Each `receive` reads until the SSLObject has no
-more data, because the poller could not see data that stays inside. `send` encrypts the next part of
-an answer only after it has sent all ciphertext of the previous part, so at most `ENCRYPTED_BYTES`
-wait.
+The handshake is part of `receive` and `send`. So it uses a thread only while bytes arrive, and
+other connections do not wait for it. Each `receive` reads until the SSLObject has no more data,
+because the poller could not see data inside the SSLObject. `send` first sends all ciphertext of a
+part of an answer, and then encrypts the next part. So at most `ENCRYPTED_BYTES` wait.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from broker.net.connection import (
 from broker.wire.fetch import FileRange
 from logstore.disk import files
 
-# How much of an answer is encrypted at once, and how much of a request is decrypted at once. The
-# data should fit into the processor's cache: with 1 MiB, TLS took twice the CPU time.
+# One step encrypts this much of an answer, or decrypts this much of a request. The data should fit
+# into the processor's cache: with 1 MiB, TLS took twice the CPU time.
 ENCRYPTED_BYTES = DECRYPTED_BYTES = 128 << 10
 RECORD_BYTES = 16 << 10  # the data of one TLS record
 
@@ -42,8 +41,8 @@ class TlsConnection(Connection):
     """
 
     received_bytes_max = DECRYPTED_BYTES
-    # TLS holds the bytes of a record until the record is complete. A call that waited for these
-    # bytes, too, would end only after 50 ms.
+    # TLS holds the bytes of a record until the record is complete. If a call also waited for these
+    # bytes, it would end only after 50 ms.
     held_bytes_max = RECORD_BYTES + 1024
 
     def __init__(
@@ -72,7 +71,7 @@ class TlsConnection(Connection):
         return self._tls.getpeercert() or None
 
     def receive(self, *, is_hurried: bool = False) -> bool:
-        """Read arrived bytes, and continue the handshake, or decrypt them into `frames`.
+        """Read arrived bytes. Continue the handshake, or decrypt the bytes into `frames`.
 
         Raises:
             ClientRefusedError: the client does not speak TLS, or its certificate is refused.
@@ -98,7 +97,7 @@ class TlsConnection(Connection):
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            self._send_last()  # send the alert with the reason
+            self._send_last()  # this sends the alert with the reason
             raise ClientRefusedError(f"TLS: {_reason(error)}") from error
         self.is_secured = True
         return True
@@ -111,10 +110,10 @@ class TlsConnection(Connection):
             return
         except ssl.SSLZeroReturnError:
             pass
-        self._is_finished = True  # the frames before the end are still answered
+        self._is_finished = True  # frames before the end are still answered
 
     def send(self) -> bool:
-        """Encrypt and send as much as the client takes; return False if it took nothing for 50 ms.
+        """Encrypt and send what the client takes; return False if it took nothing for 50 ms.
 
         Raises:
             FileFailedError: a file could not be read. OSError: the connection is broken.
@@ -158,7 +157,7 @@ class TlsConnection(Connection):
         return data
 
     def close(self) -> None:
-        """Send the client the end of TLS, and close the socket."""
+        """Report the end of TLS to the client, and close the socket."""
         if self.is_secured and not self.has_output:
             with suppress(ssl.SSLError, OSError):
                 self._tls.unwrap()
@@ -166,7 +165,7 @@ class TlsConnection(Connection):
         super().close()
 
     def _send_last(self) -> None:
-        """Send the last bytes, if the client takes them at once."""
+        """Send the last bytes, but only if the client takes them at once."""
         with suppress(OSError):
             self.socket.send(self._encrypted.read(), socket.MSG_DONTWAIT)
 

@@ -1,11 +1,11 @@
 """Run tasks in threads: one thread for each running task, up to a limit.
 
-A thread whose disk hangs is lost until the disk answers. Many tasks can come at the same time, for
-example if thousands of requests waited for the same record. If each task had a thread, the threads
-would only compete for the interpreter. So a few threads (`THREADS_BUSY`) run the tasks one after
-another. If no task ends for `STALL_SECONDS`, these threads may hang. Then more threads are started:
-1, 2, 4 and so on, until tasks end again. So 10 checks start enough threads to replace 1,000 hanging
-threads.
+If a thread calls a disk that hangs, it can do nothing else until the disk answers. Many tasks can
+come at the same time, for example if thousands of requests have waited for the same record. If each
+task had a thread, the threads would only compete for the interpreter. So a few threads
+(`THREADS_BUSY`) run the tasks one after another. If no task ends for `STALL_SECONDS`, these threads
+may hang. Then more threads are started: 1, 2, 4 and so on, until tasks end again. So after 10
+checks, there are enough new threads to replace 1,000 threads that hang.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-IDLE_SECONDS = 10.0  # how long a thread waits for its next task before it ends
-THREADS_BUSY = 16  # while fewer threads than this are busy, each task gets a thread at once
+IDLE_SECONDS = 10.0  # if a thread has no task for this time, it ends
+THREADS_BUSY = 16  # while fewer threads are busy, each task gets a thread at once
 STALL_SECONDS = 0.005
 
 Task = Callable[[], None]
@@ -31,7 +31,7 @@ class Workers:
         waiting: the number of threads without a task.
 
     Args:
-        call_later: arranges that `relieve` is called after some seconds.
+        call_later: a function that arranges a call of `relieve` after some seconds.
     """
 
     def __init__(
@@ -45,21 +45,21 @@ class Workers:
         self.count = 0
         self.waiting = 0
         self._call_later = call_later
-        self._ended = 0  # how many tasks have ended
+        self._ended = 0  # the number of tasks that have ended
         # The value of `_ended` at the last check for a stall; None means that no check is due.
         self._seen: int | None = None
-        self._relief = 1  # how many threads are started at the next stall
+        self._relief = 1  # the number of threads to start at the next stall
         self._is_ended = False
         self._tasks: deque[Task] = deque()
         self._changed = threading.Condition(threading.Lock())
 
     @property
     def is_crowded(self) -> bool:
-        """Whether tasks wait for a thread; if so, no thread should wait for its client."""
+        """Whether tasks wait for a thread. If so, no thread should wait for its client."""
         return bool(self._tasks)
 
     def submit(self, task: Task) -> None:
-        """Run a task in a thread; the task must not raise an error."""
+        """Run a task in a thread. The task must not raise an error."""
         with self._changed:
             self._tasks.append(task)
             is_crowded = len(self._tasks) > self.waiting and self.count < self.threads_max
@@ -75,7 +75,7 @@ class Workers:
             self._call_later(STALL_SECONDS, self)
 
     def relieve(self) -> None:
-        """If no task has ended since the last check, start threads: twice as many as last time."""
+        """If no task has ended since the last check, start twice as many threads as last time."""
         with self._changed:
             missing = min(len(self._tasks) - self.waiting, self.threads_max - self.count)
             is_stalled = self._seen == self._ended
@@ -93,7 +93,7 @@ class Workers:
         thread = threading.Thread(target=self._run, name="broker-worker", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no thread can be started: the next free thread runs the task
+        except RuntimeError:  # no thread can be started, so the next free thread runs the task
             with self._changed:
                 self.count -= 1
 
@@ -107,12 +107,12 @@ class Workers:
         task = self._next()
         while task is not None:
             task()
-            self._ended += 1  # not atomic; it does no harm if a count is lost
+            self._ended += 1  # not atomic, but a lost count does no harm
             del task  # the task would keep its connection in memory while the thread waits
             task = self._next()
 
     def _next(self) -> Task | None:
-        """Wait for the next task; return None if this thread is to end."""
+        """Wait for the next task; return None if this thread must end."""
         is_awake = True
         while True:
             with self._changed:

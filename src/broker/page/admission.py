@@ -1,9 +1,9 @@
 """Decide which connections and requests of the page are served, without any I/O.
 
-Limits keep a client of the page from taking the processor or the memory from the broker:
+These limits prevent a client of the page from using too much processor time or memory:
 
-    CONNECTIONS_MAX           connections that are open at the same time; more wait in the kernel
-    CONNECTION_SECONDS        the longest life of a connection, however slowly its bytes come
+    CONNECTIONS_MAX           connections that are open at the same time; others wait in the kernel
+    CONNECTION_SECONDS        the longest life of a connection, even if its bytes come slowly
     CROWDED_SECONDS           the longest life while CONNECTIONS_MAX connections are open
     CONNECTIONS_PER_SECOND    how many new connections are accepted, after a burst of BURST
     HEAD_BYTES_MAX            the size of the head of a request; no request has a body
@@ -23,13 +23,13 @@ OK, BAD_REQUEST, METHOD_NOT_ALLOWED, MISDIRECTED = 200, 400, 405, 421
 
 
 class Pace:
-    """Spread accepted connections over time: a bucket of tokens, one for each connection."""
+    """Spread accepted connections over time. Each connection takes one token from a bucket."""
 
     def __init__(self, now: float) -> None:
         self._tokens, self._at = float(BURST), now
 
     def seconds_left(self, now: float) -> float:
-        """Return how long to wait until the next connection may be accepted; 0.0 means now."""
+        """Return the seconds until the next connection may be accepted; 0.0 means now."""
         self._tokens = min(self._tokens + (now - self._at) * CONNECTIONS_PER_SECOND, float(BURST))
         self._at = now
         return max(0.0, (1.0 - self._tokens) / CONNECTIONS_PER_SECOND)
@@ -40,7 +40,7 @@ class Pace:
 
 
 def age_max(count: int) -> float:
-    """Return how old a connection may become while `count` connections are open."""
+    """Return the longest life of a connection while `count` connections are open."""
     return CROWDED_SECONDS if count >= CONNECTIONS_MAX else CONNECTION_SECONDS
 
 
@@ -72,11 +72,11 @@ def _is_port(text: str) -> bool:
 def fault_of(
     method: str, hosts: Sequence[str], sizes: Sequence[str], names: Collection[str]
 ) -> tuple[int, str]:
-    """Check the head of a request; the status is OK if it may be answered.
+    """Check the head of a request. If the request may be answered, the status is OK.
 
-    Another site can make a browser send requests to this server, if it changes the address of its
-    own name to this server's address (DNS rebinding). The header Host of such a request has the
-    other site's name, which is not allowed.
+    Another site can change the address of its own name to the address of this server (DNS
+    rebinding). Then a browser sends requests for the other site to this server. The header Host of
+    such a request has the name of the other site. This name is not allowed.
 
     Args:
         hosts: the headers Host.

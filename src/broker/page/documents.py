@@ -1,6 +1,7 @@
-"""Write the facts as documents for JSON, for scripts. A document has the key `version`.
+"""Write the facts as documents for JSON, which scripts can read.
 
-Within a version, keys are added, but not removed or renamed.
+A document has the key `version`. While the version stays the same, keys may be added, but no key is
+removed or renamed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Document = dict[str, Any]
 
 
 class NoSuchThingError(LookupError):
-    """Report that the topic or group of a request does not exist here."""
+    """Report that the topic or group in a request does not exist on this broker."""
 
 
 def _head(facts: Facts) -> Document:
@@ -93,7 +94,7 @@ def group(facts: Facts, asked: Asked) -> Document:
 
 
 def history(facts: Facts, asked: Asked) -> Document:
-    """Return the rates of the last hour, of one topic or of all topics together."""
+    """Return the rates of the last hour, for one topic or for all topics together."""
     curves = facts.curves if not asked.name else facts.topic_curves.get(asked.name, Curves([], []))
     rows = zip(curves.times, curves.rates, strict=True)
     return {**_head(facts), "samples": [{"at": at} | rates._asdict() for at, rates in rows]}

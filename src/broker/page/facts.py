@@ -1,7 +1,7 @@
 """Define the facts that the page shows, all from one moment.
 
-None is a number that this broker does not know. For example, it does not know the log end of a
-partition without a replica on this broker.
+If this broker does not know a number, the number is None. For example, if it has no replica of a
+partition, it does not know the log end.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 from broker.page.history import Curves, Rates
 
 NOBODY = -1
-# The states in which a log dir serves as it should.
+# In these states, a log dir works normally.
 SOUND = frozenset({"online", "cordoned"})
 
 
 class DirRow(NamedTuple):
-    """A log dir, as the store describes it.
+    """The store's description of a log dir.
 
     Attributes:
-        reason: why the log dir is in its state, and what to do; "" if it is ONLINE.
+        reason: the reason for the state of the log dir, and what to do; "" if it is ONLINE.
         size_bytes: the size of all record batches in the log dir.
-        longest_call_seconds: for how long the oldest running call has been running.
+        longest_call_seconds: the duration of the oldest running call.
     """
 
     path: str
@@ -37,14 +37,16 @@ class DirRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """A partition: what the cluster knows of it, and this broker's replica.
+    """A partition: the cluster's facts about it, and the replica of this broker.
 
     Attributes:
         leader: the broker that leads; -1 if no broker leads.
-        offline: the replicas that do not serve: their broker or their log dir is away.
-        elr: the eligible leader replicas, which left the ISR but have all committed records. Only
-            the controller knows these replicas; None on another broker.
-        log_dir: the log dir of this broker's replica; "" if this broker has no replica that serves.
+        offline: the replicas that cannot be used now, because their broker or log dir does not
+            work.
+        elr: the eligible leader replicas. They left the ISR, but have all committed records. Only
+            the controller knows these replicas. On any other broker, this is None.
+        log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if it
+            does not serve.
     """
 
     topic: str
@@ -63,12 +65,12 @@ class PartitionRow(NamedTuple):
 
     @property
     def is_offline(self) -> bool:
-        """Whether no broker leads the partition, so that no client can use it."""
+        """Whether no broker leads the partition. If so, no client can use it."""
         return self.leader == NOBODY
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether a replica is missing in the ISR."""
+        """Whether a replica is not in the ISR."""
         return len(self.isr) < len(self.replicas)
 
 
@@ -88,7 +90,7 @@ class OffsetRow(NamedTuple):
     """An offset that a group committed.
 
     Attributes:
-        end: the high watermark of the partition, as far as this broker knows it.
+        end: the high watermark of the partition, if this broker knows it.
     """
 
     topic: str
@@ -98,12 +100,12 @@ class OffsetRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """How many offsets the group is behind; None if the high watermark is not known."""
+        """The number of offsets that the group lacks; None if the high watermark is not known."""
         return None if self.end is None else max(self.end - self.offset, 0)
 
 
 class MemberRow(NamedTuple):
-    """A member of a group; all texts come from clients."""
+    """A member of a group. All its texts come from clients."""
 
     id: str
     instance_id: str
@@ -153,11 +155,11 @@ class Facts(NamedTuple):
     """The facts that a broker had at one moment.
 
     Attributes:
-        about: the broker's own values, such as its id and its addresses.
-        counts: how many connections, threads, groups and partitions there are.
+        about: values of the broker itself, such as its id and its addresses.
+        counts: the numbers of connections, threads, groups and partitions.
         moves: the running moves between log dirs, and the last moves that ended.
         curves: the rates of the last hour, of all topics together.
-        topic_curves: the rates of the last hour by topic, for the topics that were busiest.
+        topic_curves: for the busiest topics, the rates of the last hour by topic.
     """
 
     at_ms: int
@@ -175,7 +177,7 @@ class Facts(NamedTuple):
     topic_curves: Mapping[str, Curves]
 
     def trouble(self) -> dict[str, int]:
-        """Count the problems for an operator; all values are 0 if the broker is well."""
+        """Count the problems for an operator. If there is no problem, all values are 0."""
         return {
             "bad_log_dirs": sum(one.state not in SOUND for one in self.dirs),
             "offline_partitions": sum(one.is_offline for one in self.partitions),

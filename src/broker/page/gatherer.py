@@ -1,7 +1,7 @@
-"""Gather the facts of a broker from its memory, without waiting for a disk or for another broker.
+"""Gather the facts of a broker from memory. This never waits for a disk or another broker.
 
-Only values that other threads have already read or counted are used. The gatherer takes no lock
-whose holder may wait for a disk.
+The gatherer uses only values that other threads have already read or counted. If the holder of a
+lock may wait for a disk, the gatherer does not take this lock.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Place = tuple[str, int]
 
 
 class Elr(Protocol):
-    """Return the eligible leader replicas by partition; None if this broker does not know them."""
+    """A function that returns the eligible leader replicas; None if they are not known."""
 
     def __call__(self) -> Mapping[Place, tuple[int, ...]] | None:
-        """Return the replicas of each partition that has such replicas."""
+        """Return the eligible leader replicas of each partition that has some."""
 
 
 class Group(Protocol):
-    """A group that is loaded; see `broker.coordinator.hosted`."""
+    """A loaded group; see `broker.coordinator.hosted`."""
 
     @property
     def group(self) -> Any:
@@ -58,11 +58,11 @@ class Group(Protocol):
 
 
 class Sources(NamedTuple):
-    """The functions that give facts to a page. Any thread may call each of them, and none waits.
+    """The functions that give facts to a page. Any thread may call them, and no call waits.
 
     Attributes:
         slow: the slow requests, the latest last.
-        groups: the groups that are loaded.
+        groups: the loaded groups.
     """
 
     store: LogStore
@@ -161,7 +161,7 @@ class Gatherer:
         )  # fmt: skip
         try:
             log: Log = self._sources.store.log(name, number)
-            # The ends are read in this order, so that start <= high watermark <= end.
+            # The offsets are read in this order, so that start <= high watermark <= end.
             start, high_watermark = log.log_start_offset, log.high_watermark
             return row._replace(
                 log_dir=log.log_dir,
@@ -170,7 +170,7 @@ class Gatherer:
                 end=max(log.log_end_offset, high_watermark),
                 size_bytes=log.size_bytes,
             )
-        except LogStoreError:  # another broker has the replica, or its log dir does not serve
+        except LogStoreError:  # another broker has the replica, or the log dir does not serve
             return row
 
     def _moves(self) -> tuple[Mapping[str, Any], ...]:
@@ -205,7 +205,7 @@ class Gatherer:
 
 
 def _group_row(hosted: Group, partitions: Mapping[Place, PartitionRow]) -> GroupRow:
-    """Describe a group without its lock, which a thread may hold during a write.
+    """Describe a group without taking its lock: a thread may hold this lock during a write.
 
     Each collection is copied in one step, so it is consistent. If the group changes in the
     meantime, two values may be from different moments.

@@ -1,9 +1,9 @@
-"""Remember the rates of the last hour in memory of a fixed size, without any I/O.
+"""Store the rates of the last hour, in memory of a fixed size. No I/O.
 
 A sample is taken every `INTERVAL_SECONDS`. A rate is the difference of two samples of a counter,
-divided by the time between them. There is a curve for each kind of rate of all topics together, and
-of at most `TOPICS_MAX` single topics. A topic gets its curves with its first traffic. If no curves
-are left, the topic gets the curves of a topic that had no traffic for an hour. If there is no such
+divided by the time between them. There is a curve for each kind of rate: for all topics together,
+and for each of at most `TOPICS_MAX` topics. A topic gets its curves at its first traffic. If no
+curves are free, it gets the curves of a topic that had no traffic for an hour. If there is no such
 topic, it gets no curves.
 
 One value takes 8 bytes, so the curves take at most
@@ -25,10 +25,10 @@ class Rates(NamedTuple):
     """Rates per second, or counters of all traffic since the start of the broker.
 
     Attributes:
-        records_in: records that clients appended. The broker does not count the records that it
-            sends, because it sends batches without reading them.
-        requests: for a topic, the appends and reads of its partitions; for the whole broker,
-            requests of all kinds.
+        records_in: the records that clients have appended. There is no count of sent records,
+            because the broker sends batches without reading them.
+        requests: for a topic, the appends to its partitions and the reads of them. For the whole
+            broker, all requests.
     """
 
     bytes_in: float = 0.0
@@ -38,7 +38,7 @@ class Rates(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Rates of the last hour, oldest first. The last value of each list belongs to `times[-1]`."""
+    """Rates of the last hour, the oldest first. The last value of each list is for `times[-1]`."""
 
     times: list[float]
     rates: list[Rates]
@@ -65,7 +65,7 @@ class _Ring:
 
 
 class History:
-    """Hold the rates of the last hour; one thread at a time may call a method."""
+    """The rates of the last hour. Only one thread at a time may call a method."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -78,8 +78,10 @@ class History:
         """Take a sample of the counters.
 
         Args:
-            now: the time in seconds since the epoch; only a later time than before counts.
-            topics: the counters of each topic. A counter that got smaller began again at 0.
+            now: the time in seconds since the epoch. If it is not later than before, there is no
+                sample.
+            topics: the counters of each topic. If a counter is smaller than before, it has begun
+                again at 0.
         """
         before, self._before = self._before, (now, total, topics)
         if before is None or now <= before[0]:

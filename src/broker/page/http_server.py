@@ -1,7 +1,7 @@
 """Serve HTTP with Python's `http.server`, within the limits of `admission` (ADR 44).
 
 One thread accepts connections, and cuts connections that are too old. Each connection has its own
-thread, and serves one request. An answer is complete in memory before its first byte is sent.
+thread, and is for one request. An answer is complete in memory before its first byte is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Respond = Callable[[str], Response]
 
 
 class _Head:
-    """Read the lines of a request's head, and no more bytes than a head may have."""
+    """Read the lines of a request's head. The number of bytes is limited."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -65,7 +65,7 @@ class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
     server: HttpServer  # type: ignore[assignment]
     rfile: Any
-    # An error may come before a request line was read.
+    # An error may happen before a request line was read.
     command, requestline, request_version = "", "", protocol_version
 
     def setup(self) -> None:
@@ -91,7 +91,7 @@ class _Request(BaseHTTPRequestHandler):
         self.put(self.server.respond(self.path) if status == OK else error(status, reason))
 
     def put(self, response: Response) -> None:
-        """Send an answer, even to a request with no version or a wrong version."""
+        """Send an answer, even if the request has no version or a wrong version."""
         self.request_version = self.protocol_version
         self.send_response_only(response.status)
         for name, value in HEADERS.items():
@@ -105,26 +105,26 @@ class _Request(BaseHTTPRequestHandler):
             self.wfile.write(response.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer an unreadable request; the answer does not quote the request."""
+        """Answer an unreadable request. The answer does not quote the request."""
         self.put(error(code, "this request cannot be read"))
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is inherited
-        """Log nothing: a client could fill the log."""
+        """Log nothing, because a client could fill the log."""
 
 
 class HttpServer:
     """Accept connections at one address, and answer their requests.
 
-    Threads: `_lock` guards the connections. A connection is closed and removed under the lock. So
-    the accepting thread never cuts a socket whose descriptor another file now has.
+    Threads: `_lock` guards the connections. A connection is closed and removed under this lock.
+    Otherwise, the accepting thread could cut a socket after another file has got its descriptor.
 
     Attributes:
         names: the hosts that requests may name.
-        respond: gives the answer to a target.
+        respond: a function that returns the answer to a target.
     """
 
     def __init__(self, endpoint: Endpoint, names: Collection[str], respond: Respond) -> None:
-        """Bind the address; raise OSError if it is taken."""
+        """Bind the address; raise OSError if it is in use."""
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
         self._listener = socket.create_server(
             (endpoint.host, endpoint.port), family=family, backlog=BACKLOG
@@ -147,7 +147,7 @@ class HttpServer:
         return len(self._open)
 
     def close(self) -> None:
-        """Stop accepting, and cut all connections; a second call does nothing."""
+        """Stop accepting, and cut all connections. A second call does nothing."""
         if self._is_closed.is_set():
             return
         self._is_closed.set()
@@ -174,7 +174,7 @@ class HttpServer:
     def _accept(self) -> bool:
         try:
             connection, address = self._listener.accept()
-        except OSError:  # the client has left, or the process is short of descriptors
+        except OSError:  # the client has left, or no descriptors are left
             self._is_closed.wait(LOOK_SECONDS)
             return False
         with self._lock:
@@ -189,7 +189,7 @@ class HttpServer:
         return True
 
     def _cut_older(self, seconds: float) -> None:
-        """Shut down old connections: their threads then notice an end or an error."""
+        """Shut down old connections. Then their threads notice an end or an error."""
         limit = time.monotonic() - seconds
         for connection, since in self._open.copy().items():
             if since < limit:

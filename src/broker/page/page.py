@@ -1,10 +1,10 @@
-"""Define `Page`: it gathers facts, keeps the last hour, and serves both by HTTP.
+"""Define `Page`: it gathers facts, stores the rates of the last hour, and serves both by HTTP.
 
-Threads: `_gathering` is held while facts are gathered or an answer is made. So only one thread
-works for the page at a time, however many clients ask. After its work, the page rests for nine
-times as long, so it uses at most 10 % of one processor. The facts are reused for at least a second,
-or longer if gathering would otherwise use more than 5 % of a processor. An answer is reused as long
-as its facts.
+Threads: `_gathering` is held while facts are gathered or an answer is made. So even if many clients
+ask, only one thread at a time works for the page. After its work, the page pauses for nine times as
+long, so it uses at most 10 % of one processor. The facts are used again for at least one second. If
+the gathering would use more than 5 % of a processor, they are used for longer. An answer is used
+again as long as its facts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Page:
     """
 
     def __init__(self, endpoint: Endpoint, hosts: str, sources: Sources) -> None:
-        """Bind the address; raise OSError if it is taken.
+        """Bind the address; raise OSError if it is in use.
 
         Args:
             hosts: further names of this host, separated by commas.
@@ -60,7 +60,7 @@ class Page:
         return self
 
     def close(self) -> None:
-        """Stop serving; a second call does nothing."""
+        """Stop serving. A second call does nothing."""
         self._is_closed.set()
         self._server.close()
 
@@ -79,14 +79,14 @@ class Page:
         try:
             self._drop_old()
             return self._answers.get(target) or self._make(target)
-        except Exception:  # a fault of the page must not look like a fault of the broker
+        except Exception:  # the broker itself continues after a fault of the page
             LOG.exception("the page failed")
             return error(INTERNAL_ERROR, "the page failed; see the broker's log")
         finally:
             self._gathering.release()
 
     def _make(self, target: str) -> Response:
-        """Make an answer when the limit of work allows it; the caller holds the lock."""
+        """Make an answer when the limit of work allows it. The caller must hold the lock."""
         self._is_closed.wait(min(max(self._rest_until - time.monotonic(), 0.0), WAIT_SECONDS))
         began = time.monotonic()
         self._drop_old()
@@ -98,13 +98,13 @@ class Page:
         return answer
 
     def _drop_old(self) -> None:
-        """Forget old facts and the answers made from them; the caller holds the lock."""
+        """Forget old facts and their answers. The caller must hold the lock."""
         if time.monotonic() >= self._fresh_until:
             self._facts = None
             self._answers.clear()
 
     def _fresh(self) -> Facts:
-        """Return the facts; gather them if they were forgotten. The caller holds the lock."""
+        """Return the facts. If they were forgotten, gather them. The caller must hold the lock."""
         if self._facts is None:
             began = time.monotonic()
             self._facts = self._gatherer.gather()

@@ -13,7 +13,7 @@ FIELDS_MAX = 8
 SEARCH_LETTERS_MAX = 300
 Row = TypeVar("Row")
 
-# The choices that limit the list of partitions.
+# The choices of a user that limit the list of partitions.
 SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
     "all": lambda one: True,
     "offline": lambda one: one.is_offline,
@@ -27,12 +27,12 @@ class Asked(NamedTuple):
     """The parameters of a request.
 
     Attributes:
-        search: rows whose name contains this text, in any case; "" for all rows.
+        search: only rows whose name contains this text, in upper or lower case; "" for all rows.
         show: a key of `SHOWN`.
         number: the number of the page, from 1.
-        size: rows on a page.
-        name: the topic or group of a page about one of them.
-        is_fragment: whether only the part of the page that changes is wanted.
+        size: the number of rows on a page.
+        name: the topic or group, if the page is about one of them.
+        is_fragment: whether the answer has only the part of the page that changes.
     """
 
     search: str = ""
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
     is_fragment: bool = False
 
     def query(self, **changes: object) -> str:
-        """Write the query of this request with some changes; leave out default values."""
+        """Write the query of this request with some changes. Leave out default values."""
         values = {"search": self.search, "show": self.show, "page": self.number, "size": self.size}
         values["name"] = self.name
         values.update(changes)
@@ -62,7 +62,7 @@ class Part(NamedTuple, Generic[Row]):
 
 
 def parse(query: str) -> Asked:
-    """Read the query of a URL; raise ValueError if a value makes no sense."""
+    """Read the query of a URL; raise ValueError if a value is not valid."""
     fields = parse_qs(query, max_num_fields=FIELDS_MAX, encoding="utf-8", errors="replace")
     texts = {key: values[-1] for key, values in fields.items()}
     show = texts.get("show", "all")
@@ -85,7 +85,7 @@ def _number(text: str, name: str, largest: int) -> int:
 
 
 def part_of(rows: Sequence[Row], asked: Asked) -> Part[Row]:
-    """Choose the rows of the requested page; if its number is too large, choose the last page."""
+    """Choose the rows of the requested page. If its number is too large, choose the last page."""
     pages = max(-(-len(rows) // asked.size), 1)
     number = min(asked.number, pages)
     begin = (number - 1) * asked.size

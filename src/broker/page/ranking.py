@@ -1,4 +1,4 @@
-"""Choose the few rows that matter most: the busiest topics, the groups with the largest lag."""
+"""Choose the most important rows: the busiest topics, and the groups with the largest lag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN_MAX = 10
 
 
 def most_traffic(topics: Sequence[TopicRow]) -> list[TopicRow]:
-    """Choose the topics with the most bytes in and out, then idle topics by size."""
+    """Choose the topics with the most bytes in and out. After them come idle topics, by size."""
     return heapq.nsmallest(
         SHOWN_MAX,
         topics,

@@ -1,4 +1,4 @@
-"""Answer a request for a page or a document from facts; nothing here does I/O."""
+"""Answer a request for a page or a document from facts. Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.page.views.overview import overview
 HTML_ROWS_MAX = 200
 OK, BAD_REQUEST, NOT_FOUND = 200, 400, 404
 HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
-# The file and its type, by path. A browser requests the last path when it shows a document.
+# For each path, a file and its type. A browser requests the last path when it shows a document.
 FILES = {
     "/style.css": ("style.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
@@ -60,7 +60,7 @@ def respond(target: str, facts: Callable[[], Facts]) -> Response:
 
     Args:
         target: the path and the query, as the client sent them.
-        facts: gives the facts; it is called only if the answer needs them.
+        facts: a function that returns the facts. It is called only if the answer needs them.
     """
     if not (target.startswith("/") and target.isascii() and target.isprintable()):
         return error(BAD_REQUEST, "the address of a page begins with a slash")
@@ -87,7 +87,7 @@ def respond(target: str, facts: Callable[[], Facts]) -> Response:
 
 
 def error(status: int, reason: str) -> Response:
-    """Answer with an error, which quotes nothing that the client sent."""
+    """Answer with an error. It does not quote the client."""
     return Response(status, TEXT, f"{reason}\n".encode())
 
 
@@ -106,7 +106,7 @@ def _page(path: str, asked: Asked, facts: Facts) -> Response:
 
 
 def _json(content: object) -> Response:
-    # Only ASCII: a lone surrogate in a name would make other JSON impossible to encode.
+    # The JSON has only ASCII. Otherwise, half of a surrogate pair in a name could not be encoded.
     return Response(OK, JSON, json.dumps(content, separators=(",", ":")).encode() + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""Make texts of clients safe to show: a name may contain control characters, or be very long."""
+"""Make texts of clients safe to show. A name may contain control characters, or be very long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the quotas of an entity as a document; read and check such a document.
+"""Write the quotas of an entity as a document. Read and check such a document.
 
     name      user=alice or client-id=app or user=,client-id=app
     document  {"version":1,"quotas":{"producer_byte_rate":1048576.0}}
@@ -22,7 +22,7 @@ USER, CLIENT = "user", "client-id"
 
 
 class BadQuotaError(ValueError):
-    """Report a quota that cannot be used; the text says why."""
+    """Report a quota that cannot be used. The text gives the reason."""
 
 
 def checked_rate(key: str, rate: float) -> float:

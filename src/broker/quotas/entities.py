@@ -1,6 +1,7 @@
-"""Name the entity of a quota: a user, a client id, both, or the default of either.
+"""Define the entities of quotas: a user, a client id, both, or a default.
 
-The most specific quota counts. This is Kafka's order, and which clients share the rate of a quota:
+The most specific quota counts. This table has Kafka's order, and the clients that share the rate of
+each quota:
 
     quota of                      shared by
     /users/U/clients/C            the clients C of the user U
@@ -34,7 +35,7 @@ NAME_CHARACTERS_MAX = 1024
 
 
 class Entity(NamedTuple):
-    """The entity of a quota. A field that is None is not part of the entity.
+    """The entity of a quota. If a field is None, it is not part of the entity.
 
     Attributes:
         user: the name of a user, without "User:", or the default of all users.
@@ -46,7 +47,7 @@ class Entity(NamedTuple):
 
 
 class Sharer(NamedTuple):
-    """The requests that share one rate: of one user, of one client id, or of both."""
+    """The requests of one user, of one client id, or of both, which share one rate."""
 
     entity: Entity
     user: str | None
@@ -64,5 +65,5 @@ def candidates_of(user: str, client_id: str) -> Iterator[Sharer]:
 
 
 def user_of(principal: str) -> str:
-    """Return the name of a user without its kind: "alice" for "User:alice"."""
+    """Return the name of a user without its type: "alice" for "User:alice"."""
     return principal.partition(":")[2]

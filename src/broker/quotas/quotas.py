@@ -3,9 +3,9 @@
     quotas.settings = {Entity("alice", None): {"producer_byte_rate": 1e6}}
     quotas.charge("producer_byte_rate", "alice", "app-1", 65_536, now) -> 0.04 seconds
 
-The settings are replaced as a whole. A bucket is made when the first request is charged to it, and
-is dropped when it is full again. So the memory grows with the number of recently active clients, up
-to `BUCKETS_MAX` buckets.
+The settings are replaced as a whole. When a request is charged, its bucket is made if it does not
+exist. When the bucket is full again, it is dropped. So the memory grows with the number of recently
+active clients, up to `BUCKETS_MAX` buckets.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_p
 KEYS = (PRODUCE, FETCH, REQUEST)
 BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
 
-LOOKED_AT = 4  # how many old buckets are checked when a new bucket is made
-CLIENT_ID_CHARACTERS_MAX = 256  # of a longer client id, only a hash is kept
+LOOKED_AT = 4  # when a new bucket is made, this many old buckets are checked
+CLIENT_ID_CHARACTERS_MAX = 256  # if a client id is longer, only its hash is kept
 
 Settings = Mapping[Entity, Mapping[str, float]]
 
 
 def shortened(client_id: str) -> str:
-    """Return a client id that takes little memory; two different long ids stay different."""
+    """Return a client id that takes little memory. Two different ids stay different."""
     if len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
         return client_id
     return sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()
@@ -47,13 +47,14 @@ class _BucketKey(NamedTuple):
 class Quotas:
     """The quotas of one broker.
 
-    Threads: any thread may call any method. `_lock` guards the buckets; it is held only briefly.
+    Threads: any thread may call any method. `_lock` guards the buckets. It is held only for a short
+    time.
     """
 
     def __init__(self) -> None:
         self._settings: Settings = {}
         self._lock = threading.Lock()
-        # the last used bucket is the last
+        # the bucket that was used last is at the end
         self._buckets: OrderedDict[_BucketKey, Bucket] = OrderedDict()
 
     @property
@@ -81,10 +82,10 @@ class Quotas:
         return None if found is None else found[1]
 
     def charge(self, quota: str, user: str, client_id: str, amount: float, now: float) -> float:
-        """Charge an amount to the rate of a client; return how many seconds the client must wait.
+        """Charge an amount to the rate of a client; return the seconds that it must wait.
 
         Args:
-            now: seconds of a clock that never goes back.
+            now: the seconds of a monotonic clock.
         """
         found = self._find(quota, user, shortened(client_id))
         if found is None:
@@ -116,9 +117,9 @@ class Quotas:
         return None
 
     def _drop_full(self, now: float) -> None:
-        """Drop full buckets; if there are too many buckets, drop the least recently used bucket.
+        """Drop full buckets. If there are too many, drop the least recently used bucket.
 
-        Only the few least recently used buckets are checked, so that no request waits for long.
+        Only a few buckets are checked, the least recently used first. So no request waits long.
         """
         oldest = list(islice(self._buckets.items(), LOOKED_AT))
         for key, bucket in oldest:

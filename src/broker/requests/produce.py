@@ -37,7 +37,7 @@ from broker.wire.client_batches import (
 )
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ProduceResponse
-from broker.wire.produce import decode_produce
+from broker.wire.produce import decode_produce, encode_produced
 from logstore import LogStoreError, MissingKeyError
 
 BY_ID = 13  # the first version that names topics by their ids
@@ -89,7 +89,8 @@ def answer(call: Call) -> Answer | Pending:
             for one in topic.partition_data
         ]
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
-    call.charge(PRODUCE, _size_of(asked))
+    if services.quotas.is_active:
+        call.charge(PRODUCE, _size_of(asked))
     if asked.acks == NO_ACKS:
         call.charge_time()
         _check_all_written(topics)
@@ -284,21 +285,19 @@ def _encode(call: Call, topics: list[_Topic]) -> Answer:
     leaders: set[int] = set()
     responses = []
     for asked_name, asked_id, name, appended in topics:
-        rows = []
-        for one in appended:
-            row = one.row
+        rows = [one.row for one in appended]
+        for place, row in enumerate(rows):
             if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and name is not None:
                 leader = leadership.leader_of(name, row.index)
                 leaders.add(leader.id)
-                row = row._replace(current_leader=Leader(*leader))
-            rows.append(row)
+                rows[place] = row._replace(current_leader=Leader(*leader))
         responses.append(ProduceResponse.TopicProduceResponse(asked_name, asked_id, rows))
     nodes = [
         ProduceResponse.NodeEndpoint(*node)
         for node in (leadership.nodes(call.client.endpoint) if leaders else ())
         if node.id in leaders
     ]
-    return call.answer(ProduceResponse(responses, node_endpoints=nodes))
+    return call.answer(ProduceResponse(responses, node_endpoints=nodes), encode_produced)
 
 
 class _WaitingProduce(Pending):

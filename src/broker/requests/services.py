@@ -50,6 +50,7 @@ from broker.wire.versions import ApiVersions
 from logstore import LogStore
 from logstore.store.kafka.hands import kafka_cluster_id
 
+Encode = Callable[[int, int, Any], bytearray]
 MILESTONES = (
     "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions", "acls",
 )  # fmt: skip
@@ -281,11 +282,17 @@ class Call(NamedTuple):
         until = self.client.muted_until
         return math.ceil(max(until - self.services.clock(), 0.0) * MS) if until else 0
 
-    def answer(self, message: Any) -> Answer:
-        """Encode the response, with the time that the client has to wait."""
+    def answer(self, message: Any, encode: Encode | None = None) -> Answer:
+        """Encode the response, with the time that the client has to wait.
+
+        Args:
+            encode: encodes the response of a frequent API by hand.
+        """
         request = self.request
         if self.finish is not None:
             message = self.finish(message)
         if self.services.quotas.is_active and hasattr(message, "throttle_time_ms"):
             message = message._replace(throttle_time_ms=self.throttle_ms())
+        if encode is not None:
+            return [encode(request.version, request.correlation_id, message)]
         return [encode_response(request.key, request.version, request.correlation_id, message)]

@@ -13,7 +13,7 @@
                 any other request  served until the session expires    DONE
     any         anything else      none: the connection is closed      ENDED
 
-A client that logs in again must use the same mechanism and be the same user. During this login, its
+If a client logs in again, it must use the same mechanism and the same user. During this login, its
 other requests are not served.
 """
 
@@ -30,7 +30,7 @@ from broker.wire.error_codes import ErrorCode
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 BEFORE_LOGIN = frozenset({HANDSHAKE, API_VERSIONS, AUTHENTICATE})
-FRAMED = 1  # the first version of SaslHandshake after which tokens come in requests
+FRAMED = 1  # after this version of SaslHandshake, tokens come in requests
 AGAIN_SECONDS_MIN = 1.0
 STEPS_MAX = 4  # a mechanism needs at most two tokens
 
@@ -45,14 +45,14 @@ class State(Enum):
 
 
 class HandshakeReply(NamedTuple):
-    """Answer a SaslHandshake."""
+    """The answer to a SaslHandshake."""
 
     code: ErrorCode
     mechanisms: tuple[str, ...]
 
 
 class TokenReply(NamedTuple):
-    """Answer a SaslAuthenticate."""
+    """The answer to a SaslAuthenticate."""
 
     code: ErrorCode
     text: str | None = None
@@ -61,12 +61,12 @@ class TokenReply(NamedTuple):
 
 
 class Authentication:
-    """The login of one connection, which handles one request at a time.
+    """The login of one connection. A connection handles one request at a time.
 
     Attributes:
         state: the state of the login.
         principal: the user of the client, such as "User:alice"; "" before the first login.
-        expires_at: when the session expires; infinity if it never expires.
+        expires_at: the time when the session expires; infinity if it never expires.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Authentication:
         return f"<Authentication of {self.principal or 'nobody'}: {self.state.value}>"
 
     def permits(self, key: int, now: float) -> bool:
-        """Report whether a request of an API may be answered; if not, the connection is closed."""
+        """Report whether a request of an API may be answered. If not, close the connection."""
         if self.state is State.DONE:
             return now < self.expires_at or key in BEFORE_LOGIN
         return self.state is not State.ENDED and key in BEFORE_LOGIN
 
     def handshake(self, version: int, mechanism: str, now: float) -> HandshakeReply:
-        """Take the client's choice of a mechanism."""
+        """Handle the client's choice of a mechanism."""
         if self.state is State.DONE and now - self._done_at < AGAIN_SECONDS_MIN:
             return HandshakeReply(ErrorCode.ILLEGAL_SASL_STATE, self._mechanisms)
         if self.state not in (State.NEW, State.DONE):
@@ -117,7 +117,7 @@ class Authentication:
         return HandshakeReply(code, self._mechanisms)
 
     def authenticate(self, token: bytes, now: float) -> TokenReply:
-        """Take the client's next token."""
+        """Handle the next token of the client."""
         conversation = self._conversation
         if self.state is not State.BEGUN or conversation is None:
             self.state = State.ENDED

@@ -9,7 +9,7 @@ from broker.security.passwords import Password
 
 
 class ClientLogin:
-    """One login of this broker as a client; each answer of the server leads to the next token."""
+    """One login of this broker as a client. Each answer of the server leads to the next token."""
 
     def __init__(self, mechanism: str, own: Password) -> None:
         """Prepare the first token; raises ImportError if the extra `security` is missing."""
@@ -22,7 +22,7 @@ class ClientLogin:
             self._scram = ScramClient([mechanism], own.user, own.secret)
 
     def first(self) -> bytes:
-        """Give the first token; raises LoginFailedError if no user can have this name."""
+        """Return the first token; raises LoginFailedError if no user can have this name."""
         if self._scram is None:
             return f"\0{self._own.user}\0{self._own.secret}".encode()
         from scramp import ScramException
@@ -33,7 +33,7 @@ class ClientLogin:
             raise LoginFailedError("the name of the user has forbidden characters") from None
 
     def next(self, answer: bytes) -> bytes | None:
-        """Take an answer, and return the next token; None at the end of the login.
+        """Handle an answer; return the next token, or None at the end of the login.
 
         Raises:
             LoginFailedError: the server does not know the password, or breaks the rules of the

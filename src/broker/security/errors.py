@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class LoginFailedError(Exception):
-    """Report that a client could not log in; the client may read the text."""
+    """Report that a client could not log in. The client may see the text."""
 
 
 class BadCredentialError(ValueError):

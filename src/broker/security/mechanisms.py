@@ -17,12 +17,12 @@ from broker.security.passwords import Passwords
 from broker.security.scram_credential import HASHES, ITERATIONS_MIN, ScramCredential
 
 FindCredential = Callable[[str, str], ScramCredential | None]
-KEY = secrets.token_bytes(32)  # the size of the salts of users that do not exist
+KEY = secrets.token_bytes(32)  # makes the salts of users that do not exist
 TOKEN_BYTES_MAX = 8192  # the longest token that a mechanism reads
 
 
 class Reply(NamedTuple):
-    """The answer to a token: bytes for the client, and at the end of the login the user."""
+    """The answer to a token: bytes for the client, and at the end of the login, the user."""
 
     token: bytes
     user: str | None = None
@@ -36,12 +36,13 @@ class Conversation(ABC):
         """Take the client's next token.
 
         Raises:
-            LoginFailedError: the client does not know the password, or does not follow the rules.
+            LoginFailedError: the client does not know the password, or breaks the rules of the
+                mechanism.
         """
 
 
 class PlainConversation(Conversation):
-    """Check a name and a password, which the client sends in plain text."""
+    """Check a name and a password. The client sends both in plain text."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
@@ -50,7 +51,7 @@ class PlainConversation(Conversation):
         """Check the only token."""
         try:
             authorization, user, secret = token.decode("utf-8").split("\0")
-        except ValueError:  # the cause is dropped, because its text shows the token
+        except ValueError:  # drop the cause, because its text shows the token
             raise LoginFailedError("the token of the login with PLAIN is not valid") from None
         if authorization not in ("", user):
             raise LoginFailedError("a user cannot log in as another user")
@@ -60,9 +61,10 @@ class PlainConversation(Conversation):
 
 
 class ScramConversation(Conversation):
-    """Check that a client knows a password, without seeing the password.
+    """Check that a client knows a password. The broker does not see the password.
 
-    A name without a user gets a salt, too, so a client cannot find out which users exist.
+    If no user has the name, the answer has a salt, too. So a client cannot find out which users
+    exist.
     """
 
     def __init__(self, mechanism: str, find: FindCredential) -> None:
@@ -75,7 +77,7 @@ class ScramConversation(Conversation):
         self._server: Any = ScramMechanism(mechanism).make_server(self._keys_of)
 
     def step(self, token: bytes) -> Reply:
-        """Take the client's first or last message."""
+        """Handle the first or the last message of the client."""
         from scramp import ScramException
 
         try:
@@ -112,7 +114,7 @@ class Directory(NamedTuple):
     """The users that may log in: passwords for PLAIN, and keys for SCRAM.
 
     Attributes:
-        find: gives the keys of a user for a mechanism; None if there are none.
+        find: a function that returns the keys of a user for a mechanism; None if there are none.
     """
 
     passwords: Passwords

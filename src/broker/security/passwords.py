@@ -1,7 +1,7 @@
 """Hold the passwords of a users file, for the mechanism PLAIN and for this broker's own logins.
 
-A users file has one line `user:password` for each user, in UTF-8. An empty line, and a line that
-begins with #, is ignored. A password may contain colons.
+A users file has one line `user:password` for each user, in UTF-8. Empty lines, and lines that begin
+with #, are ignored. A password may contain colons.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME_BYTES_MAX = 255
 
 
 class Password(NamedTuple):
-    """A user and its password; neither `repr` nor `str` shows the password."""
+    """A user and its password. Neither `repr` nor `str` shows the password."""
 
     user: str
     secret: str
@@ -33,7 +33,7 @@ class Password(NamedTuple):
 class Passwords:
     """The passwords of all users of a file.
 
-    Only a keyed hash of each password is kept, so a memory dump shows no password.
+    Only a keyed hash of each password is stored, so a memory dump shows no password.
     """
 
     def __init__(self, passwords: list[Password]) -> None:
@@ -44,7 +44,7 @@ class Passwords:
         return f"<Passwords of {len(self._known)} users>"
 
     def accepts(self, user: str, secret: str) -> bool:
-        """Check a password; the time does not depend on whether the user exists."""
+        """Check a password. The time is the same whether the user exists or not."""
         known = self._known.get(user)
         is_equal = hmac.compare_digest(self._hash(secret), known or bytes(32))
         return is_equal and known is not None
@@ -57,7 +57,8 @@ def parse_passwords(data: bytes) -> list[Password]:
     """Read a users file.
 
     Raises:
-        BadCredentialError: a line has another form. The error has the line's number, not its text.
+        BadCredentialError: a line has another form. The error has the number of the line, not its
+            text.
     """
     try:
         text = data.decode("utf-8")

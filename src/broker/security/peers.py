@@ -9,11 +9,11 @@ class PeerRule:
     """The principals that may send the requests between brokers.
 
     Attributes:
-        is_open: whether clients do not authenticate, so that any client may send such requests.
+        is_open: whether any client may send such requests, because clients do not authenticate.
     """
 
     def __init__(self, principals: Iterable[str] | None) -> None:
-        """Keep the principals; None means that any client may send such requests."""
+        """Store the principals; None means that any client may send such requests."""
         self.is_open = principals is None
         self._principals = frozenset(principals or ())
 

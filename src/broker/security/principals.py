@@ -1,9 +1,9 @@
 """Map a certificate to a name by `ssl.principal.mapping.rules`.
 
-A rule is `DEFAULT`, or `RULE:pattern/replacement/` with an optional L or U: the result is in lower
-or upper case. The first rule whose pattern matches the whole name counts. The rules are separated
-by commas. The name is the subject of the certificate in the layout of RFC 2253, such as
-`CN=alice,OU=tests,O=example`.
+A rule is `DEFAULT`, or `RULE:pattern/replacement/` with an optional L or U. With L, the result is
+in lower case; with U, in upper case. The first rule whose pattern matches the whole name counts.
+Commas separate the rules. The name is the subject of the certificate in the layout of RFC 2253,
+such as `CN=alice,OU=tests,O=example`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SHORT = {
 NEEDS_ESCAPE = re.compile(r'([,+"\\<>;])')
 RULE = re.compile(r"DEFAULT|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
 GROUP = re.compile(r"\$(\d)")
-NAME_BYTES_MAX = 4096  # a longer subject is not matched with a pattern
+NAME_BYTES_MAX = 4096  # if a subject is longer, no pattern is tried
 CASES: dict[str, Callable[[str], str]] = {"L": str.lower, "U": str.upper, "": str}
 
 
 class Rule(NamedTuple):
-    """A pattern and its replacement; a rule without a pattern matches every name."""
+    """A pattern and its replacement. A rule without a pattern matches every name."""
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""
@@ -87,7 +87,7 @@ def _group(match: re.Match[str], reference: re.Match[str]) -> str:
 
 
 def subject_of(certificate: Mapping[str, Any]) -> str:
-    """Write the subject in the order of RFC 2253: the last part of the name comes first."""
+    """Write the subject in the order of RFC 2253. The last part of the name comes first."""
     return ",".join(
         "+".join(f"{SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in relative)
         for relative in reversed(certificate.get("subject", ()))

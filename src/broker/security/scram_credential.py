@@ -1,4 +1,4 @@
-"""Hold what a broker knows about a SCRAM password: two keys, and never the password.
+"""Hold the two keys that a broker stores for a SCRAM password. It never stores the password.
 
     salted     PBKDF2(hash, password, salt, iterations)
     StoredKey  H(HMAC(salted, "Client Key"))
@@ -42,7 +42,7 @@ class ScramCredential(NamedTuple):
 def credential_of_salted(
     mechanism: str, salt: bytes, salted: bytes, iterations: int
 ) -> ScramCredential:
-    """Make the keys from a salted password, which Kafka's admin clients send.
+    """Make the keys from a salted password. Kafka's admin clients send such passwords.
 
     Raises:
         BadCredentialError: a value has the wrong size.

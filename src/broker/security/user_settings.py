@@ -3,7 +3,7 @@
     /config/users/NAME    {"version":1,"config":{"SCRAM-SHA-256":"salt=...,stored_key=..."}}
 
 In a path, a user's name is quoted as in a URL: `a b/c` becomes `a%20b%2Fc`. The settings of a user
-may have other keys, too, such as quotas. A change leaves these keys unchanged.
+may also have other keys, such as quotas. A change does not change these keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAME_BYTES_MAX = 255
 
 Settings = Mapping[str, str]
 Keys = Mapping[str, ScramCredential]  # by mechanism
-# The new credential by user and mechanism; None deletes the credential.
+# The new credential, by user and mechanism; None deletes the credential.
 Changes = Mapping[str, Mapping[str, ScramCredential | None]]
 
 
@@ -38,7 +38,7 @@ class UserCredentials(Protocol):
     """The SCRAM credentials of all users."""
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
-        """Return a user's credential for a mechanism; None if there is none."""
+        """Return the credential of a user for a mechanism; None if there is none."""
 
     def listed(self) -> dict[str, Keys]:
         """Return the credentials of each user that has a credential; raises LogStoreError."""
@@ -85,7 +85,7 @@ def parse_settings(data: bytes, path: str) -> dict[str, str]:
 
 
 def user_znodes(users: Mapping[str, Settings]) -> dict[str, bytes | None]:
-    """Return the data of the znodes of some users; None if the znode must not exist."""
+    """Return the data of the znodes of some users. If a znode must not exist, its data is None."""
     return {user_path(name): encode_settings(one) if one else None for name, one in users.items()}
 
 
@@ -96,7 +96,7 @@ def merged(settings: Settings, changes: Mapping[str, ScramCredential | None]) ->
 
 
 def credential_in(settings: Settings, mechanism: str, user: str) -> ScramCredential | None:
-    """Read a user's credential for a mechanism; log an unreadable credential and return None."""
+    """Read a user's credential for a mechanism. If it cannot be read, log this; return None."""
     text = settings.get(mechanism)
     if text is None or mechanism not in HASHES:
         return None

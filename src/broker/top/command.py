@@ -21,8 +21,8 @@ WIDTH, HEIGHT = 80, 24
 STYLES: dict[str, dict[str, Any]] = {
     "": {}, "title": {"bold": True}, "bad": {"fg": "red", "bold": True}, "soft": {"dim": True},
 }  # fmt: skip
-# Sequences of terminals: use another screen and hide the cursor; go to the first place; erase the
-# rest of the line; erase the rest of the screen; undo the first.
+# Escape sequences of terminals: use another screen and hide the cursor; go to the first place;
+# erase the rest of the line; erase the rest of the screen; undo the first sequence.
 BEGIN, HOME, END_LINE, END_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[H", "\x1b[K", "\x1b[J"
 END = "\x1b[?25h\x1b[?1049l"
 
@@ -96,7 +96,7 @@ def _lines(get: Get, width: int, height: int | None) -> list[Line]:
 
 
 def _watch(get: Get, interval: float) -> None:
-    """Draw one screen after another; if no answer comes, show why below the last screen."""
+    """Draw one screen after another. If there is no answer, show the reason below."""
     pause = threading.Event()
     last: list[Line] = []
     while True:
@@ -137,7 +137,7 @@ def _size() -> tuple[int, int]:
 
 
 def _width() -> int:
-    """Return the width for one screen: from the terminal, from COLUMNS, or 80."""
+    """Return the width of the screen: from the terminal or from COLUMNS; otherwise 80."""
     text = os.environ.get("COLUMNS", "")
     if text.isascii() and text.isdigit() and len(text) < 5:
         return int(text)

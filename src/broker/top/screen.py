@@ -1,8 +1,8 @@
 """Lay out a document of a page as lines of a terminal, without any I/O.
 
-The document is `/api/v1/summary` of a broker's page (`broker.page.documents`), or its part that a
-store's admin socket gives. Texts in it come from clients, so hidden characters in them are made
-visible.
+The document is `/api/v1/summary` of a broker's page (`broker.page.documents`). The admin socket of
+a store gives only a part of this document. Its texts may come from clients, so hidden characters
+are made visible.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def screen(document: Row, width: int, height: int | None = None) -> list[Line]:
         height: the largest number of lines; None means no limit.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError, ArithmeticError: the document does not come
-        from a page.
+        KeyError, TypeError, ValueError, AttributeError, ArithmeticError: the document has another
+        form than the document of a page.
     """
     width = max(width, WIDTH_MIN)
     lines = [*_head(document, width), *_dirs(document, width), *_moves(document, width)]
@@ -108,7 +108,7 @@ def _table(
     width: int,
     is_bad: Callable[[Row], bool] = lambda row: False,
 ) -> list[Line]:
-    """Lay out a table; its first column gets the width that the other columns leave."""
+    """Lay out a table. The first column gets the remaining width."""
     if not rows:
         return []
     while columns and width - sum(one.width + 2 for one in columns) < NAME_LETTERS_MIN:
@@ -124,7 +124,7 @@ def _table(
 
 
 def _cut(text: str, width: int) -> str:
-    """Cut a text in its middle, to keep the end of a path, or the number of a partition."""
+    """Cut a text in the middle, so that the end of a path or the number of a partition stays."""
     text = visible(text)
     if len(text) <= width:
         return text
@@ -220,7 +220,7 @@ def _groups(document: Row, width: int) -> list[Line]:
 
 
 def _lag(row: Row) -> str:
-    """Format a lag; a plus says that the lag of some partitions is not known."""
+    """Format a lag. A plus means that the lag of some partitions is not known."""
     return count_text(row["lag"]) + ("+" if row["unknown_count"] else "")
 
 

@@ -1,4 +1,4 @@
-"""Get the document for `screen` from a broker's page, or from the process with the open store."""
+"""Get the document for `screen`: from a broker's page, or from the process with the open store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class NoAnswerError(Exception):
-    """Report that there is no document now; the message says why."""
+    """Report that there is no document now. The message gives the reason."""
 
 
 def address_of(url: str) -> tuple[str, int]:
@@ -37,7 +37,7 @@ def from_page(url: str) -> Row:
     """Get the document from a broker's page.
 
     Raises:
-        NoAnswerError: the page does not answer, or answers something else.
+        NoAnswerError: the page does not answer, or sends something else.
         ValueError: the URL is not of the form http://HOST:PORT.
     """
     connection = http.client.HTTPConnection(*address_of(url), timeout=SECONDS)
@@ -81,7 +81,7 @@ def from_owner(owner: AdminClient) -> Row:
 
 
 def summary_of(dirs: list[Row], moves: list[Row], pid: int, at_ms: int) -> Row:
-    """Make the document of a store from the descriptions of its log dirs, and of its moves."""
+    """Make the document of a store from the descriptions of its log dirs and moves."""
     topics: dict[str, list[int]] = {}
     offline = 0
     for one in dirs:

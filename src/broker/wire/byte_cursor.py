@@ -1,7 +1,7 @@
-"""Step through the bytes of one message without trusting them.
+"""Step through the bytes of one message. The bytes are not trusted.
 
 Before memory is allocated, every length is compared with the number of remaining bytes. The memory
-of a decoded message is limited too, because an array element of one byte can become an object of a
+of a decoded message is limited, too, because an array element of one byte can become an object of a
 hundred bytes.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-# The most memory for the objects of one message; a frame of 8 MiB can need this much.
+# The largest memory for the objects of one message. A frame of 8 MiB can need this much.
 OBJECT_BYTES_MAX = 256 << 20
 VARINT_MAX = 2**31 - 1
 
@@ -43,7 +43,7 @@ class WireError(ValueError):
 
 
 class Cursor:
-    """Hold the bytes of a message, and the position up to which they were read."""
+    """The bytes of a message, and the position up to which they were read."""
 
     __slots__ = ("at", "budget_bytes", "data", "end")
 
@@ -63,7 +63,7 @@ class Cursor:
             self.refuse(f"{self.end - self.at} bytes follow the end of the message")
 
     def take(self, size: int) -> memoryview:
-        """Step over `size` bytes and return a view of them."""
+        """Step over `size` bytes; return a view of them."""
         start = self.at
         if size > self.end - start:
             self.refuse(f"{size} bytes are declared, but only {self.end - start} remain")
@@ -71,7 +71,7 @@ class Cursor:
         return self.data[start : start + size]
 
     def uvarint(self) -> int:
-        """Read an unsigned varint; refuse values above 2^31 - 1, the largest length or tag."""
+        """Read an unsigned varint. Refuse values above 2^31 - 1, the largest length or tag."""
         at = self.at
         value = self.data[at]
         if value >= 0x80:
@@ -90,7 +90,7 @@ class Cursor:
         return value
 
     def tags(self) -> Iterator[tuple[int, int]]:
-        """Yield each tag and the size of its data; the caller must read or skip the data."""
+        """Yield each tag and the size of its data. The caller must read or skip the data."""
         count = self.uvarint()
         self.reserve(count, 2, 0)
         last = -1
@@ -105,7 +105,7 @@ class Cursor:
             yield tag, size
 
     def skip_tags(self) -> None:
-        """Step over all tagged fields of a struct whose schema has no tagged field."""
+        """Step over all tagged fields of a struct, because its schema has no tagged field."""
         for _, size in self.tags():
             self.at += size
 

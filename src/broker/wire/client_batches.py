@@ -1,6 +1,7 @@
 """Check the header of a record batch that a client sends.
 
-The log checks the whole batch. These checks are about fields that a client must not set.
+The log checks the whole batch. The checks in this module are about fields that a client must not
+set.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from crc32c import crc32c
 from broker.wire.error_codes import ErrorCode
 
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
-PRODUCER_IDS_END = 2**62  # brokers give only ids below this one
+PRODUCER_IDS_END = 2**62  # brokers give only smaller ids
 # This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
 # checksum, attributes, last offset delta, producer id, producer epoch, first sequence, count.
 HEADER = struct.Struct(">8xiiBIHi16xqhii")
@@ -26,7 +27,7 @@ NOT_FOR_CLIENTS = "a client must not write control batches, or transactions with
 def fault_of_batch(
     records: Any, version: int, *, is_transactional: bool
 ) -> tuple[ErrorCode, str] | None:
-    """Check that a client may send a batch with this header; return None if nothing is wrong."""
+    """Check that a client may send a batch with this header; return the fault, or None."""
     reason = _fault_of_frame(records)
     if reason:
         return ErrorCode.INVALID_RECORD, reason
@@ -48,7 +49,7 @@ def fault_of_batch(
 
 
 def _fault_of_frame(records: Any) -> str:
-    """Check that a client sent one batch, whose records have consecutive offsets from 0 on."""
+    """Check that a client sent one batch, and that its offsets are consecutive from 0 on."""
     if records is None or len(records) < HEADER_BYTES:
         return "the records are not one whole batch"
     length, _, magic, _, _, delta, _, _, _, count = HEADER.unpack_from(records)
@@ -62,7 +63,7 @@ def _fault_of_frame(records: Any) -> str:
 
 
 def code_of_bytes(records: Any) -> ErrorCode:
-    """Choose the code for refused records; clients retry after the code for a wrong checksum."""
+    """Choose the code for refused records. After a wrong checksum, clients try again."""
     crc = HEADER.unpack_from(records)[3]
     if crc32c(records[CHECKED_FROM:]) != crc:
         return ErrorCode.CORRUPT_MESSAGE

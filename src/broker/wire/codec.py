@@ -4,9 +4,9 @@
     data = encode(message, 12)
 
 When a version of a message is first used, a plan is compiled from the schema. The plan has a step
-for each field. A step has the field's slot in the named tuple, and a function. Neighbouring fields
-of a fixed size share one step. A decoder raises only `WireError`. An encoder raises ValueError if a
-value does not fit its type.
+for each field. A step has a function, and the field's slot in the named tuple. Neighbouring fields
+of a fixed size share one step. A decoder raises only `WireError`. If a value does not fit its type,
+an encoder raises ValueError.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from broker.wire.byte_cursor import Cursor, Data, WireError
 from broker.wire.primitives import Kind, Read, Write
 from broker.wire.schemas import Field, Schema, schema_of
 
-_OUT_OF_BYTES = (struct.error, IndexError)  # raised when a number is read past the end of the bytes
+_OUT_OF_BYTES = (struct.error, IndexError)  # raised if a read goes past the end of the bytes
 
 
 class Step(NamedTuple):
-    """Hold the slot and the functions of one field, or of several fields of a fixed size."""
+    """The slot and the functions of one field, or of several fields of a fixed size."""
 
     name: str
     slot: int | slice
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """Hold one tagged field."""
+    """One tagged field."""
 
     tag: int
     name: str
@@ -47,12 +47,12 @@ class Tagged(NamedTuple):
 
 
 def decode(name: str, version: int, data: Data) -> Any:
-    """Decode bytes that hold one message and nothing else."""
+    """Decode bytes that contain one message and nothing else."""
     return decode_by(plan_of(name, version), data)
 
 
 def decode_by(plan: Kind, data: Data) -> Any:
-    """Use a compiled plan to decode bytes that hold one message and nothing else."""
+    """Use a compiled plan to decode bytes that contain one message and nothing else."""
     cursor = Cursor(memoryview(data))
     message = plan.read(cursor)
     cursor.finish()
@@ -86,12 +86,12 @@ def write_by(plan: Kind, out: bytearray, message: Any) -> None:
 
 @functools.cache
 def plan_of(name: str, version: int) -> Kind:
-    """Compile the plan for one version of a message; raise ValueError for an unknown version."""
+    """Compile the plan for a version of a message; raise ValueError if it is unknown."""
     return compile_plan(name, version, {})
 
 
 def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile the plan for one version of a message; `by_hand` has the plans of some structs."""
+    """Compile the plan for a version of a message. `by_hand` has the plans of some structs."""
     schema = schema_of(name)
     if version not in schema.versions:
         raise ValueError(f"{name} has no version {version}")
@@ -99,7 +99,7 @@ def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
 
 
 def _struct(schema: Schema, name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile a struct's plan: the steps in the order of the fields, then the tagged fields."""
+    """Compile the plan of a struct: first the fields in their order, then the tagged fields."""
     if name in by_hand:
         return by_hand[name]
     fields = schema.structs[name]
@@ -140,7 +140,7 @@ def tagged_fields(name: str, struct: str, version: int) -> list[Tagged]:
 
 
 def _tagged(schema: Schema, name: str, version: int, kinds: dict[str, Kind]) -> list[Tagged]:
-    """Return the tagged fields of a struct; `kinds` has the compiled kinds of its fields."""
+    """Return the tagged fields of a struct. `kinds` has the compiled kinds of its fields."""
     fields = zip(schema.structs[name], _defaults(schema, name), strict=True)
     return sorted(
         Tagged(field.tag, field.name, slot, default, *kinds[field.name][:2])
@@ -150,12 +150,12 @@ def _tagged(schema: Schema, name: str, version: int, kinds: dict[str, Kind]) -> 
 
 
 def _defaults(schema: Schema, name: str) -> list[Any]:
-    """Return the values of a struct whose fields all have their defaults."""
+    """Return the default values of all fields of a struct."""
     return list(messages.classes_of(schema.name)[name]())
 
 
 def _steps(fields: Sequence[Field], kinds: dict[str, Kind], version: int) -> Iterator[Step]:
-    """Yield the steps for the untagged fields of a version; fixed-size neighbours share a step."""
+    """Yield the steps for the untagged fields of a version. Fixed-size neighbours share a step."""
     present = [
         (slot, field)
         for slot, field in enumerate(fields)
@@ -216,7 +216,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
 
 
 def _nullable(kind: Kind) -> Kind:
-    """Make a kind that also reads and writes the byte before a struct: -1 for null, 1 otherwise."""
+    """Make a kind with the byte before a struct: -1 means null, and 1 means a struct."""
 
     def read(cursor: Cursor) -> Any:
         mark = cursor.data[cursor.at]
@@ -247,7 +247,7 @@ def _struct_reader(
         values = defaults.copy()
         name = ""
         try:
-            for name, slot, read_step in moves:  # noqa: B007 - an error's path uses the name
+            for name, slot, read_step in moves:  # noqa: B007 - the path of an error uses the name
                 values[slot] = read_step(cursor)
             if tagged is not None:
                 name = "tags"
@@ -319,5 +319,5 @@ def write_tags(out: bytearray, tagged: Sequence[Tagged], message: Any) -> None:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Report whether a value equals its default; an empty list equals an empty tuple."""
+    """Report whether a value equals its default. An empty list equals an empty tuple."""
     return bool(value == default) or (default == () and value == [])

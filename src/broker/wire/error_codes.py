@@ -1,4 +1,4 @@
-"""Name the error codes of the protocol, and list the codes after which a client retries."""
+"""Define the error codes of the protocol. List the codes after which a client retries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Name an error code of a response; a client knows the code by its number."""
+    """An error code of a response. Clients know the code by its number."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -146,7 +146,7 @@ class ErrorCode(IntEnum):
 
     @property
     def is_retriable(self) -> bool:
-        """Report whether Kafka's clients wait and send the same request again after this error."""
+        """Report whether Kafka's clients send the same request again after this error."""
         return self in RETRIABLE
 
     @property

@@ -2,11 +2,11 @@
 
     pieces = split_response(13, correlation_id, response)
 
-The records of a partition can be bytes or a `FileRange`. The sender of the pieces calls `sendfile`
-for a `FileRange`, so these records never come into the memory of this process. For speed, functions
-in this module read the partitions of a request. Functions in this module also write the partitions
-of a response, but not their records. The codec reads and writes everything else. Without these
-functions, the codec would give the same messages and bytes.
+The records of a partition can be bytes or a `FileRange`. For a `FileRange`, the sender of the
+pieces calls `sendfile`, so these records never come into the memory of this process. For speed,
+functions in this module read the partitions of a request, and write the partitions of a response
+without their records. The codec reads and writes everything else. Without these functions, the
+codec would give the same messages and bytes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from broker.wire.frames import SIZE, response_header
 from broker.wire.primitives import Kind, Write
 from broker.wire.versions import FETCH
 
-COPIED_BYTES_MAX = 4096  # records above this size are a separate piece, and are not copied
+COPIED_BYTES_MAX = 4096  # larger records are a separate piece, and are not copied
 PARTITION_BYTES = 512  # memory of a tuple with eight numbers
-LOG_START_OFFSET = 5  # the first version with this field; the next constants are versions, too
+LOG_START_OFFSET = 5  # the first version with this field; so are the next constants
 PREFERRED_REPLICA = 11
 FLEXIBLE = 12
 
 
 class FileRange(NamedTuple):
-    """Describe records in a file: the sender's object for the file, and the range of bytes."""
+    """Records in a file: the sender's object for the file, and the range of bytes."""
 
     file: Any
     position: int
@@ -36,14 +36,14 @@ class FileRange(NamedTuple):
 
 
 class _Pieces(bytearray):
-    """Collect the bytes of a response, and the places at which records belong between them."""
+    """Collect the bytes of a response, and the places between them where records belong."""
 
     def __init__(self) -> None:
         super().__init__(SIZE.size)
         self.cuts: list[tuple[int, Data | FileRange]] = []
 
     def pieces(self) -> list[Data | FileRange]:
-        """Write the size at the frame's beginning; return the pieces, without empty pieces."""
+        """Write the size at the beginning of the frame; return the pieces that are not empty."""
         size = len(self) - SIZE.size + sum(_size_of(records) for _, records in self.cuts)
         SIZE.pack_into(self, 0, size)
         view = memoryview(self)
@@ -61,7 +61,7 @@ def decode_fetch(data: Data, version: int) -> Any:
 
 
 def split_response(version: int, correlation_id: int, response: Any) -> list[Data | FileRange]:
-    """Encode a FetchResponse as a frame with its size, in pieces to send one after another."""
+    """Encode a FetchResponse as a frame with its size. The pieces are sent in their order."""
     out = _Pieces()
     out += response_header(FETCH, version, correlation_id)
     codec.write_by(_response_plan(version), out, response)
@@ -69,13 +69,13 @@ def split_response(version: int, correlation_id: int, response: Any) -> list[Dat
 
 
 def _size_of(records: Data | FileRange) -> int:
-    """Return how many bytes the records have."""
+    """Return the number of bytes of the records."""
     return records.size_bytes if isinstance(records, FileRange) else len(records)
 
 
 @functools.cache
 def _request_plan(version: int) -> Kind:
-    """Compile the plan for a version; from version 12 on, a function here reads the partitions."""
+    """Compile the plan for a version. From version 12 on, a function here reads the partitions."""
     cls = messages.FetchRequest.FetchPartition
     generic = codec.plan_of("FetchRequest", version)
     if version < FLEXIBLE:
@@ -103,7 +103,7 @@ def _request_plan(version: int) -> Kind:
 
 @functools.cache
 def _response_plan(version: int) -> Kind:
-    """Compile the plan for a version; a function in this module writes the partitions."""
+    """Compile the plan for a version. A function in this module writes the partitions."""
     cls = messages.FetchResponse.PartitionData
     generic = codec.plan_of("FetchResponse", version)
     partition = Kind(generic.read, _partition_writer(cls, version), 1, PARTITION_BYTES)

@@ -2,9 +2,10 @@
 
 A message is a named tuple with the fields of all its versions, in snake_case. The classes of a
 message's structs are attributes of the message's class, such as
-`MetadataResponse.MetadataResponseBroker`. A field has the default of the schema if no value was
-given for it, or if the version of a decoded message does not have the field. An encoder leaves out
-the fields that its version does not have. So one message can be encoded in every version (ADR 21).
+`MetadataResponse.MetadataResponseBroker`. If no value was given for a field, it has the default of
+the schema. The same holds if the version of a decoded message does not have the field. An encoder
+leaves out the fields that its version does not have. So one message can be encoded in every version
+(ADR 21).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EMPTY: dict[str, Any] = {
 
 
 def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
-    """Return the value of a field for which no value was given."""
+    """Return the value that a field has if no value was given."""
     default = field.default
     if default == "null":
         return None
@@ -46,8 +47,9 @@ def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
 def classes_of(name: str) -> dict[str, Any]:
     """Map the names of a message and of its structs in the schema to their classes.
 
-    The classes are made only once, even if several threads need them at the same time. Otherwise
-    there could be two classes with the same name, and messages of one of them could not be encoded.
+    The classes are made only once, even if several threads need them at the same time. Otherwise,
+    there could be two classes with the same name, and messages of one of these classes could not be
+    encoded.
     """
     with _making:
         if name not in _made:
@@ -61,7 +63,7 @@ def _classes_of(name: str) -> dict[str, Any]:
     while waiting:
         for struct, fields in list(waiting.items()):
             if any(not field.is_array and field.type in waiting for field in fields):
-                continue  # the default is an instance of a struct whose class does not exist yet
+                continue  # the default needs a struct whose class does not exist yet
             kind = _namedtuple(
                 struct,
                 [field.name for field in fields],

@@ -1,7 +1,8 @@
 """List the fields that this project adds to Kafka's messages.
 
-All of them are tagged fields. A reader steps over a field whose tag it does not know. A field that
-has its default is not written. Kafka numbers its tags from 0, so the tags here begin at 10000.
+All these fields are tagged fields. If a reader does not know the tag of a field, it steps over the
+field. If a field has its default, it is not written. Kafka numbers its tags from 0, so the tags
+here begin at 10000.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ FIRST_TAG = 10_000
 
 
 def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, Any]]:
-    """Write fields as the schemas do; each has a type and a default."""
+    """Write fields in the form of the schemas. Each field has a type and a default."""
     return [
         {
             "name": name,
@@ -29,7 +30,7 @@ def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, A
 # The added fields, by message and struct.
 OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "DescribeLogDirsResponse": {
-        # The id in the `meta.properties` of a log dir: a reader of the files compares it.
+        # The id in the `meta.properties` of a log dir. A reader of the files compares this id.
         "DescribeLogDirsResult": _rows("2+", {"DirectoryId": ("string", "")}),
     },
     "LeaderAndIsrRequest": {

@@ -28,7 +28,7 @@ _INT32 = struct.Struct(">i")
 
 
 class Kind(NamedTuple):
-    """Hold the functions that read and write values of one type in one version."""
+    """The functions that read and write values of one type in one version."""
 
     read: Read
     write: Write
@@ -67,9 +67,9 @@ def number(letter: str) -> Kind:
 
 @functools.cache
 def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
-    """Return two functions, to read and to write a length, and the smallest size of a length.
+    """Return a function that reads a length, a function that writes it, and its smallest size.
 
-    The functions use None as the length of a null value.
+    For these functions, the length of a null value is None.
 
     Args:
         letter: `h` or `i` if the length has a fixed size; "" if the length is compact.
@@ -138,7 +138,7 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
-    """Return the kind of bytes; reading returns a copy, or a view if `as_view` is True."""
+    """Return the kind of bytes. A read returns a copy; if `as_view` is True, a view."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     convert: Callable[[memoryview], bytes | memoryview] = memoryview if as_view else bytes
 
@@ -155,7 +155,7 @@ def binary(is_compact: bool, is_nullable: bool, as_view: bool) -> Kind:
 
 
 def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
-    """Return the kind of an array; reading gives a tuple, and any sequence can be written."""
+    """Return the kind of an array. A read returns a tuple; any sequence can be written."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     read_element, write_element, size_min, object_bytes = element
     object_bytes += POINTER_BYTES
@@ -183,7 +183,7 @@ def array(element: Kind, is_compact: bool, is_nullable: bool) -> Kind:
 
 
 def numbers(letter: str, is_compact: bool, is_nullable: bool) -> Kind:
-    """Return the kind of an array of numbers; one call reads or writes all numbers of the array."""
+    """Return the kind of an array of numbers. One call reads or writes the whole array."""
     read_length, write_length, size = length("" if is_compact else "i", is_nullable)
     size_of_one = struct.calcsize(">" + letter)
     # Short arrays, such as lists of replicas, are frequent.

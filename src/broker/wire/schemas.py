@@ -1,4 +1,4 @@
-"""Read the schemas of Kafka's messages: which version has which fields, and their types.
+"""Read the schemas of Kafka's messages: the fields of each version, and their types.
 
 The script scripts/wire_schemas.py makes `schemas.json` from jars of Kafka. `own_fields` adds a few
 tagged fields to the messages between brokers.
@@ -18,7 +18,7 @@ LAST = 1 << 15  # the end of an open range such as `3+`: the largest int16 plus 
 
 
 class Versions(NamedTuple):
-    """Hold a range of versions; `end` is the first version after the range."""
+    """A range of versions. `end` is the first version after the range."""
 
     first: int
     end: int
@@ -41,7 +41,7 @@ def versions_of(text: str) -> Versions:
 
 
 class Field(NamedTuple):
-    """Describe one field of a message, or of a struct inside a message."""
+    """One field of a message, or of a struct inside a message."""
 
     name: str  # in snake_case
     json_name: str  # the name that Kafka uses in JSON
@@ -52,17 +52,18 @@ class Field(NamedTuple):
     flexible: Versions | None  # None means the same versions as for the message
     tagged: Versions
     tag: int
-    default: Any  # the schema's default; None if the schema gives none
+    default: Any  # the default in the schema; None if there is none
 
 
 class Schema(NamedTuple):
-    """Hold the fields and the structs of a message; headers and record data are messages, too."""
+    """The fields and the structs of a message. Headers and record data are messages, too."""
 
     name: str
     key: int | None
     versions: Versions
     flexible: Versions
-    # The fields of each struct, by its name; the message's own fields have the message's name.
+    # The fields of each struct, by the name of the struct. The fields of the message itself have
+    # the name of the message.
     structs: dict[str, tuple[Field, ...]]
 
     def is_flexible(self, version: int) -> bool:

@@ -1,8 +1,8 @@
 """List the versions of each API that this broker announces and accepts, by milestone.
 
-An API is announced only when its milestone is done. If a broker lacks an API that it announced,
-clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
-librdkafka's `close` hangs if a broker does not announce it.
+An API is announced only when its milestone is done. If a broker announces an API and does not have
+it, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base": if a broker
+does not announce it, librdkafka's `close` hangs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ API_VERSIONS = 18
 
 
 class ApiRange(NamedTuple):
-    """Hold the first and the last version of one API, as in an ApiVersions response."""
+    """The first and the last version of one API, as in an ApiVersions response."""
 
     key: int
     first: int
@@ -24,9 +24,9 @@ class ApiRange(NamedTuple):
 
 
 # These are the versions that Kafka 4.1 announces, except its unstable versions (OffsetCommit and
-# OffsetFetch 10, InitProducerId 6). With EndTxn 5 and TxnOffsetCommit 5, each transaction has an
-# epoch of its own (the second part of KIP-890), so these versions are left out. The ranges of the
-# keys 4 to 7 come from Kafka 3.9. Only brokers use these four APIs, among themselves.
+# OffsetFetch 10, InitProducerId 6). EndTxn 5 and TxnOffsetCommit 5 are also left out, because with
+# these versions, each transaction has its own epoch (the second part of KIP-890). The ranges of the
+# keys 4 to 7 come from Kafka 3.9. Only brokers send these four APIs to each other.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -54,20 +54,20 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
         "cluster": ((4, 5, 7), (5, 4, 4), (6, 8, 8), (7, 3, 3), (56, 2, 3)),
     }.items()
 }  # fmt: skip
-# librdkafka compresses records only if Produce is announced from version 0 (KAFKA-18659). But
-# version 3 is the first version with record batches. So lower versions are announced, but they are
-# not accepted.
+# librdkafka compresses records only if Produce is announced from version 0 on (KAFKA-18659). But
+# version 3 is the first version with record batches. So lower versions are announced, but not
+# accepted.
 ACCEPTED_FROM = {PRODUCE: 3}
 
 
 class ApiVersions:
-    """Hold the APIs of one listener: responses list `announced`, and `accepts` checks requests."""
+    """The APIs of one listener. Responses list `announced`, and `accepts` checks requests."""
 
     def __init__(self, milestones: Iterable[str], silent: Iterable[str] = ()) -> None:
-        """Hold the APIs of milestones.
+        """Store the APIs of milestones.
 
         Args:
-            silent: milestones whose requests are accepted, but not announced to clients.
+            silent: the requests of these milestones are accepted, but not announced to clients.
         """
         rows = [row for milestone in milestones for row in MILESTONES[milestone]]
         self.announced = tuple(sorted(rows))
@@ -80,6 +80,6 @@ class ApiVersions:
     def accepts(self, key: int, version: int) -> bool:
         """Report whether this broker accepts requests of an API in a version.
 
-        The broker closes the connection of a request that it does not accept.
+        If the broker does not accept a request, it closes the connection.
         """
         return version in self._accepted.get(key, ())

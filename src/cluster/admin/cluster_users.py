@@ -1,7 +1,8 @@
 """Keep the SCRAM credentials of a cluster in its coordination store.
 
-A credential is read at each login, so a change takes effect at all brokers at once. While the store
-does not answer, brokers and clients can still log in with the credentials that were read last.
+A broker reads a credential at each login, so a change takes effect at all brokers at once. While
+the store does not answer, brokers and clients can still log in: the broker then uses the credential
+that it read last.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from broker.security.user_settings import (
 from logstore import LogStoreError
 
 LOG = logging.getLogger("cluster")
-KEPT_MAX = 10_000  # how many users are remembered for a time without the coordination store
+KEPT_MAX = 10_000  # how many users are remembered, for times when the store does not answer
 TRIES = 10  # other brokers may change the same user
 
 
@@ -62,8 +63,8 @@ class ClusterUsers:
         self._is_connected = state is SessionState.CONNECTED
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
-        """Return a user's credential for a mechanism, or the last known one without the store."""
-        if not self._is_connected:  # a read could take longer than a login may take
+        """Return a user's credential. If the store does not answer, use the last known one."""
+        if not self._is_connected:  # a login must not wait for a long read
             return credential_in(self._kept.get(user, {}), mechanism, user)
         try:
             settings = self._read(user)[0]
@@ -83,7 +84,7 @@ class ClusterUsers:
                 del self._kept[next(iter(self._kept))]
 
     def _read(self, user: str) -> tuple[dict[str, str], int | None]:
-        """Read the settings of a user, and their version; None if there are none."""
+        """Read the settings of a user, and their version. The version is None if none exist."""
         path = user_path(user)
         try:
             znode = self._session.get(path)
@@ -117,7 +118,7 @@ class ClusterUsers:
                 self._session.multi([one for one in found if one is not None])
                 return
             except (BadVersionError, NodeExistsError):
-                continue  # another broker's change came first: read again
+                continue  # another broker has changed the user first: read again
             except NoNodeError:
                 self._prepare()
             except CoordinationError as error:
@@ -145,7 +146,7 @@ class ClusterUsers:
                 raise _not_known(error) from error
 
     def close(self) -> None:
-        """Do nothing: the session belongs to other parts of the broker."""
+        """Do nothing. Other parts of the broker use the session, and close it."""
 
 
 def _not_known(error: CoordinationError) -> LogStoreError:

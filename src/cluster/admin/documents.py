@@ -14,8 +14,8 @@ LOG = logging.getLogger("cluster")
 def documents_of(session: Session) -> SharedDocuments:
     """Make the documents of a cluster.
 
-    The documents are read again after each loss of the connection, because a change may have been
-    missed, or its reading may have failed. After the end of a session, the caller must call
+    The documents are read again after each loss of the connection, because a change may have
+    happened meanwhile, or a read may have failed. After the end of a session, the caller must call
     `refresh`.
     """
     documents = SharedDocuments(lambda work: work(session), is_shared=True)

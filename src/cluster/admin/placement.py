@@ -1,4 +1,4 @@
-"""Choose the brokers of a topic's partitions: spread leaders and replicas evenly, as Kafka does.
+"""Choose the brokers of each partition: spread leaders and replicas evenly, as Kafka does.
 
     5 brokers, 10 partitions, 3 replicas, start 0, shift 0
 
@@ -9,7 +9,7 @@
 
 If all brokers have a rack, the brokers are first arranged so that neighbours are in different
 racks. Then no two replicas of a partition are in one rack, unless there are fewer racks than
-replicas. If a broker has no rack, all racks are ignored: a single badly configured broker must not
+replicas. If a broker has no rack, all racks are ignored. So one badly configured broker does not
 prevent the creation of topics.
 """
 
@@ -50,7 +50,7 @@ def place(
 def place_more(
     racks: Racks, partitions: int, leader: int, factor: int, first: int
 ) -> list[tuple[int, ...]]:
-    """Return the brokers of partitions that are added to a topic, in continued rounds.
+    """Return the brokers of partitions that are added to a topic; continue the rounds.
 
     Args:
         leader: the preferred leader of partition 0. If it is not among the brokers, the round
@@ -64,7 +64,7 @@ def place_more(
 
 
 def arranged(racks: Racks) -> list[int]:
-    """Return the brokers in ascending order or, if all have racks, with alternating racks."""
+    """Return the brokers in ascending order; if all brokers have racks, alternate the racks."""
     if not all(racks.values()):
         return sorted(racks)
     by_rack: dict[str, list[int]] = defaultdict(list)

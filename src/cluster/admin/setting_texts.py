@@ -1,8 +1,8 @@
-"""Read, check and change the settings of a topic, which the coordination store has as texts.
+"""Read, check and change the settings of a topic. The coordination store keeps them as texts.
 
 The store has only the settings that were set for the topic. For other settings, each broker uses
-its defaults. Five keys have no meaning for a log: the rules of the cluster use three of them
-(`cluster/control/topic_rules`), and two list the throttled replicas.
+its defaults. A log does not use five of the keys. The rules of the cluster use three of them
+(`cluster/control/topic_rules`), and the other two list the throttled replicas.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ Texts = Mapping[str, str]
 
 
 class Usable(NamedTuple):
-    """The settings in the store, as a broker uses them.
+    """The settings of a topic that a broker uses, and the settings that it cannot use.
 
     Attributes:
         config: the configuration for the logs of the topic.
-        faults: why a setting is not used, by its key. Another program wrote such a setting.
+        faults: for the key of each unusable setting, the reason. Another program wrote this
+            setting.
     """
 
     config: LogConfig
@@ -53,7 +54,7 @@ class Usable(NamedTuple):
 
 
 def usable(texts: Texts, defaults: LogConfig) -> Usable:
-    """Read the settings of a topic; an unusable setting gets its default, and is a fault."""
+    """Read the settings of a topic. An unusable setting is a fault, and gets its default."""
     own = [(key, text) for key, text in sorted(texts.items()) if key not in RULE_KEYS]
     faults: dict[str, str] = {}
     try:
@@ -85,8 +86,8 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
     """Return the settings of a topic after some changes.
 
     Args:
-        texts: the present settings. If one of them cannot be used, other settings can still be
-            changed.
+        texts: the present settings. If one of them cannot be used, a change of the others is still
+            accepted.
         defaults: the values of the settings that are not set.
 
     Raises:
@@ -110,7 +111,7 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
         _check(key, text, defaults)
         if key in KEYS or key in RULE_KEYS:
             result[key] = text.strip()
-    # Two settings may contradict each other.
+    # Two settings may contradict each other, so check the changed settings with the others.
     others = {key: text for key, text in result.items() if key not in touched}
     config_of(
         [(key, text) for key, text in result.items() if key in KEYS and key in touched],
@@ -128,7 +129,7 @@ def _check(key: str, text: str | None, defaults: LogConfig) -> None:
 
 
 def _fault_of_rule(key: str, text: str) -> str:
-    """Return what is wrong with a setting that the rules of the cluster use, or ""."""
+    """Return the fault of a setting that the rules of the cluster use; "" if it has none."""
     if RULE_KEYS[key] == LIST:
         try:
             parse(text)
@@ -144,7 +145,7 @@ def _fault_of_rule(key: str, text: str) -> str:
 
 
 def min_isr_of(config: BrokerConfig, factor: int) -> str:
-    """Return the min.insync.replicas of a new topic: the broker's setting, or a majority."""
+    """Return the `min.insync.replicas` of a new topic: the broker's setting, or a majority."""
     return str(config.min_insync_replicas or default_min_isr(factor))
 
 
@@ -152,7 +153,7 @@ def rows_of(texts: Texts, config: BrokerConfig, factor: int) -> list[SettingRow]
     """Describe the settings of a topic.
 
     Args:
-        factor: the number of replicas, on which a default depends.
+        factor: the number of replicas. The default of `min.insync.replicas` depends on it.
     """
     defaults = config.log_config
     own, faults = usable(texts, defaults)

@@ -1,9 +1,9 @@
 """Apply the settings of topics in the coordination store to the logs of this broker.
 
-A change of settings leaves a notice in `/config/changes`, as in Kafka. Each broker watches only
-this znode, so the work does not grow with the number of topics. A broker reads the settings of all
-its topics at its start, after a log dir has returned, and if notices were dropped before the broker
-read them.
+Each change of settings creates a notice in `/config/changes`, as in Kafka. Each broker watches only
+this znode, so the work does not grow with the number of topics. In three cases, a broker reads the
+settings of all its topics: at its start, after a log dir has returned, and if a notice was deleted
+before the broker read it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NOTICES_KEPT = 1000
 RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
-AGAIN_SECONDS = 30.0  # the time after which a failed change of a log's settings is tried again
+AGAIN_SECONDS = 30.0  # if a change of a log's settings fails, it is tried again after this time
 
 
 def drop_old_notices(session: Session) -> None:
-    """Delete the oldest notices, so that at most `NOTICES_KEPT` stay."""
+    """Delete the oldest notices; at most `NOTICES_KEPT` notices stay."""
     for name in session.children(znodes.SETTING_NOTICES)[:-NOTICES_KEPT]:
         with suppress(NoNodeError):  # another broker has just deleted it
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
@@ -56,13 +56,13 @@ OnTexts = Callable[[str, Mapping[str, str]], object]
 class SettingsSync:
     """Watch the settings of topics for the logs of one broker.
 
-    Threads: any thread may call any method. One thread reads the store. A thread for each log dir
-    changes its logs, so a hanging disk delays only its own logs.
+    Threads: any thread may call any method. One thread reads the store. Each log dir has a thread
+    that changes the logs in this log dir. So if a disk hangs, only the logs on this disk wait.
 
     Attributes:
-        on_texts: called with the settings of a topic, as texts, when they are read. Set it before
-            `start`.
-        on_all_read: called when the settings of all topics have been read.
+        on_texts: this function gets the settings of a topic, as texts, when they have been read.
+            The caller must set it before `start`.
+        on_all_read: this function is called when the settings of all topics have been read.
     """
 
     def __init__(self, session: Session, store: LogStore, defaults: LogConfig) -> None:
@@ -76,8 +76,8 @@ class SettingsSync:
         self._session, self._store, self._defaults = session, store, defaults
         self._workers = DirWorkers()
         self._bell = threading.Event()
-        self._lock = threading.Lock()  # guards the next five
-        # the settings that the threads of the log dirs must apply
+        self._lock = threading.Lock()  # guards the next five fields
+        # the settings that the threads of the log dirs have not applied yet
         self._wanted: dict[Place, Usable] = {}
         self._due: set[str] = set()
         self._is_all_due = True
@@ -88,12 +88,12 @@ class SettingsSync:
         self._thread = threading.Thread(target=self._run, name="topic-settings", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; the cluster's znodes already exist."""
+        """Start the thread. Before this call, the cluster's znodes must exist."""
         self._store.add_listener(self._on_event)
         self._thread.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Stop; do not wait for a thread that waits for the store or for a disk."""
+        """Stop. If a thread waits for the store or for a disk, do not wait for this thread."""
         self._store.remove_listener(self._on_event)
         self._is_closed = True
         self._bell.set()
@@ -105,8 +105,8 @@ class SettingsSync:
         """Return the configuration for the log of a new replica.
 
         If the settings cannot be read, the log deletes nothing by time or size, because the topic
-        may have no limit. If such a replica led, all replicas would delete the records that it
-        deletes. The settings are read again after the replica was created.
+        may have no limit. If this replica deleted records and became the leader, all replicas would
+        delete the same records. The settings are read again after the replica was created.
         """
         try:
             found = self._read(name)
@@ -138,7 +138,7 @@ class SettingsSync:
 
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind is StoreEventKind.REPLICA_CREATED and event.topic is not None:
-            # The settings may have changed between their reading and the creation of the replica.
+            # The settings may have changed after they were read and before the replica was created.
             self._is_due(event.topic)
         elif event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
             with self._lock:
@@ -151,7 +151,7 @@ class SettingsSync:
         self._bell.set()
 
     def watch_again(self, _: object) -> None:
-        """Watch in a new session, and read the notices that came in the meantime."""
+        """Watch in a new session, and read the notices that were written meanwhile."""
         self._on_notice(None)
 
     def _on_notice(self, _: object) -> None:
@@ -167,7 +167,7 @@ class SettingsSync:
             self._is_watching = True
         try:
             self._read_new_notices()
-        except BaseException:  # unread topics are read in the next round
+        except BaseException:  # topics that were not read are read in the next round
             with self._lock:
                 self._is_watching = False
             raise
@@ -175,7 +175,7 @@ class SettingsSync:
     def _read_new_notices(self) -> None:
         names = self._session.watch_children(znodes.SETTING_NOTICES, self._on_notice)
         seen = self._seen
-        if seen is None:  # at the start, all topics are read
+        if seen is None:  # at the start, read all topics
             self._seen = names[-1] if names else ""
             return
         new = [name for name in names if name > seen]
@@ -184,7 +184,7 @@ class SettingsSync:
         for name in new:
             try:
                 data = self._session.get(f"{znodes.SETTING_NOTICES}/{name}").data
-            except NoNodeError:  # the notice was dropped just now
+            except NoNodeError:  # the notice was deleted just now
                 is_lost = True
                 continue
             topic = znodes.parse_setting_notice(data)
@@ -244,8 +244,8 @@ class SettingsSync:
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Apply the settings of a topic to its logs.
 
-        If a topic has no settings in the store, its logs keep their settings. The default retention
-        would delete records, and the store may be the wrong store.
+        If a topic has no settings in the store, its logs keep their settings. Otherwise, if the
+        store is the wrong store, the default retention would delete records.
         """
         found = self._read(name)
         if found is None:
@@ -253,11 +253,11 @@ class SettingsSync:
         for number in numbers:
             try:
                 log = self._store.log(name, number)
-            except LogStoreError:  # its settings are read again when its log dir returns
+            except LogStoreError:  # the settings are read again when the log dir returns
                 continue
             place = (name, number)
             with self._lock:
-                # While a thread changes a log, the present settings of the log are not known.
+                # While a thread changes a log, it is not known which settings the log has.
                 is_busy = place in self._wanted
                 is_due = is_busy or bool(_changes(log.config, found))
                 if is_due:
@@ -266,7 +266,7 @@ class SettingsSync:
                 self._workers.submit(log.log_dir, partial(self._set_wanted, place))
 
     def _set_wanted(self, place: Place) -> None:
-        """Apply the settings that were read last to a log, until no newer settings were read."""
+        """Apply the newest settings to a log. Repeat this until there are no newer settings."""
         while True:
             with self._lock:
                 found = self._wanted[place]
@@ -293,7 +293,7 @@ class SettingsSync:
 
 
 def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
-    """Remove the limits whose settings cannot be read, so that a new log deletes nothing."""
+    """Remove a limit whose setting cannot be read, so that a new log deletes nothing."""
     unread = _unread(faults)
     changes: dict[str, Any] = {field_of(key): None for key in LIMITS if key in unread}
     if POLICY in unread:
@@ -302,12 +302,12 @@ def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
 
 
 def _unread(faults: Collection[str]) -> set[str]:
-    """Return the keys of unreadable settings; without the cleanup policy, also all limits."""
+    """Return the keys of unreadable settings. If the cleanup policy is one, add all limits."""
     return {*faults, *LIMITS} if POLICY in faults else {*faults}
 
 
 def _changes(config: LogConfig, wanted: Usable) -> dict[str, Any]:
-    """Return the settings of a log that must change; unreadable settings do not change."""
+    """Return the settings of a log that must change. Unreadable settings stay as they are."""
     changes, unread = {}, _unread(wanted.faults)
     for key in KEYS:
         field = field_of(key)

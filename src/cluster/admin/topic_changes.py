@@ -1,9 +1,9 @@
 """Change the topics of a cluster: each change is one transaction of the coordination store.
 
-Any broker can make a change. The controller watches the store. It chooses the leaders of new
-partitions, and lets brokers delete the replicas of deleted partitions. Each write names the version
-of the znode from which the broker decided. If another broker has changed the znode first, the
-broker reads and decides again.
+Any broker can make a change. The controller watches the store. The controller chooses the leaders
+of new partitions, and asks brokers to delete the replicas of deleted partitions. Each write names
+the version of the znode from which the broker decided. If another broker has changed the znode
+first, the write is refused. Then the broker reads and decides again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from cluster.run.metadata_cache import MetadataCache
 from cluster.wire.topic_ids import bytes_of, text_of
 from cluster.znodes import TopicNode
 
-TRIES = 100  # how often a change is decided again after another broker's change came first
+TRIES = 100  # how often a change is tried if other brokers change the same znodes first
 
 Result = TypeVar("Result")
 Assignment = Mapping[int, tuple[int, ...]]
@@ -90,12 +90,13 @@ class TopicChanges:
 
         Args:
             cache: the metadata that this broker knows.
-            draw: draws the first broker and the shift for the replicas of a new topic.
+            draw: draws two random numbers for a new topic: its first broker, and its shift (see
+                `placement`).
         """
         self._session, self._cache, self._config = session, cache, config
         self._draw = draw or random.SystemRandom()
         self._registered = ControllerStore(session, NO_BROKER)
-        # one change at a time, so that only other brokers can interfere
+        # this broker makes one change at a time, so only other brokers can interfere
         self._changing = threading.Lock()
 
     # --- changes ----------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class TopicChanges:
         return CreatedTopic(Topic(name, topic_id, tuple(assignment)), factor, rows)
 
     def _reserve(self, name: str) -> list[Operation]:
-        """Refuse a name that collides with another name, even if both are created at once.
+        """Refuse a name that collides with another, even if both are created at the same time.
 
         Names with "." or "_" can collide, so such topics are created one after another: each
         creation writes the parent of all topics.
@@ -144,13 +145,13 @@ class TopicChanges:
         return [Set(znodes.TOPICS, parent.data, parent.version)]
 
     def _write_settings(self, name: str, texts: Mapping[str, str]) -> Operation:
-        """Write the settings of a new topic; a deleted topic may have left this znode."""
+        """Write the settings of a new topic. The znode may exist, from a deleted topic."""
         path, data = znodes.config_path(name), znodes.encode_config(texts)
         left = self._read(path)
         return Create(path, data) if left is None else Set(path, data, left.version)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic; a broker that is away deletes its replicas when it comes back."""
+        """Delete a topic. If a broker is down, it deletes its replicas after it returns."""
         self._change(lambda: self._delete(topic))
 
     def _delete(self, topic: Topic) -> None:
@@ -158,7 +159,7 @@ class TopicChanges:
             raise unknown(topic.name)
 
     def resume(self) -> None:
-        """Complete the deletions of topics that a crash has interrupted."""
+        """Complete deletions of topics that a crash has interrupted."""
         self._change(lambda: topic_deletion.resume(self._session))
 
     def add_partitions(
@@ -210,7 +211,7 @@ class TopicChanges:
         before = {} if znode is None else znodes.parse_config(znode.data, path)
         texts = setting_texts.changed(before, changes, self._config.log_config)
         if MIN_ISR in before:
-            # after DELETE, the topic gets the default number as its own setting
+            # if a client deletes this setting, the topic gets the default as its own setting
             texts.setdefault(MIN_ISR, setting_texts.min_isr_of(self._config, found.factor))
         if is_dry or texts == before:
             return
@@ -254,7 +255,7 @@ class TopicChanges:
     # --- when clients see a change ----------------------------------------------------------------
 
     def is_ready(self, topic: Topic) -> bool:
-        """Report whether this broker's metadata has the topic and a leader of each partition."""
+        """Report whether the metadata of this broker has the topic with all its leaders."""
         known = self._cache.view.topics.get(topic.name)
         if known is None or known.topic_id != topic.id:
             return False
@@ -262,17 +263,17 @@ class TopicChanges:
         return all(n in partitions and partitions[n].leader >= 0 for n in topic.partitions)
 
     def is_gone(self, topic: Topic) -> bool:
-        """Report whether this broker's metadata no longer has the topic."""
+        """Report whether the metadata of this broker no longer has the topic."""
         return topic.id not in self._cache.view.ids
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each change of this broker's metadata, until the result is called."""
+        """Call `wake` after each change of the metadata. Return a function that ends this."""
         return self._cache.on_change(lambda _: wake())
 
     # --- the store --------------------------------------------------------------------------------
 
     def _change(self, decide: Callable[[], Result]) -> Result:
-        """Decide and write; try again if another broker's change came first."""
+        """Decide and write. If another broker has changed a znode first, try again."""
         with self._changing:
             return self._ask(decide)
 
@@ -367,7 +368,7 @@ def _inconsistent(reason: str) -> TopicRefusedError:
 
 
 def _new_id() -> bytes:
-    """Draw a topic id whose text does not begin with "-": tools would take it for an option."""
+    """Draw a topic id. Its text must not begin with "-", because tools would read an option."""
     while True:
         topic_id = os.urandom(16)
         if not text_of(topic_id).startswith("-"):

@@ -1,9 +1,10 @@
-"""Delete a topic from the coordination store, and record there the replicas to delete.
+"""Delete a topic from the coordination store, and record which replicas must be deleted.
 
-The deletion is one transaction if it fits into a request. So no replica is forgotten, even if no
-controller runs now: the next controller reads the record. A topic with thousands of partitions is
-deleted in several steps. Before the first step, a mark is written. If the deletion is interrupted,
-the next deletion of the topic, or the next start of a broker, completes it.
+If the deletion fits into one request, it is one transaction. It also records the replicas in the
+store. So no replica is forgotten, even if no controller runs now: the next controller reads the
+record. A topic with thousands of partitions is deleted in several steps. Before the first step, a
+mark is written. If the deletion is interrupted, the next deletion of the topic, or the next start
+of a broker, completes it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def delete(session: Session, name: str, topic_id: str) -> bool:
     """Delete a topic; return False if there is no topic with this name and id.
 
     Raises:
-        ZnodeError: another broker has changed the topic in the meantime. No partitions, or only
-            some of them, are deleted.
+        ZnodeError: another broker has changed the topic in the meantime. Then some partitions may
+            be deleted, and others not.
     """
     path = znodes.topic_path(name)
     try:
@@ -126,8 +127,8 @@ def resume(session: Session) -> None:
     """Complete the deletions that a crash has interrupted.
 
     Raises:
-        CoordinationError: the store refused a request; the remaining deletions can be completed
-            later.
+        CoordinationError: the store refused a request. A later call can complete the other
+            deletions.
     """
     for name in session.children(znodes.TOPIC_DELETIONS):
         mark = znodes.topic_deletion_path(name)

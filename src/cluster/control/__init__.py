@@ -1,1 +1,1 @@
-"""Run the rules of the controller: elections, the coordination store, requests to brokers."""
+"""Run the controller: its rules, its use of the coordination store, and its requests to brokers."""

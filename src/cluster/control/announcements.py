@@ -1,11 +1,13 @@
-"""Number the changes of the metadata, so that each broker gets only unknown changes.
+"""Number the changes of the metadata, so that each broker gets only changes that it lacks.
 
 The newest state of each partition is kept once, for all brokers, in the order of the changes. So a
-slow broker gets only the newest state of each partition, and a broker that knows nothing gets
-everything. A deleted partition is kept as deleted. If there are too many deleted partitions, the
-oldest are dropped, and a broker that does not know of these deletions gets everything, too. If a
-topic is created again, the deletion of the old topic is kept in addition to the new topic.
-Otherwise a broker that knows only the old topic would keep it if the new topic is deleted, too.
+slow broker gets only the newest state of each partition. A broker that knows nothing gets all
+partitions.
+
+The deletion of a partition is kept, too. If there are too many deletions, the oldest deletions are
+dropped. If a broker does not know a dropped deletion, it gets all partitions. If a topic is created
+again, both the new topic and the deletion of the old topic are kept. Otherwise, if the new topic is
+also deleted, a broker that knows only the old topic would keep it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Key = tuple[Place, bytes]  # with the topic id
 
 
 class Announced(NamedTuple):
-    """The state of a partition for brokers; None if the partition was deleted."""
+    """The announced state of a partition; its view is None if the partition was deleted."""
 
     topic_id: bytes
     view: PartitionView | None
@@ -60,7 +62,7 @@ class Announcements:
         self._epochs: Mapping[int, int] = {}
 
     def open(self) -> None:
-        """Let brokers get updates from now on, because the known state is complete."""
+        """Let brokers get updates from now on. Before this call, all partitions must be known."""
         with self._changed:
             self._is_open = True
             self._changed.notify_all()
@@ -76,7 +78,7 @@ class Announcements:
         return None if found is None else found[1]
 
     def announce(self, rows: Iterable[tuple[Place, Announced]]) -> None:
-        """Announce partitions in one step; leave out unchanged partitions."""
+        """Announce partitions in one step. Leave out partitions that have not changed."""
         with self._changed:
             before = self._last_change
             for place, announced in rows:
@@ -99,7 +101,7 @@ class Announcements:
     def wait(
         self, broker: int, heard: Heard, is_ended: Callable[[], bool], seconds: float | None = None
     ) -> bool:
-        """Wait for a change that a broker lacks, or for the time; False if `is_ended`."""
+        """Wait for a change that a broker lacks, or until the time is over; False if `is_ended`."""
         with self._changed:
             self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard), seconds)
             return not is_ended()
@@ -110,7 +112,7 @@ class Announcements:
             return self._is_news(broker, heard)
 
     def news(self, broker: int, heard: Heard) -> Update | None:
-        """Return the changes that a broker lacks; None if it lacks none."""
+        """Return the changes that a broker lacks; None if there are none."""
         with self._changed:
             if not self._is_news(broker, heard):
                 return None
@@ -147,7 +149,7 @@ class Announcements:
         if known is not None and known[1] == announced:
             return
         self._last_change += 1
-        self._changes.pop(key, None)  # so that the key moves to the end of the order
+        self._changes.pop(key, None)  # the key moves to the end of the order
         self._changes[key] = self._last_change, announced
         self._deleted.pop(key, None)
         if announced.view is None:
@@ -178,7 +180,7 @@ class Announcements:
 
 
 def _by_topic(rows: Iterable[tuple[Place, Announced]]) -> list[TopicUpdate]:
-    """Group partitions by topic; a topic that was created again has two groups."""
+    """Group partitions by topic. If a topic was created again, there are two groups."""
     topics: dict[tuple[str, bytes], dict[int, PartitionView | None]] = {}
     for (name, number), (topic_id, view) in rows:
         topics.setdefault((name, topic_id), {})[number] = view

@@ -1,9 +1,9 @@
-"""Announce each change that the controller sees to all registered brokers, at once.
+"""Announce to all registered brokers each change that the controller sees.
 
-A partition is announced as the coordination store has it. The exception is a leader that is gone:
-then the partition is announced without a leader. A topic is announced with all its partitions,
-including partitions without a state: a client that saw only some of them would send keys to the
-wrong partitions.
+A partition is announced as it is in the coordination store, with one exception: if its leader is
+gone, it is announced without a leader. A topic is announced with all its partitions, even if some
+partitions have no state. A client that saw only some of the partitions would send keys to the wrong
+partitions.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from cluster.znodes import BrokerNode, TopicNode
 
 
 class Announcer:
-    """Announce the changes of one reign of a controller. Only the controller's thread calls this.
+    """Announce the changes of one reign of a controller. Only the controller's thread uses it.
 
     Attributes:
-        brokers, topics: the brokers and topics that were read last; the controller replaces them.
+        brokers, topics: the brokers and topics that were read last; the controller sets both.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Announcer:
         """Prepare; send nothing before `open`.
 
         Args:
-            room: the rules of the controller, and its partitions.
+            room: the rules of the controller, with the states of its partitions.
             connect: makes a new connection to a broker.
             post: queues events for the controller.
         """
@@ -62,16 +62,16 @@ class Announcer:
         self._senders: dict[int, MetadataSender] = {}
 
     def open(self) -> None:
-        """Announce everything: the controller has read all topics and brokers."""
+        """Begin to announce. Before this call, the caller must read all topics and brokers."""
         self._announcements.open()
 
     def close(self) -> None:
-        """Ask the threads to end, and do not wait."""
+        """Ask the threads to end. Do not wait for them."""
         for sender in self._senders.values():
             sender.end()
 
     def note(self, event: Any) -> None:
-        """Announce what an event has changed, after the rules have handled it."""
+        """Announce the changes of an event. Before this call, the rules must have handled it."""
         match event:
             case StateRead(key) | Written(key) | CreateTopic(key) | DeleteTopic(key):
                 self.announce([key])
@@ -81,7 +81,7 @@ class Announcer:
                 self._announce_brokers()
 
     def _note_answer(self, answer: RoleAnswer) -> None:
-        """Announce a partition if an answer shows that a replica went offline or came back."""
+        """Announce a partition, if an answer shows that a replica went offline or came back."""
         found = self._room.find(answer.topic, answer.partition)
         known = None if found is None else self._announcements.find(found[0])
         if found is None or known is None or known.view is None:
@@ -94,7 +94,7 @@ class Announcer:
         self._announcements.announce([*self._rows(places)])
 
     def _announce_brokers(self) -> None:
-        """Announce the live brokers; if a broker came or went, also announce all partitions."""
+        """Announce the live brokers. If a broker came or went, also announce all partitions."""
         registered, seen = self._room.registrations, self._room.seen
         if seen != self._seen:
             self._seen = dict(seen)
@@ -155,6 +155,6 @@ def _is_offline(entry: Entry, broker: int, seen: Mapping[int, Registration]) -> 
 
 
 def stateless_view_of(replicas: tuple[int, ...], seen: Mapping[int, Registration]) -> PartitionView:
-    """Describe a partition without a state, for example because no replica's broker lives."""
+    """Describe a partition without a state, for example because none of its brokers runs."""
     offline = tuple([one for one in replicas if one not in seen])
     return PartitionView(NO_BROKER, 0, replicas, (), offline)

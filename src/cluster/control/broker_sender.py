@@ -1,7 +1,7 @@
 """Send the controller's requests to one broker.
 
-Waiting requests are sent together; for each partition, only the newest request is sent. A request
-that could not be sent is dropped, because the controller asks again until it has an answer (P23).
+The requests that wait are sent together. For each partition, only the newest request is sent. If a
+request cannot be sent, it is dropped. The controller sends it again later, until it has an answer.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class BrokerSender:
         """
         self._broker, self._sender = broker, sender
         self._connection, self._addresses, self._post = connection, addresses, post
-        self._changed = threading.Condition()  # guards the next three
+        self._changed = threading.Condition()  # guards the next three fields
         self._roles: dict[Place, NamedRole] = {}
-        # By topic id, because a name may have several deleted topics.
+        # The key has the topic id, because several deleted topics may have the same name.
         self._stops: dict[Place, NamedStop] = {}
         self._is_ended = False
         self._is_refused = False  # only the thread uses it
@@ -61,10 +61,10 @@ class BrokerSender:
         self._thread.start()
 
     def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
-        """Queue a request; replace a queued request about the same partition.
+        """Queue a request. It replaces a queued request about the same partition.
 
-        If the replaced request says that the replica is new, the later request says so, too.
-        Otherwise a broker with a bad log dir would never create the replica (P17).
+        If the replaced request says that the topic is new, the later request says so, too.
+        Otherwise, a broker with a bad log dir would never create the replica (P17).
         """
         with self._changed:
             if isinstance(request, LeaderAndIsr):
@@ -79,7 +79,7 @@ class BrokerSender:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Ask the thread to end; a running request is given up."""
+        """Ask the thread to end. A running request is interrupted."""
         with self._changed:
             self._is_ended = True
             self._changed.notify_all()
@@ -114,7 +114,7 @@ class BrokerSender:
             self._changed.wait_for(lambda: self._is_ended, BACKOFF_SECONDS)
 
     def _take(self) -> tuple[list[NamedRole], list[NamedStop]] | None:
-        """Take requests of the newest broker epoch; None at the end."""
+        """Take the requests for the newest broker epoch. Return None when the thread must end."""
         with self._changed:
             self._changed.wait_for(lambda: self._roles or self._stops or self._is_ended)
             if self._is_ended:
@@ -127,7 +127,7 @@ class BrokerSender:
                 del self._stops[stop.stop.topic.topic_id, stop.stop.partition]
         epochs = [one.role.broker_epoch for one in waiting]
         epochs += [one.stop.broker_epoch for one in stopping]
-        newest = max(epochs)  # an older incarnation of the broker no longer obeys requests
+        newest = max(epochs)  # a broker obeys only requests for its newest epoch
         return (
             [one for one in waiting if one.role.broker_epoch == newest],
             [one for one in stopping if one.stop.broker_epoch == newest],
@@ -156,9 +156,9 @@ def _is_same_replica(one: LeaderAndIsr, other: LeaderAndIsr) -> bool:
 def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:
     """Return the deletion of the oldest topic of each name, for one message.
 
-    The answer names topics only by name, so a message has one topic of each name. And while a
-    broker has a replica of an older topic, it does not know whether it has a replica of a newer
-    topic with the same name.
+    The answer names topics only by name, so a message must not have two topics of one name. The
+    oldest topic comes first for another reason: while a broker has a replica of an older topic, it
+    does not know whether it has a replica of a newer topic with the same name.
     """
     chosen: dict[Place, NamedStop] = {}
     for one in sorted(stops, key=lambda one: one.stop.topic.created):

@@ -4,8 +4,8 @@
            ^                                        |
            +--- another reign, or a lost session <--+
 
-One thread decides. Everything else comes to this thread as an event in a queue: a watch of the
-store, the answer of a broker, a proposal of a leader, a request of an operator.
+One thread decides. It gets all facts and requests as events in a queue: changes that a watch of the
+store saw, answers of brokers, proposals of leaders, and requests of operators.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 class ControllerHost:
     """A candidate for the role of the controller, on one broker.
 
-    Threads: any thread may call the public methods; only the thread of `run` uses `room`, `tell`.
+    Threads: any thread may call the public methods, but only functions in `run` use `room`, `tell`.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class ControllerHost:
         """Stand for election from now on.
 
         Args:
-            connect: gives a new connection to a broker.
-            on_loss: called with a partition whose acknowledged records may be lost, and the reason.
+            connect: makes a new connection to a broker.
+            on_loss: gets a partition that may have lost acknowledged records, and the reason.
         """
         self._store, self._broker = store, broker
         self._connect, self._on_loss, self._look_seconds = connect, on_loss, look_seconds
@@ -95,21 +95,21 @@ class ControllerHost:
         self._events.put(event)
 
     def alter(self, changes: list[AlterPartition], seconds: float) -> list[AlterRefused] | None:
-        """Return the refusals of a leader's proposals; None if this broker is no controller."""
+        """Handle a leader's proposals; return the refused ones, or None without a controller."""
         try:
             return self.run(lambda: self._alter(changes), seconds)
         except (TimeoutError, CoordinationError):
             return None
 
     def session_ended(self) -> None:
-        """End the reign, whose znode ended with the session; stand again in the new session."""
+        """End the reign, because the session has ended, and stand again in the new session."""
         self._events.put(Changed.SESSION)
 
     def run(self, do: Callable[[], Result], seconds: float) -> Result | None:
         """Call a function in the controller's thread; None if this broker is not the controller.
 
         Raises:
-            TimeoutError: it was too slow. If its call has not begun, it is never called.
+            TimeoutError: the function was too slow. If its call has not begun, it is never called.
             CoordinationError: the function could not reach the store, so the reign ends.
         """
         if self._reign is None:
@@ -148,7 +148,7 @@ class ControllerHost:
                 self._abdicate()
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for any event, and drop it: this broker is not the controller."""
+        """Wait for any event, and drop it, because this broker is not the controller."""
         with suppress(queue.Empty):
             self._drop(self._events.get(timeout=seconds))
             return True
@@ -158,10 +158,10 @@ class ControllerHost:
         if isinstance(event, Work):
             event.drop()
         elif event is Changed.SESSION:
-            self._watches.clear()  # the watches ended with the session
+            self._watches.clear()  # the watches have ended, because the session has ended
 
     def _abdicate(self) -> None:
-        """End a reign: delete the controller's znode if it is this broker's."""
+        """End a reign: delete the controller's znode, if this broker has created it."""
         was, self._reign = self._reign, None
         senders, self._senders = self._senders, {}
         for sender in senders.values():
@@ -183,7 +183,7 @@ class ControllerHost:
         self._read_brokers()
         self._read_deletions()
         self._read_topics()
-        self._read_deletions()  # a topic may have been deleted between the two reads
+        self._read_deletions()  # a topic may have been deleted between the first two reads
         self._read_log_dir_events()
         self._announcer.open()
         for key in [*self.room.entries]:
@@ -213,7 +213,7 @@ class ControllerHost:
             case ce.ConnectionRefused() | ce.ConnectionAccepted():
                 before = dict(self.room.gone)
                 self._tell(event)
-                if self.room.gone != before:  # keep trying to reach brokers that are gone
+                if self.room.gone != before:  # the senders try brokers that are gone again
                     self._look()
             case RoleAnswer():
                 self._tell(event)
@@ -228,13 +228,13 @@ class ControllerHost:
         return self._refused
 
     def tell(self, event: Any) -> str:
-        """Handle an event, and return why it was rejected, or ""."""
+        """Handle an event; return the reason why it was rejected, or ""."""
         self._rejection = ""
         self._tell(event)
         return self._rejection
 
     def _look_if_offline(self, answer: RoleAnswer) -> None:
-        """Elect at once if a member of the ISR answers that its log dir is gone (P14)."""
+        """Elect at once, if a member of the ISR answers that its log dir does not work (P14)."""
         found = self.room.find(answer.topic, answer.partition)
         if answer.is_offline and found is not None and answer.broker in found[1].state.isr:
             self._tell(ce.Look(found[0]))
@@ -251,7 +251,7 @@ class ControllerHost:
             self._read_log_dir_events()
 
     def _look(self, keys: Iterable[ce.PartitionKey] | None = None) -> None:
-        """Decide about partitions, or about all of them."""
+        """Decide about these partitions; if none are given, about all partitions."""
         for key in [*self.room.entries] if keys is None else keys:
             entry = self.room.entries.get(key)
             self._tell(ce.Look(key))
@@ -260,7 +260,7 @@ class ControllerHost:
         self._tell(ce.StopsDue())
 
     def _tell(self, event: Any) -> None:
-        """Let the rules decide about an event, and carry out the effects."""
+        """Let the rules handle an event, and carry out the effects."""
         for effect in self.room.handle(event, time.monotonic()):
             match effect:
                 case ce.WriteState():
@@ -335,7 +335,7 @@ class ControllerHost:
                 self._tell(ce.AskAll(key))
 
     def _read_topics(self) -> None:
-        """Find new and deleted topics; the watches of other topics report their changes."""
+        """Find new and deleted topics. The changes of other topics come from their watches."""
         self._watches.arm(znodes.TOPICS, Changed.TOPICS, children=True)
         names = self._store.topic_names()
         for name in self.topics.keys() - names:
@@ -344,14 +344,14 @@ class ControllerHost:
             self._read_topic(name)
 
     def _read_topic(self, name: str) -> Iterable[int]:
-        """Read and watch a topic; begin a new one, end a deleted one; return its partitions."""
+        """Read and watch a topic; return its partitions. It may be new, changed or deleted."""
         before = self.topics.get(name)
-        if self._store.has_topic(name):  # a watch of a deleted topic would never end
+        if self._store.has_topic(name):  # if the topic is deleted, its watch would never end
             self._watches.arm(znodes.topic_path(name), TopicChanged(name))
             self._watches.arm(znodes.config_path(name), TopicChanged(name))
         try:
             node = self._store.topic(name)
-        except BadZnodeError as error:  # the topic exists, so nothing of it may be deleted
+        except BadZnodeError as error:  # the topic exists, so none of its replicas may be deleted
             LOG.error("a topic cannot be used: %s", error)
             return ()
         self._announcer.topics = self.topics
@@ -371,7 +371,7 @@ class ControllerHost:
         return numbers
 
     def _create_missing(self) -> None:
-        """Begin with partitions for which no broker was available before."""
+        """Create the state of each partition for which no broker was available before."""
         keys = [(name, number) for name, one in self.topics.items() for number in one.partitions]
         for key in (one for one in keys if one not in self.room.entries):
             self._read_state(key)
@@ -396,5 +396,5 @@ class ControllerHost:
             self._tell(ce.CreateTopic(key, topic.identity, replicas, rules))
 
     def _is_being_deleted(self, topic: TopicNode, partition: int) -> bool:
-        """Report whether a partition is being deleted; a large topic is deleted step by step."""
+        """Report whether a partition is being deleted, as a step of a larger deletion."""
         return (topic.identity.topic_id, partition) in self.room.deletions.left

@@ -1,7 +1,7 @@
 """Read and write the facts of a controller in the coordination store.
 
-Each write of a state also checks the controller epoch, in the same transaction (P2). So a
-controller that was replaced changes nothing, even if the versions match by chance.
+Each write of a state also checks the controller epoch, in the same transaction (P2). So if a
+controller was replaced, its writes change nothing, even if the versions match by chance.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Reign(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """The broker that is the controller, and the version of the epoch's znode since its election.
+    """The broker that is the controller, and the version of `/controller_epoch`.
 
-    The version may belong to an earlier election. Then `depose` does nothing.
+    The version rises at each election. If the version is from an earlier election, `depose` does
+    nothing.
     """
 
     broker: int
@@ -64,7 +65,7 @@ class ControllerStore:
         self._broker = broker
 
     def prepare(self) -> None:
-        """Create the znodes that a cluster needs and that are missing."""
+        """Create the znodes that a cluster needs, if they are missing."""
         for path in znodes.PARENTS:
             self._create(path)
         self._create(znodes.CONTROLLER_EPOCH, b"0")
@@ -76,16 +77,16 @@ class ControllerStore:
     def stand(self, now_ms: int) -> Reign | None:
         """Become the controller; None if there already is a controller.
 
-        The answer to an election of this session may have been lost, or the end of its reign may
-        not have been written. Then the session still owns the controller's znode, and no other
-        broker can stand while the session lives. So the znode is deleted.
+        This session may already own the controller's znode: the answer to an earlier election was
+        lost, or the deletion at the end of a reign failed. While the session lives, no other broker
+        could then stand. So this method first deletes such a znode.
 
         Raises:
             BadZnodeError: the controller epoch is not a number, or no larger number is left.
         """
         known = self.session.get(znodes.CONTROLLER_EPOCH)
         epoch = znodes.parse_controller_epoch(known.data) + 1
-        if epoch > ID_MAX:  # no reader could read a larger epoch
+        if epoch > ID_MAX:  # a larger epoch could not be read
             reason = f"no epoch is left after {epoch - 1}; write the epoch of the last controller"
             raise BadZnodeError(path=znodes.CONTROLLER_EPOCH, reason=reason)
         mine = {"version": 1, "brokerid": self._broker, "timestamp": str(now_ms)}
@@ -106,18 +107,19 @@ class ControllerStore:
         return Reign(epoch, made[1].version)
 
     def resign(self) -> None:
-        """Delete the controller's znode if this session made it, so that others can stand."""
+        """Delete the controller's znode, if this session made it, so that others can stand."""
         try:
             self._delete_mine(self.session.get(znodes.CONTROLLER_EPOCH).version)
         except CoordinationError as error:
             LOG.info("the end of a reign: %s", error)
 
     def _delete_mine(self, epoch_version: int) -> bool:
-        """Delete the controller's znode if this session made it; return whether it is deleted.
+        """Delete the controller's znode, if this session made it; return whether it did so.
 
         Args:
-            epoch_version: the version of the epoch's znode, as read before. If there was an
-                election since, nothing is deleted, because this session may read an older state.
+            epoch_version: the version of `/controller_epoch`, which the caller has read before. If
+                an election has changed this version meanwhile, nothing is deleted, because this
+                session may have read an older state.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:
@@ -132,7 +134,8 @@ class ControllerStore:
     def elected(self) -> Elected | None:
         """Read which broker is the controller; None if there is none.
 
-        The epoch is read first: if an election comes between the two reads, the version is too old.
+        The version is read first. If an election comes between the two reads, the version is too
+        old, and `depose` does nothing.
         """
         version = self.session.get(znodes.CONTROLLER_EPOCH).version
         try:
@@ -142,14 +145,14 @@ class ControllerStore:
         return None if broker is None else Elected(broker, version)
 
     def depose(self, elected: Elected) -> None:
-        """Delete the znode of a controller that is gone, unless there was an election since."""
+        """Delete the znode of a controller that is gone, unless there was a later election."""
         with suppress(ZnodeError, OutcomeUnknownError):
             self.session.multi(
                 [Check(znodes.CONTROLLER_EPOCH, elected.version), Delete(znodes.CONTROLLER, None)]
             )
 
     def _reign_if_mine(self) -> Reign | None:
-        """Read whether an election succeeded after its answer was lost."""
+        """Check whether an election whose answer was lost has succeeded."""
         try:
             controller = self.session.get(znodes.CONTROLLER)
         except NoNodeError:
@@ -168,7 +171,7 @@ class ControllerStore:
                 znode = self.session.get(path)
                 node = znodes.parse_registration(znode.data, path, znode.czxid, znode.mzxid)
                 found[int(name)] = node
-            except NoNodeError:  # its session ended just now
+            except NoNodeError:  # the session of this broker ended just now
                 continue
             except (BadZnodeError, ValueError) as error:
                 LOG.error("a broker cannot be used: %s", error)
@@ -186,7 +189,7 @@ class ControllerStore:
         return brokers
 
     def topic_names(self) -> set[str]:
-        """List the topics that exist, even if they cannot be read."""
+        """List the topics that exist, including topics that cannot be read."""
         return set(self.session.children(znodes.TOPICS))
 
     def has_topic(self, name: str) -> bool:
@@ -211,7 +214,7 @@ class ControllerStore:
         return znodes.parse_topic(znode.data, path, znode.czxid)
 
     def settings(self, name: str) -> tuple[dict[str, str], int]:
-        """Read the settings of a topic, and the zxid of their last write; {} and 0 if none."""
+        """Read the settings of a topic, and the zxid of their last write, or {} and 0."""
         path = znodes.config_path(name)
         try:
             znode = self.session.get(path)
@@ -233,7 +236,7 @@ class ControllerStore:
         return found
 
     def keep(self, named: NamedDeletion) -> None:
-        """Write a deletion, before any of its replicas is deleted."""
+        """Write a deletion. This must happen before any of its replicas is deleted."""
         deletion = named.deletion
         path = znodes.deletion_path(deletion.topic, deletion.partition)
         self._create(path, znodes.encode_deletion(named))
@@ -260,7 +263,8 @@ class ControllerStore:
     def write(self, asked: WriteState, reign: Reign) -> Written | WriteFailed | Deposed:
         """Write a state, if the znode has the expected version, and the reign has not ended.
 
-        If the answer is lost, the write counts as failed: the controller reads the state again.
+        If the answer is lost, the write counts as failed. Then the controller reads the state
+        again.
         """
         path, data = znodes.state_path(*asked.key), encode_state(asked.state)
         operations: list[Operation] = [Check(znodes.CONTROLLER_EPOCH, reign.version)]
@@ -291,7 +295,7 @@ class ControllerStore:
         return Written(asked.key, asked.number, answers[-1].version)
 
     def _topic_with(self, asked: WriteState) -> Iterator[Set]:
-        """If the replicas change, write the topic, too, for readers of Kafka's znodes (P1)."""
+        """If the replicas change, also write the topic, for programs that read Kafka's znodes."""
         if not asked.is_assignment:
             return
         name, partition = asked.key
@@ -308,7 +312,8 @@ class ControllerStore:
     ) -> Sequence[Znode | None]:
         """Create a state, and the znode of its partition, which is usually missing.
 
-        For a large topic, reading first which parents are missing would take most of the time.
+        The method does not first read which parents are missing. For a large topic, this would take
+        most of the time.
         """
         check, *rest = operations
         try:

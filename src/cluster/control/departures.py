@@ -3,8 +3,8 @@
     broker:      ask -> partitions remain -> pause -> ask, until none remains, or it is too late
     controller: decide about all partitions of the broker -> name those the broker must wait for
 
-At the end of a reign, a controller forgets the departure. So the broker finds the present
-controller before each request.
+When its reign ends, a controller forgets the departure. So the broker finds out before each request
+which broker is the controller now.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from cluster.wire import shutdowns
 from cluster.wire.shutdowns import Place
 
 LOG = logging.getLogger("cluster")
-SHUTDOWN_SECONDS = 10.0  # how long a broker waits before it stops although it still leads
+SHUTDOWN_SECONDS = 10.0  # after this time, a broker stops even if it still leads
 PAUSE_SECONDS = 0.05
 
 
 def let_leave(
     controller: ControllerHost | None, asked: ControlledShutdown, seconds: float
 ) -> tuple[ErrorCode, list[Place]]:
-    """Answer a broker that will stop with the partitions for which it has to wait.
+    """Answer a broker that will stop: return the partitions for which it has to wait.
 
     Args:
-        controller: the candidate of the broker that was asked.
+        controller: the candidate on the broker that got the request.
     """
     if controller is None:
         return ErrorCode.NOT_CONTROLLER, []
@@ -71,18 +71,18 @@ class Departure:
         find: Callable[[], int | None],
         connect: Callable[[int], PeerConnection],
     ) -> None:
-        """Prepare; ask no controller yet.
+        """Store the arguments; ask no controller yet.
 
         Args:
-            own: this broker's candidate. If it is the controller, it is asked without a connection.
-            find: finds the controller.
-            connect: gives a new connection to a broker.
+            own: the candidate on this broker. If it is the controller, no connection is needed.
+            find: returns the broker that is the controller; None if none is known.
+            connect: makes a new connection to a broker.
         """
         self._host, self._own, self._find, self._connect = host, own, find, connect
         self._pause = threading.Event()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no partition needs this broker; return False if the time was over first."""
+        """Wait until no partition needs this broker; return False if the time ends before."""
         began = time.monotonic()
         self._host.handle(LeaveBegan(), began)
         left: list[Place] | None = None

@@ -1,15 +1,16 @@
 """Send the changes of the metadata to one broker, until the broker has confirmed them.
 
-This sender has its own thread and connection, separate from those of `broker_sender`. The answer to
-a role waits for a disk, for seconds if a log dir hangs. The metadata must not wait for the disk,
-because clients ask this broker for the new leaders.
+This sender has its own thread and its own connection. It does not share those of `broker_sender`: a
+request for a role is answered only after a call to a disk, which takes seconds if a log dir hangs.
+The metadata must not wait for a disk, because clients ask this broker for the new leaders.
 
-While there is nothing to send, the thread checks the connection. If a process is killed, the system
-closes its connections, and its port refuses new connections. So the controller learns soon that the
-broker is gone (P14).
+While there is nothing to send, the thread checks the connection. If the process of the broker is
+killed, the operating system closes its connections, and its port refuses new connections. So the
+controller learns soon that the broker is gone (P14).
 
-The same thread ends a wrong suspicion that a broker is gone. The suspicion is a change, so it is
-sent to that broker, too, until the broker accepts a connection or is no longer registered.
+The suspicion that a broker is gone may be wrong. The same thread then ends it: the suspicion is a
+change of the metadata, so the thread tries to send it to that broker, too. It stops trying when the
+broker accepts a connection or is no longer registered.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from cluster.wire.metadata_updates import API, VERSION, Update, encode_update
 
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
-# A change waits this long for other changes, to share a message. So a new leader usually has its
-# role before clients learn of it.
+# A change waits this long, so that one message has several changes. For this reason, a new leader
+# usually has its role before clients learn of it.
 GATHER_SECONDS = 0.005
 CHECK_SECONDS = 0.1  # the time between two checks of an unused connection
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-# With these errors, a broker refuses updates of this controller, or for this broker epoch.
+# A broker answers with such an error if the controller was replaced, or if the update names an
+# earlier broker epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 
@@ -64,7 +66,7 @@ class MetadataSender:
         self._thread.start()
 
     def end(self) -> None:
-        """Ask the thread to end; a running update is given up."""
+        """Ask the thread to end. A running update is interrupted."""
         self._ended.set()
         self._announcements.wake()
         self._connection.close()
@@ -83,7 +85,7 @@ class MetadataSender:
                 self._ended.wait(BACKOFF_SECONDS)
 
     def _bring(self, heard: Heard, refusals: int) -> tuple[Heard, int]:
-        """Send the changes that the broker lacks; return its new knowledge, and its refusals."""
+        """Send changes; return the last change that the broker knows, and the count of refusals."""
         if not self._announcements.has_news(self._broker, heard):
             if heard is not NOTHING:
                 self._check()
@@ -96,13 +98,13 @@ class MetadataSender:
         if code is ErrorCode.NONE:
             return Heard(update.broker_epoch, update.last_change), 0
         if code is not None:
-            refusals += 1  # wait, so that a broker that refuses every update is not flooded
+            refusals += 1  # pause, because a broker that refuses each update must not be flooded
             heard = heard if code in STALE else NOTHING
         self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
         return heard, refusals
 
     def _send(self, update: Update) -> ErrorCode | None:
-        """Send an update, and return the answer; None without an answer."""
+        """Send an update; return the answer, or None if there is no answer."""
         try:
             answer = self._connection.ask(API, VERSION, encode_update(update), ANSWER_SECONDS)
             code = ErrorCode(answer.error_code)
@@ -119,7 +121,7 @@ class MetadataSender:
         return code
 
     def _check(self) -> None:
-        """Report a broker whose process has ended; the next update finds other errors."""
+        """Report a broker whose process has ended. The next update finds any other error."""
         try:
             self._connection.check()
         except PeerGoneError as error:

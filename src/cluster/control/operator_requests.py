@@ -1,7 +1,8 @@
 """Let operators change leaders and replicas through the controller (KIP-455, KIP-460).
 
-The rules accept a request, or reject it with a reason; this module adds Kafka's error code to the
-reason. A broker that is not the controller answers so, and then the client asks the controller.
+The rules accept a request, or reject it with a reason. This module adds Kafka's error code to the
+reason. If this broker is not the controller, the answer says so, and the client asks the
+controller.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cluster.pure import control_exchange as ce
 from cluster.pure import operators
 from cluster.state import State, changes_of
 
-TRIES = 3  # a write fails if its answer was lost, or if the topic has changed in the meantime
+TRIES = 3  # a write fails if its answer is lost, or if the topic was changed in the meantime
 CODES = {
     operators.NOT_KNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     operators.UNDER_WAY: ErrorCode.REASSIGNMENT_IN_PROGRESS,
@@ -49,13 +50,13 @@ class OperatorRequests:
     def elect_leaders(
         self, places: Sequence[Place] | None, *, is_unclean: bool, seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Let the first replica lead, or elect a leader that may lack records."""
+        """Let the first replica of each partition lead, or elect a leader that may lack records."""
         return self._run(lambda desk: _elect(desk, places, is_unclean), seconds)
 
     def alter_reassignments(
         self, wanted: Mapping[Place, Sequence[int] | None], seconds: float
     ) -> Mapping[Place, Outcome] | ErrorCode:
-        """Begin reassignments to these brokers; None cancels a running reassignment."""
+        """Begin reassignments to these brokers. For None, cancel the running reassignment."""
         return self._run(
             lambda desk: {place: _alter(desk, place, one) for place, one in wanted.items()}, seconds
         )
@@ -111,7 +112,7 @@ def _list(desk: ControllerHost, places: Collection[Place] | None) -> dict[Place,
 
 
 def _fulfil(desk: ControllerHost, wish: ce.Wish) -> Outcome:
-    """Let the rules decide about a request, until it is rejected or its state is written."""
+    """Let the rules handle a request, until it is rejected or the new state is written."""
     for _ in range(TRIES):
         if reason := desk.tell(wish):
             return Outcome(CODES.get(reason, ErrorCode.INVALID_REPLICA_ASSIGNMENT), reason)
@@ -124,7 +125,7 @@ def _fulfil(desk: ControllerHost, wish: ce.Wish) -> Outcome:
 
 
 def is_fulfilled(wish: ce.Wish, state: State) -> bool:
-    """Check that a state has the change that an operator asked for."""
+    """Check that a state contains the change that an operator asked for."""
     match wish:
         case ce.Reassign(_, target):
             return target in (state.target, state.replicas)

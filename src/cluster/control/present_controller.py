@@ -1,12 +1,13 @@
 """Notice that the present controller's broker has ended, and start an election (P14).
 
-A candidate keeps a connection to the controller's broker. The system closes the connections of a
-process that is killed. If the port then refuses a new connection, the candidate deletes the
-controller's znode, which would stay until the end of the session.
+A candidate keeps a connection to the controller's broker. If the process of that broker is killed,
+the operating system closes the connection. If the port then refuses a new connection, the candidate
+deletes the controller's znode. Otherwise, this znode would stay until the session ends.
 
 A candidate may be wrong, or late. So the deletion names the version of the controller epoch, which
-rises at each election. Thus it never deletes the znode of a later controller. If a controller lives
-although its port refused a connection, it notices its successor at its next write (P2).
+rises at each election. Thus the candidate never deletes the znode of a later controller. If the old
+controller still runs, although its port refused a connection, its next write is refused (P2). So it
+learns of the new controller.
 
 A candidate that cannot connect to any broker must not take over the cluster. So after a deletion,
 the candidate first lets other candidates stand. It does not delete a second znode until it has
@@ -26,11 +27,11 @@ from cluster.run.peer_connection import PeerConnection
 LOG = logging.getLogger("cluster")
 CHECK_SECONDS = 0.1
 REST_SECONDS = 3.0  # after a deletion, other candidates stand first
-AGAIN_SECONDS = 60.0  # how long the candidate deposes no other controller if it has not reached one
+AGAIN_SECONDS = 60.0  # for this time, a candidate deposes only one controller
 
 
 class PresentController:
-    """The controller on another broker, as a candidate sees it. Only one thread uses it."""
+    """What a candidate knows of the controller on another broker. Only one thread uses it."""
 
     def __init__(
         self, store: ControllerStore, broker: int, connect: Callable[[int], PeerConnection]
@@ -39,7 +40,7 @@ class PresentController:
 
         Args:
             broker: the candidate's own broker.
-            connect: gives a new connection to a broker.
+            connect: makes a new connection to a broker.
         """
         self._store, self._broker, self._connect = store, broker, connect
         self._elected: Elected | None = None
@@ -47,11 +48,11 @@ class PresentController:
         self._depose_at = 0.0  # before this time, the candidate deposes no controller
 
     def wait(self, hears: Callable[[float], bool], seconds: float) -> None:
-        """Wait until this broker may stand again: the controller has ended, or the time is over.
+        """Wait until this broker may stand: the controller has ended, or the time is over.
 
         Args:
-            hears: waits some seconds for an event, and returns whether an event came. If an event
-                came, this method returns, too.
+            hears: waits for an event, at most these seconds, and returns whether an event came. If
+                an event comes, `wait` returns, too.
 
         Raises:
             CoordinationError: the store does not answer.
@@ -87,7 +88,7 @@ class PresentController:
             self._connection = self._connect(found.broker)
 
     def _lives(self) -> bool:
-        """Check the connection; only a refusal proves that the broker's process is gone."""
+        """Check the connection. Only a refusal proves that the process of the broker is gone."""
         if self._connection is None or self._elected is None:
             return True
         try:
@@ -95,7 +96,7 @@ class PresentController:
             self._depose_at = 0.0
         except PeerGoneError as error:
             if time.monotonic() < self._depose_at:
-                return True  # most likely, this broker cannot reach any other broker
+                return True  # this broker probably cannot reach any other broker
             LOG.warning("the controller is gone, so a new controller is elected: %s", error)
             self._depose_at = time.monotonic() + AGAIN_SECONDS
             self._store.depose(self._elected)

@@ -14,7 +14,7 @@ FLUSH_BEFORE_ACK, FLUSH_MESSAGES = "flush.before.ack", "flush.messages"
 
 
 def default_min_isr(replica_count: int) -> int:
-    """Return the min.insync.replicas of a topic without this setting: a majority."""
+    """Return the default of `min.insync.replicas`: a majority of the replicas."""
     return replica_count // 2 + 1
 
 
@@ -24,10 +24,10 @@ def factor_of(state: State) -> int:
 
 
 def rules_of(settings: Mapping[str, str], replica_count: int, version: int = 0) -> TopicConfig:
-    """Read the settings; log a setting that cannot be read, and use its default.
+    """Read the settings. If a setting cannot be read, log this, and use the default.
 
     Args:
-        version: the zxid at which the settings were written last.
+        version: the zxid of the last write of the settings.
     """
     return TopicConfig(
         _number(settings, MIN_ISR, default_min_isr(replica_count)),

@@ -37,9 +37,10 @@ class Watches:
         self._armed: set[str] = set()
 
     def arm(self, path: str, event: Any, *, children: bool = False) -> None:
-        """Post an event once, after the next change of a znode, or of the list of its children.
+        """Post an event once, after the next change of a znode or of its list of children.
 
-        A read after this call is not older than the event.
+        The caller must call this before it reads the znode. So a change after the read is not
+        missed.
         """
         name = f"{path}/*" if children else path
         with self._lock:
@@ -58,6 +59,6 @@ class Watches:
             self._session.watch(path, fire)
 
     def clear(self) -> None:
-        """Forget all watches, so that they are set again."""
+        """Forget all watches, so that the next calls set them again."""
         with self._lock:
             self._armed.clear()

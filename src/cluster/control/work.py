@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 class Work(Generic[Result]):
     """A function that another thread calls, once.
 
-    Threads: one thread waits; another thread performs or drops the work.
+    Threads: one thread calls `wait`. Another thread calls `perform` or `drop`.
     """
 
     def __init__(self, do: Callable[[], Result]) -> None:
@@ -24,7 +24,7 @@ class Work(Generic[Result]):
 
         Raises:
             TimeoutError: the function was too slow. If its call has not begun, it is never called.
-            Exception: whatever the function raised.
+            Exception: any exception that the function raised.
         """
         try:
             return self._result.result(seconds)
@@ -32,7 +32,7 @@ class Work(Generic[Result]):
             self._result.cancel()
 
     def perform(self) -> None:
-        """Call the function, unless the other thread no longer waits; raises its error."""
+        """Call the function, unless the other thread no longer waits; also raise its error."""
         if self._result.set_running_or_notify_cancel():
             try:
                 self._result.set_result(self._do())
@@ -41,6 +41,6 @@ class Work(Generic[Result]):
                 raise
 
     def drop(self) -> None:
-        """Let the wait end without a result."""
+        """End the wait without a result."""
         if self._result.set_running_or_notify_cancel():
             self._result.set_result(None)

@@ -3,13 +3,14 @@
     header, errors ... | head of a partition | records            | tags | next partition ...
                                                part, part, ... part
 
-While a part is appended, the leader sends the next part into the buffer of the socket. So leader
-and follower work at the same time, and a fetcher needs memory for one part only. A part is a run of
-whole batches. The answer without these records is small, and is decoded like any other.
+While the follower appends a part, the leader sends the next part into the buffer of the socket. So
+the leader and the follower work at the same time, and a fetcher needs memory for only one part. A
+part consists of whole batches. The rest of the answer is small, and is decoded like any other
+message.
 
-Each part equals the leader's answer to a fetch from the part's first offset, because the earlier
-parts have the leader's records before this offset. So for the rules of the replica, each part is a
-separate answer, which they check against the log like any answer (P9).
+For the rules of the replica, each part is an answer of its own, and they check it like any answer
+(P9). This is correct: a part has the same records as the leader's answer to a fetch that begins at
+the part's first offset. The records before this offset are in the earlier parts.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from logstore.format.prefix import BATCH_BYTES_MIN, LENGTH_OVERHEAD_BYTES
 
 Read = Callable[[int], bytes]  # reads exactly this many bytes of the answer
 PART_BYTES = 2 << 20
-WINDOW_BYTES = 1 << 16  # how many bytes are read at once, except in large records
-# if a batch lacks more bytes than this, the read ends at the end of the batch
+WINDOW_BYTES = 1 << 16  # one call reads this many bytes, except in large records
+# if more bytes than this are missing from a batch, the read ends exactly where the batch ends
 JOINED_BYTES = 1 << 18
-# Key, error, high watermark, last stable offset, and log start of a partition.
+# Partition, error, high watermark, last stable offset, log start.
 HEAD = struct.Struct(">ihqqq")
 ANSWER = struct.Struct(">ihi")  # throttle time, error, and fetch session
 NUMBER = struct.Struct(">i")
 TOPIC_ID_BYTES, ABORTED_BYTES = 16, 16
-NO_RECORDS = b"\x01"  # the encoded length of empty records
+NO_RECORDS = b"\x01"  # the encoded length of records that are empty
 BATCH_LENGTH = struct.Struct(">8xi")
 
 
 class LargeAnswer:
-    """One answer while it is read.
+    """An answer that is being read.
 
     Attributes:
-        sizes: the number of bytes of records that came in parts, by partition.
+        sizes: for each partition, how many bytes of records came in parts.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class LargeAnswer:
     # --- bytes ------------------------------------------------------------------------------------
 
     def _some(self, size: int) -> bytes:
-        """Return exactly this many bytes; take buffered bytes first."""
+        """Return exactly this many bytes. Use the buffered bytes first."""
         if self._window:
             taken, self._window = bytes(self._window[:size]), self._window[size:]
             return taken if len(taken) == size else taken + self._some(size - len(taken))
@@ -146,7 +147,7 @@ class LargeAnswer:
         return self._read(size) if size else b""
 
     def _keep(self, size: int) -> memoryview:
-        """Read bytes that stay in the small answer."""
+        """Read bytes, and add them to the small answer."""
         lacking = size - len(self._window)
         if lacking > 0:
             if lacking > self._left:
@@ -159,7 +160,7 @@ class LargeAnswer:
         return taken
 
     def _varint(self) -> int:
-        """Read an unsigned varint that does not stay in the small answer."""
+        """Read an unsigned varint; do not add it to the small answer."""
         value, kept = 0, len(self._small)
         for shift in range(0, 35, 7):
             (byte,) = self._keep(1)
@@ -170,7 +171,7 @@ class LargeAnswer:
         raise BadRequestError(reason="a number has more than five bytes")
 
     def _count(self) -> int:
-        """Read the length of an array, and keep it in the small answer; null is 0."""
+        """Read the length of an array, and add it to the small answer; return 0 for null."""
         value = self._varint()
         self._small += _varint_of(value)
         return max(value - 1, 0)
@@ -196,7 +197,7 @@ def _varint_of(value: int) -> bytes:
 
 
 def _last_batch(data: bytes) -> tuple[int, int, int]:
-    """Return where the last whole batch begins and ends, and how much the next batch lacks.
+    """Return the start and end of the last whole batch, and the missing bytes of the next batch.
 
     The lengths are not checked here: an append checks each batch.
     """
@@ -212,7 +213,7 @@ def _last_batch(data: bytes) -> tuple[int, int, int]:
 
 
 def _next(part: FetchAnswer, last: int) -> FollowerFetch:
-    """Return the fetch to which the records after a part are the answer."""
+    """Return the fetch that would be answered with the records after a part."""
     header = layouts.framed_header(part.records, last, len(part.records), 0)
     if header is None:
         raise BadRequestError(reason="a leader sent a batch without a whole header")

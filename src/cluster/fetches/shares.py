@@ -1,11 +1,11 @@
 """Divide the bytes of a follower's fetch among its partitions.
 
-A partition is far behind if its last answer had at least half of the requested bytes, because then
-the leader has more. Partitions that are far behind share the whole answer, because many small
-answers are slow: each answer costs a round trip to the leader. These partitions come last in the
-request, and take turns. So they cannot delay the records of the other partitions, whose producers
-may be waiting. If there are other partitions, the partitions that are far behind share only a part
-of the answer, so that the next fetch comes soon.
+If the last answer for a partition had at least half of the requested bytes, the leader has more
+records, and the partition counts as far behind. The partitions that are far behind share the whole
+answer: each answer costs a round trip to the leader, and a few large answers are faster than many
+small answers. They come last in the request, and take turns. So they cannot delay the records of
+the other partitions, whose producers may be waiting. If there are other partitions, the partitions
+that are far behind share only a part of the answer, so that the next fetch comes soon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FetchShares:
     """
 
     def __init__(self, limits: FetchLimits) -> None:
-        """Start with no partition that is far behind."""
+        """At first, no partition counts as far behind."""
         self._limits = limits
         # the partitions that got records last are at the end
         self._far: dict[PartitionId, None] = {}
@@ -44,14 +44,15 @@ class FetchShares:
 
         Args:
             shares: the result of `divide`.
-            sizes: how many bytes of records came; without refused partitions.
+            sizes: how many bytes of records came for each partition. Refused partitions are
+                missing.
         """
         room = min(self._limits.bytes_max, sum(shares[key] for key in self._far if key in shares))
         is_full = sum(sizes.values()) * 2 >= room
         for key, share in shares.items():
             size = sizes.get(key, 0)
             if is_full and not size and key in self._far:
-                continue  # there was no room for this partition, so it comes first in the next turn
+                continue  # there was no room for this partition, so it comes first next time
             self._far.pop(key, None)
             if size * 2 >= share:
                 self._far[key] = None

@@ -1,1 +1,1 @@
-"""Run a whole cluster in this process, for tests of programs that use Kafka's clients."""
+"""Run a whole cluster in this process, to test programs that use Kafka's clients."""

@@ -1,4 +1,4 @@
-"""Define `Cluster`: brokers that replicate, in this process, for tests.
+"""Define `Cluster`: several brokers in this process that replicate, for tests.
 
     with Cluster.start(brokers=3, log_dirs=2) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
@@ -30,12 +30,13 @@ LOOK_SECONDS = 0.01
 
 
 class Cluster:
-    """The brokers of one cluster, with ids from 1 on. Use the cluster in a `with` block.
+    """The brokers of one cluster. Their ids begin at 1. Use the cluster in a `with` block.
 
     Threads: one thread at a time changes the cluster. Any thread may read.
 
     Attributes:
-        directory: the directory of all log dirs. It is removed at the end, unless the user gave it.
+        directory: the directory with all log dirs. If it is a temporary directory, it is removed at
+            the end.
     """
 
     def __init__(self, root: str, nodes: dict[int, Node], coordination: EmbeddedStore) -> None:
@@ -55,12 +56,12 @@ class Cluster:
         session_seconds: float = SESSION_SECONDS,
         racks: Sequence[str] = (),
     ) -> Self:
-        """Start a cluster; when this returns, clients can create topics with all its brokers.
+        """Start a cluster. After this call, clients can create topics on all its brokers.
 
         Args:
             brokers: how many brokers.
             log_dirs: how many log dirs each broker has.
-            directory: an existing directory for all log dirs; by default, a temporary one.
+            directory: an existing directory for all log dirs; by default, a temporary directory.
             config: settings of `BrokerConfig` for each broker.
             session_seconds: after this time, the coordination store ends the session of a broker
                 that is cut off.
@@ -103,7 +104,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of the brokers that run and are not cut off, for `bootstrap.servers`."""
+        """The addresses of all brokers that run and are not cut off, for `bootstrap.servers`."""
         return ",".join(
             node.serving.bootstrap_servers
             for node in self._nodes.values()
@@ -122,7 +123,7 @@ class Cluster:
     # --- faults -----------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:
-        """End a broker like a SIGKILL; its written data stays. A broker that is down stays down."""
+        """End a broker like a SIGKILL. Its written data stays. If it is down, do nothing."""
         self._node(broker).kill()
 
     def stop(self, broker: int, timeout: float = 10.0) -> None:
@@ -130,7 +131,7 @@ class Cluster:
         self._node(broker).stop(timeout)
 
     def restart(self, broker: int) -> None:
-        """Start a broker again, at the same address; a broker that runs is killed first."""
+        """Start a broker again, at the same address. If it still runs, kill it first."""
         node = self._node(broker)
         node.kill()
         node.start(self._may_reach)
@@ -148,15 +149,15 @@ class Cluster:
     def cut(self, broker: int) -> None:
         """Cut a broker off from all other brokers and the coordination store.
 
-        Clients still reach the broker. It still believes that it leads, but acknowledges nothing
-        with acks=all. After `session_seconds`, other brokers replace it as leader.
+        Clients still reach the broker. If it was a leader, it continues to lead, but acknowledges
+        nothing with acks=all. After `session_seconds`, other brokers replace it as leader.
         """
         self._node(broker).cut()
         for node in self._nodes.values():
             node.break_connections()
 
     def heal(self) -> None:
-        """Let all brokers reach each other, and the coordination store, again."""
+        """Let all brokers reach each other and the coordination store again."""
         for node in self._nodes.values():
             if node.is_cut:
                 node.heal()
@@ -164,10 +165,10 @@ class Cluster:
     # --- what the brokers know --------------------------------------------------------------------
 
     def partition(self, topic: str, partition: int = 0) -> PartitionView | None:
-        """Return leader, replicas and ISR, as the running connected brokers know them.
+        """Return leader, replicas and ISR, as the brokers know them that run and are connected.
 
         Returns:
-            None if these brokers do not agree yet, or do not know the partition.
+            None if these brokers do not agree yet, or if they do not know the partition.
         """
         found = []
         for node in self._nodes.values():
@@ -240,7 +241,7 @@ class Cluster:
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop all brokers, and remove the temporary directory; a second call is harmless."""
+        """Stop all brokers, and remove the temporary directory. A second call does nothing."""
         self.heal()
         for node in reversed(self._nodes.values()):
             node.stop(1.0)

@@ -1,8 +1,8 @@
 """Simulate a loss of the connection for a session of the embedded store.
 
-While the connection is cut, each verb raises NotConnectedError, and callbacks wait. If the cut is
-longer than the session timeout, the session ends: its ephemeral znodes are deleted, and its
-listeners are called with EXPIRED.
+While the connection is cut, each verb raises NotConnectedError, and callbacks wait. If the
+connection is cut for longer than the session timeout, the session ends. Then its ephemeral znodes
+are deleted, and its listeners are called with EXPIRED.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class GatedSession(Session):
     """
 
     def __init__(self, session: Session, timeout_seconds: float) -> None:
-        """Take over a session of the embedded store; `close` closes that session."""
+        """Use a session of the embedded store. `close` closes that session."""
         self._session, self._timeout = session, timeout_seconds
-        self._lock = threading.Lock()  # guards the next five
+        self._lock = threading.Lock()  # guards the next five fields
         self._is_cut = self._is_expired = False
         self._held: list[Callable[[], object]] = []
         self._listeners: list[StateCallback] = []
         self._timer: threading.Timer | None = None
 
     def cut(self) -> None:
-        """Cut the connection; the session ends after its timeout, unless `heal` comes first."""
+        """Cut the connection. If `heal` is not called before the timeout, the session ends."""
         with self._lock:
             if self._is_cut or self._is_expired:
                 return
@@ -112,7 +112,7 @@ class GatedSession(Session):
             callback(SessionState.EXPIRED if is_expired else SessionState.SUSPENDED)
 
     def zxid(self) -> int:
-        """Return the number of the newest change, as of this call or later."""
+        """Return the number of the newest change, at the time of this call or later."""
         return self._connected().zxid()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class GatedSession(Session):
         return self._session
 
     def _gated(self, callback: Callable[[Any], object]) -> Callable[[Any], object]:
-        """Make a callback wait while the connection is cut, and drop it at the end."""
+        """Make a callback wait while the connection is cut. After the end, drop it."""
 
         def call(event: Any) -> None:
             with self._lock:

@@ -27,8 +27,8 @@ class NodeSettings(NamedTuple):
 
     Attributes:
         connect: begins a session of the embedded store.
-        session_seconds: after this time, a session that is cut off ends.
-        racks: the racks by broker id; a broker that is missing here has no rack.
+        session_seconds: if a session is cut off for this time, it ends.
+        racks: the racks, by broker id. If a broker is not in it, it has no rack.
     """
 
     root: str
@@ -40,12 +40,12 @@ class NodeSettings(NamedTuple):
 
 
 class Node:
-    """A broker that can die, start again, be cut off, and lose a log dir.
+    """A broker that can be killed, started again or cut off, and can lose a log dir.
 
     Attributes:
         id: the broker's id.
-        paths: its log dirs.
-        serving: the running broker; None while it is down.
+        paths: the log dirs of the broker.
+        serving: the running broker; None while the broker is down.
         is_cut: whether the broker reaches neither the other brokers nor the coordination store.
     """
 
@@ -63,10 +63,10 @@ class Node:
         self._store: LogStore | None = None
         self._session: LastingSession | None = None
         self._gated: GatedSession | None = None
-        self._lock = threading.Lock()  # guards `is_cut` and `_gated` against each other
+        self._lock = threading.Lock()  # guards `is_cut` and `_gated`
 
     def start(self, may_reach: Callable[[int, int], bool]) -> None:
-        """Start the broker, at the port that it had before.
+        """Start the broker, at the same port as before.
 
         Args:
             may_reach: returns whether a broker can reach another broker now.
@@ -99,7 +99,7 @@ class Node:
         self._ports = {one.name: one.port for one in self.serving.broker.endpoints}
 
     def stop(self, timeout: float) -> None:
-        """Stop the broker cleanly; a broker that is down stays down."""
+        """Stop the broker cleanly. If it is down, do nothing."""
         serving, self.serving = self.serving, None
         if serving is not None:
             serving.close(timeout)
@@ -108,7 +108,7 @@ class Node:
     def kill(self) -> None:
         """End the broker like a SIGKILL: it neither leaves the cluster nor marks its log dirs.
 
-        Written data is in the page cache, so it is present when the broker starts again.
+        Written data stays in the page cache, so the broker finds it when it starts again.
         """
         serving, self.serving = self.serving, None
         if serving is not None:
@@ -133,7 +133,7 @@ class Node:
             gated.heal()
 
     def break_connections(self) -> None:
-        """Break the connections to other brokers; allowed connections are made again."""
+        """Break the connections to other brokers. Connections that are allowed are made again."""
         if self.serving is not None:
             self.serving.member.break_connections()
 

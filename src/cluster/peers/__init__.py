@@ -1,1 +1,1 @@
-"""Connect to other brokers with encryption and logins, and recognize brokers (ADR 41)."""
+"""Connect to other brokers with encryption and logins, and recognise brokers (ADR 41)."""

@@ -1,7 +1,7 @@
-"""Send and receive bytes of a connection to another broker, before a deadline; TLS or not.
+"""Send and receive bytes on a connection to another broker, with or without TLS.
 
-Without TLS, the operating system enforces the deadlines (SO_RCVTIMEO), so that one call reads a
-whole answer.
+Each call has a deadline. Without TLS, the operating system enforces the deadline (SO_RCVTIMEO), so
+one call can read a whole answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 import time
 from contextlib import suppress
 
-# A call reads at most this many bytes. Memory is used only for bytes that arrive.
+# A call reads at most this many bytes. It uses memory only for bytes that arrive.
 RECEIVE_BYTES_MAX = 16 << 20
 EXCESS_BYTES = 1 << 16
 TIMEVAL = struct.Struct("ll")  # seconds and microseconds; both 0 would mean no limit
@@ -25,34 +25,34 @@ class ByteStream:
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Take over a socket."""
+        """Use a connected socket, and own it from now on."""
         self._socket = connected
         connected.settimeout(None)
 
     @property
     def is_open(self) -> bool:
-        """Whether the socket has its descriptor."""
+        """Whether the socket is still open."""
         return self._socket.fileno() >= 0
 
     def send(self, data: bytes | bytearray, deadline: float) -> None:
-        """Send all bytes; raises OSError, also at the deadline."""
+        """Send all bytes; raise OSError if this fails, or if the deadline passes."""
         self._limit(socket.SO_SNDTIMEO, deadline)
         self._socket.sendall(data)
 
     def receive(self, size_bytes: int, deadline: float) -> bytes:
-        """Read as many bytes as possible, up to this many; b"" means the end.
+        """Read bytes, at most this many; b"" means that the peer has closed the connection.
 
         Raises:
-            OSError: the connection is broken, or the deadline is over.
+            OSError: the connection is broken, or the deadline has passed.
         """
         self._limit(socket.SO_RCVTIMEO, deadline)
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX), socket.MSG_WAITALL)
 
     def read(self, size_bytes: int, deadline: float) -> bytes:
-        """Read exactly this many bytes; only the operating system copies a large answer.
+        """Read exactly this many bytes. Only the operating system copies a large answer.
 
         Raises:
-            OSError: the connection is broken or closed, or the deadline is over.
+            OSError: the connection is broken or closed, or the deadline has passed.
         """
         pieces = []
         while size_bytes:
@@ -89,21 +89,21 @@ class ByteStream:
         self._socket.close()
 
     def _limit(self, option: int, deadline: float) -> None:
-        """Make the next calls end at the deadline, with BlockingIOError."""
+        """Let the next calls raise BlockingIOError at the deadline."""
         seconds, micros = divmod(max(int(_left(deadline) * 1e6), 1), 1_000_000)
         self._socket.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(seconds, micros))
 
 
 class TlsStream(ByteStream):
-    """A connection with TLS. The `ssl` module enforces the deadlines, and accepts no flags."""
+    """A connection with TLS. The `ssl` module enforces the deadlines, and takes no flags."""
 
     def send(self, data: bytes | bytearray, deadline: float) -> None:
-        """Send all bytes; raises OSError, also at the deadline."""
+        """Send all bytes; raise OSError if this fails, or if the deadline passes."""
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(data)
 
     def receive(self, size_bytes: int, deadline: float) -> bytes:
-        """Read at most this many bytes; b"" means the end."""
+        """Read at most this many bytes; b"" means that the peer has closed the connection."""
         self._socket.settimeout(_left(deadline))
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX))
 
@@ -126,7 +126,7 @@ class TlsStream(ByteStream):
     def shut_down(self) -> None:
         """Wake the thread that reads or writes; it gets an error.
 
-        The TLS state of the socket must stay, because that thread uses it.
+        The TLS state of the socket must not be freed, because that thread uses it.
         """
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -137,7 +137,7 @@ class TlsStream(ByteStream):
 
 
 def stream_of(connected: socket.socket) -> ByteStream:
-    """Take over a socket that is connected."""
+    """Make the stream of a connected socket; it owns the socket from now on."""
     return (TlsStream if isinstance(connected, ssl.SSLSocket) else ByteStream)(connected)
 
 

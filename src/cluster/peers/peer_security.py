@@ -1,7 +1,7 @@
-"""Make a connection to another broker, with TLS and a login if its listener needs them.
+"""Connect to another broker, with TLS and a login if the listener of that broker needs them.
 
-With PLAIN, the password of this broker is sent only after the certificate of the other broker was
-verified. With SCRAM, the password is never sent.
+With PLAIN, this broker sends its password only after it has verified the certificate of the other
+broker. With SCRAM, the password is never sent.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ LOG = logging.getLogger("cluster")
 HANDSHAKE, HANDSHAKE_VERSION = 17, 1
 AUTHENTICATE, AUTHENTICATE_VERSION = 36, 2
 ANSWER_BYTES_MAX = 64 << 10
-SESSION_PART = 0.8  # after this part of a session's life, a new connection is made
+SESSION_PART = 0.8  # a new connection is made when this part of the session's time is over
 FOREVER = float("inf")
 
 
 class Opened(NamedTuple):
-    """A connection that is ready for requests, and when its session ends (monotonic clock)."""
+    """A connection that is ready for requests, and the time when its session ends (monotonic)."""
 
     socket: socket.socket
     expires_at: float
 
 
 class PeerSecurity:
-    """How this broker connects to the others.
+    """The way in which this broker connects to other brokers.
 
     Threads: any thread may call any method.
 
@@ -56,7 +56,7 @@ class PeerSecurity:
         mechanism: str = "",
         own: Password | None = None,
     ) -> None:
-        """Prepare connections; without the arguments, there is no TLS and no login.
+        """Store the settings of connections. By default, there is no TLS and no login.
 
         Args:
             make_context: loads the certificates. It is called for each connection, so new
@@ -85,7 +85,7 @@ class PeerSecurity:
         )
 
     def rule(self, config: BrokerConfig) -> PeerRule:
-        """Return which principals are brokers: any, if the listener authenticates no one."""
+        """Return which principals are brokers: any, if the listener does not authenticate."""
         if not config.knows_clients(self.listener or config.inter_broker_name):
             return ANYBODY
         principals = names_in(config.super_users, ";")
@@ -97,7 +97,7 @@ class PeerSecurity:
         """Connect and log in.
 
         Args:
-            seconds: the time limit for each of these: the connection, TLS, and the login.
+            seconds: the time limit for each of three steps: to connect, to set up TLS, to log in.
 
         Raises:
             OSError: the broker cannot be reached, or its certificate is refused.
@@ -128,7 +128,7 @@ class PeerSecurity:
         return self._context
 
     def _log_in(self, asking: _Asking, own: Password) -> float:
-        """Log in; returns the seconds after which the session ends, or 0."""
+        """Log in; return the seconds until the session ends, or 0 if it does not end."""
         answer = asking.ask(
             HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=self._mechanism)
         )

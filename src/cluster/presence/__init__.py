@@ -1,1 +1,1 @@
-"""A broker's presence in a cluster: its registration, and since when its log dirs are whole."""
+"""Register a broker in a cluster, and find out since when its log dirs are whole."""

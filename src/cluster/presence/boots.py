@@ -1,7 +1,8 @@
-"""Tell one boot of the machine, and one mount of a file system, from the others.
+"""Identify the present boot of the machine, and the present mount of a file system.
 
-What a killed process has written is still there as long as neither changes: it is in the page
-cache. A log dir that was written in another boot may have lost what was not synced.
+While neither the boot nor the mount changes, the data that a killed process has written still
+exists, because it is in the page cache. If a log dir was written during another boot, data that was
+not synced may be lost.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def boot_id() -> str:
-    """Give the id of this boot of the machine; "" if the system has none."""
+    """Return the id of this boot of the machine; "" if the system has none."""
     return read_table(BOOT_ID).decode("ascii", errors="replace").strip()
 
 
 def mount_id(path: str) -> str:
-    """Give the id of the mount that a directory is on: it changes with each mount.
+    """Return the id of the mount that a directory is on. Each mount has another id.
 
-    The kernel gives the number of an ended mount out again, so the device is part of the id. The
-    id is "" if the mount is not found.
+    After a mount has ended, the kernel may use its number again, so the device is a part of the id.
+    If the mount is not found, the id is "".
     """
     fields = _mount_of(path)
     if not fields:
@@ -36,14 +37,14 @@ def mount_id(path: str) -> str:
 
 
 def mount_type(path: str) -> str:
-    """Give the kind of the file system that a directory is on, such as "tmpfs"; "" if unknown."""
+    """Return the type of the file system of a directory, such as "tmpfs"; "" if unknown."""
     fields = _mount_of(path)
     after = fields[fields.index(b"-") + 1 :] if b"-" in fields else []
     return after[0].decode("ascii", errors="replace") if after else ""
 
 
 def _mount_of(path: str) -> list[bytes]:
-    """Give the fields of the mount that a directory is on, as in proc(5); none if not found."""
+    """Return the fields of a directory's mount, as in proc(5); no fields if it is not found."""
     wanted, found = os.fsencode(files.real_path(path)), (b"", list[bytes]())
     for line in read_table(MOUNT_INFO).splitlines():
         fields = line.split(b" ")
@@ -51,18 +52,18 @@ def _mount_of(path: str) -> list[bytes]:
             continue
         point = fields[4].decode("unicode_escape", errors="replace").encode("latin-1", "replace")
         is_above = wanted == point or wanted.startswith(point.rstrip(b"/") + b"/")
-        if is_above and len(point) >= len(found[0]):  # the last one lies over the earlier ones
+        if is_above and len(point) >= len(found[0]):  # a later mount covers earlier mounts
             found = point, fields
     return found[1]
 
 
 def sync_file_system(path: str) -> None:
-    """Write back the whole file system of a directory.
+    """Write all unwritten data of a directory's file system to the disk.
 
-    The kernel reports here also what it could not write for a process that was killed.
+    The kernel also reports here if it could not write the data of a process that was killed.
 
     Raises:
-        OSError: something could not be written.
+        OSError: some data could not be written.
     """
     fd = files.open_file(path, files.DIRECTORY)
     try:

@@ -1,6 +1,6 @@
-"""Find the id of a broker in the coordination store, and keep others from using the same id.
+"""Find the id of a broker in the coordination store, and prevent two brokers with one id.
 
-`cluster.pure.broker_id` decides; this module reads and writes what is decided on.
+`cluster.pure.broker_id` makes the decisions. This module reads the facts, and writes the results.
 
     /brokers/hosts/b2.example.com    {"version":0,"broker.id":2}
     /brokers/seqid                   its version is the newest number of the sequence, as in Kafka
@@ -29,7 +29,8 @@ from cluster.znode_document import ID_MAX, ZnodeDocument
 
 HOSTS, SEQUENCE = "/brokers/hosts", "/brokers/seqid"
 HOST_VERSION = 0
-# ZooKeeper ends sessions at its ticks, and a session timeout has at least two ticks.
+# ZooKeeper ends sessions only at its ticks, so a session may end after its timeout. A timeout has
+# at least two ticks.
 WAIT_PART = 1.5
 LOOKS_PER_WAIT = 20
 
@@ -41,13 +42,13 @@ def find_id(
     host: str,
     reserved_id_max: int,
 ) -> int:
-    """Find the id of this broker; a number of the sequence is used up by the call.
+    """Find the id of this broker. If the call takes a number of the sequence, it is used up.
 
     Args:
-        dir_ids: the id in the meta.properties of each log dir; None for a dir without.
+        dir_ids: for each log dir, the id in its meta.properties, or None without an id.
 
     Raises:
-        BrokerIdError: ids contradict each other, or no id is left.
+        BrokerIdError: two sources have different ids, or no id is left.
     """
     is_known = configured is not None or any(one is not None for one in dir_ids.values())
     host_id = None if is_known else _id_of(session, host)
@@ -59,7 +60,7 @@ def find_id(
 
 
 def _id_of(session: Session, host: str) -> int | None:
-    """Read the id that a host had last."""
+    """Read the id that the broker of a host had last."""
     path = f"{HOSTS}/{host}"
     try:
         return ZnodeDocument(session.get(path).data, path).number("broker.id", 0, ID_MAX)
@@ -76,7 +77,7 @@ def _registered(session: Session) -> frozenset[int]:
 
 
 def write_host(session: Session, host: str, broker: int) -> None:
-    """Write the id of a host's broker, so that the host finds it if it loses all log dirs."""
+    """Write the id of a host's broker. The host finds it there if it loses all log dirs."""
     with suppress(BadZnodeError):
         if _id_of(session, host) == broker:
             return
@@ -93,11 +94,12 @@ def claim(
     timeout_seconds: float,
     pause: Callable[[float], object],
 ) -> None:
-    """Wait until nobody else has registered an id.
+    """Wait until no other session has registered an id.
 
     Args:
-        kept: the sessions of processes that had this broker's log dirs before, on this boot of
-            this machine. They are gone, because this process has the locks of the log dirs.
+        kept: the sessions of processes that used this broker's log dirs before, since this boot of
+            this machine. These processes have ended, because this process has the locks of the log
+            dirs.
         end: ends a session of another process.
         timeout_seconds: the session timeout.
         pause: waits for some seconds.
@@ -111,7 +113,7 @@ def claim(
         match on_conflict(has_its_locks=bool(known), has_waited=waited >= wait):
             case Conflict.TAKE_OVER:
                 end(known[0])
-                kept = ()  # if the registration is still there, this was not enough
+                kept = ()  # if the registration still exists, do not try this again
             case Conflict.REFUSE:
                 raise refusal(broker, _host_of(found))
             case _:
@@ -120,7 +122,7 @@ def claim(
 
 
 def _registration(session: Session, broker: int) -> Znode | None:
-    """Read the registration of an id by another session."""
+    """Read the registration of an id; None if there is none, or if this session made it."""
     try:
         found = session.get(znodes.broker_path(broker))
     except NoNodeError:

@@ -1,8 +1,9 @@
-"""Keep what a log dir has to remember about itself, and the record of its failure (P4).
+"""Store the entry of a log dir, and the record of its failure (P4).
 
-The entry is a fact of the log dir, so it is on its disk. The record of a failure is a file of one
-byte on tmpfs: it lives as long as the boot, and needs no working disk. A record that is missing
-counts as a failure, so the directory of the records must outlive the broker's process.
+The entry says since when the log dir is whole, and is stored on its disk. The record of a failure
+is a file of one byte on tmpfs. It exists until the next boot, and can be written even if no disk
+works. If the record is missing, this counts as a failure. So the directory of the records must
+still exist after the process of the broker has ended.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ RECORD_BYTES_MAX = 64
 
 
 def directory_ids(store: LogStore) -> dict[str, str]:
-    """Give the id of each log dir; a dir that cannot be read is named by its path."""
+    """Return the id of each log dir. If a log dir cannot be read, its path is used as the id."""
     described = {one.path: one.directory_id for one in store.describe_dirs().log_dirs}
     return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}
 
 
 def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
-    """Read the entry of a log dir; None if it has none that can be read.
+    """Read the entry of a log dir; None if no entry can be read.
 
-    In the entry on the disk, and here, log dirs that have failed are named by their directory ids.
+    This entry names failed log dirs by their directory ids, as the entry on the disk does.
     """
     fact = store.facts(log_dir).get(ENTRY)
     if not isinstance(fact, list) or len(fact) != len(ENTRY_TYPES):
@@ -76,11 +77,11 @@ class FailureRecords:
         return RECORDS.get(data, FailureRecord.MISSING)
 
     def record(self, directory_id: str) -> None:
-        """Record that a log dir failed; if this cannot be written, the record goes missing."""
+        """Record that a log dir failed. If the write fails, remove the record."""
         self._write(directory_id, FAILED)
 
     def clear(self, directory_id: str) -> None:
-        """Record that a log dir has not failed since its entry was written."""
+        """Record that a log dir has not failed. Before this call, its entry must be durable."""
         self._write(directory_id, WHOLE)
 
     def _write(self, directory_id: str, data: bytes) -> None:
@@ -94,7 +95,7 @@ class FailureRecords:
 
 
 def find(log_dir: str, entries: Mapping[str, DirEntry | None], record: FailureRecord) -> DirFound:
-    """Describe a log dir that works, at a start.
+    """Describe a log dir that works when the broker starts.
 
     Args:
         entries: the entries of all log dirs of the store.

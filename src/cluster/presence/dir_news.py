@@ -1,6 +1,7 @@
-"""Tell the cluster how the log dirs of a broker change, again and again until it knows.
+"""Report changes of a broker's log dirs to the cluster; repeat each report until it succeeds.
 
-The controller asks the replicas of a broker when it reads an event of that broker in the store.
+A report is an event in the store. When the controller reads the event of a broker, it asks the
+replicas of that broker.
 """
 
 from __future__ import annotations
@@ -23,42 +24,42 @@ LOG_DIR_CHANGES = (
 
 
 class DirNews:
-    """What the cluster has to hear about the log dirs of one broker.
+    """The reports to the cluster about the log dirs of one broker.
 
     Threads: any thread may call any method.
 
     Attributes:
-        lock: guards the registration; a thread that changes it holds the lock.
+        lock: guards the registration. A thread that changes the registration must hold this lock.
     """
 
     def __init__(self, registering: Registering, session: Session, broker: int) -> None:
-        """Prepare; there is no news yet."""
+        """Store the arguments. There is no report yet."""
         self._registering, self._session, self._broker = registering, session, broker
         self.lock = threading.Lock()
-        self._is_unannounced = False  # whether the cluster has to ask for the replicas of a log dir
+        self._is_unannounced = False  # whether a change must still be reported
 
     @property
     def is_unannounced(self) -> bool:
-        """Whether the cluster has not heard of a change yet."""
+        """Whether a change was not reported to the cluster yet."""
         return self._is_unannounced
 
     @property
     def is_due(self) -> bool:
-        """Whether `repeat` has something to do."""
+        """Whether `repeat` must be called."""
         return self._is_unannounced or self._registering.is_late
 
     def heard(self, kind: StoreEventKind, log_dir: str) -> None:
-        """Carry out one of the `LOG_DIR_CHANGES`, and announce it."""
+        """Handle one of the `LOG_DIR_CHANGES`, and report it to the cluster."""
         known = self._registering
         changes = known.failed, known.returned, known.added, known.removed
         self._change(changes[LOG_DIR_CHANGES.index(kind)], log_dir)
 
     def announce_soon(self) -> None:
-        """Let `repeat` announce a change: a full or slow log dir makes no event of its own."""
+        """Let `repeat` report a full or slow log dir: the log store has no event for this."""
         self._is_unannounced = True
 
     def repeat(self) -> None:
-        """Do what the store or a log dir did not take before."""
+        """Repeat the writes to the coordination store and to log dirs that failed before."""
         was_unannounced, self._is_unannounced = self._is_unannounced, False
         try:
             with self.lock:

@@ -1,7 +1,8 @@
-"""Find a directory for the records of failed log dirs (P4): on tmpfs, and able to be written.
+"""Find a directory on tmpfs for the records of failed log dirs (P4).
 
-On a disk, a record could survive that the disk can no longer replace. So another file system is
-refused: then a failure that is not recorded would look like a log dir that lost nothing.
+Other file systems are refused. If the records were on a disk, and this disk could no longer be
+written, an old record could stay there. Then a log dir that has failed would look like a log dir
+that lost nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def records_dir(parent: str, store_id: str) -> str:
             reason = f"{parent} is on {kind or 'no mount'}, not on tmpfs; {ADVICE}"
             raise ClusterStartError(reason=reason)
         for one in reversed(missing):
-            with suppress(FileExistsError):  # another broker of this machine starts, too
+            with suppress(FileExistsError):  # another broker on this machine is starting, too
                 files.make_dir(one)
         probe = os.path.join(path, PROBE)
         files.write_atomically(probe, b"")
@@ -50,7 +51,7 @@ def records_dir(parent: str, store_id: str) -> str:
 
 
 def _missing(path: str) -> list[str]:
-    """List a directory and its parents that do not exist, from the inside out."""
+    """List the parts of a path that do not exist, the innermost directory first."""
     missing = []
     while not files.exists(path):
         missing.append(path)

@@ -1,8 +1,9 @@
-"""Register a broker, and attest its log dirs: since when is each of them whole (P3, P4).
+"""Register a broker, and determine since when each of its log dirs is whole (P3, P4).
 
-A log dir that is full or slow may not take its entry. Then the other steps are done nevertheless,
-and the entry is written later. Until then, no failure that the entry makes void is forgotten. But a
-failure of another log dir, which the entry would note, is recorded on tmpfs alone.
+If a log dir is full or slow, its entry may not be written. Then the other steps still run, and the
+entry is written later. Until then, the recorded failures of this log dir stay, although its new
+entry would end them. If another log dir fails meanwhile, its failure is recorded only on tmpfs,
+because the entry that would note it cannot be written.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ LOG = logging.getLogger("cluster")
 
 
 class Registering:
-    """A broker's registration, and what its log dirs remember.
+    """The registration of a broker, and the entries of its log dirs.
 
-    Threads: one thread at a time; the caller holds a lock.
+    Threads: one thread at a time. Before each call, the caller must take a lock.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Registering:
         directory_ids: Mapping[str, str],
         end_roles: Callable[[str], object],
     ) -> None:
-        """Prepare; `register` does it.
+        """Store the arguments; `register` registers the broker.
 
         Args:
             directory_ids: for each log dir, the id of its directory.
@@ -52,18 +53,18 @@ class Registering:
         self._endpoints: Sequence[Endpoint] = ()
         self._rack = ""
         self._protocols: Mapping[str, str] = {}
-        self._late: set[str] = set()  # the log dirs that could not take their entry
+        self._late: set[str] = set()  # the log dirs whose entry could not be written
 
     def register(
         self, endpoints: Sequence[Endpoint], rack: str = "", protocols: Mapping[str, str] = {}
     ) -> None:
-        """Register with this session, then attest each log dir.
+        """Register in this session, then determine since when each log dir is whole.
 
         Args:
             protocols: the security protocol of each listener.
 
         Raises:
-            NodeExistsError: the id is registered by another session.
+            NodeExistsError: another session has registered this id.
         """
         self._endpoints, self._rack, self._protocols = endpoints, rack, protocols
         self._begin()
@@ -72,10 +73,10 @@ class Registering:
             self._attest(log_dir, entries)
 
     def register_again(self) -> None:
-        """Register in a new session of this process; the log dirs are as whole as before.
+        """Register in a new session of this process. The log dirs have lost nothing.
 
         Raises:
-            NodeExistsError: the old session still has the registration; try again.
+            NodeExistsError: the registration of the old session still exists; try again.
         """
         self._begin()
 
@@ -86,7 +87,7 @@ class Registering:
             self._tell(attest.SessionBegan(made.czxid))
 
     def _create(self, path: str) -> Znode:
-        """Create the registration; one that this session has is an earlier try's."""
+        """Create the registration, unless an earlier try of this session has created it."""
         try:
             dirs = [one for one, state in self._host.dirs.items() if not state.removed_as]
             data = self._data(dict.fromkeys(self._directory_ids[one] for one in dirs))
@@ -99,11 +100,11 @@ class Registering:
 
     @property
     def is_late(self) -> bool:
-        """Whether a log dir could not take its entry, so that `repeat` has to write it."""
+        """Whether the entry of a log dir could not be written. Then `repeat` must write it."""
         return bool(self._late)
 
     def repeat(self) -> None:
-        """Write what could not be written: entries, and the registration for returned log dirs."""
+        """Write entries that could not be written, and the registration for returned log dirs."""
         for log_dir in sorted(self._late):
             self._late.discard(log_dir)
             self._tell(attest.EntryDue(log_dir))
@@ -112,28 +113,28 @@ class Registering:
                 self._write_again(log_dir)
 
     def failed(self, log_dir: str) -> None:
-        """Record that a log dir failed, and end its roles."""
+        """Record that a log dir failed, and end the roles of its replicas."""
         is_new = log_dir not in self._host.dirs and self._join(log_dir)
         if is_new or self._host.dirs[log_dir].is_good or self._host.dirs[log_dir].is_awaited:
             self._tell(attest.DirFailed(log_dir))
 
     def returned(self, log_dir: str) -> None:
-        """Register again, because a log dir works again; its replicas have no roles yet."""
+        """Register again, because a log dir works again. Its replicas must have no roles yet."""
         if log_dir in self._host.dirs and not self._host.dirs[log_dir].is_good:
             self._tell(attest.DirReturned(log_dir))
 
     def added(self, log_dir: str) -> None:
-        """Register again, because the store has taken in a log dir."""
+        """Register again, because the store has added a log dir."""
         if self._join(log_dir):
             self._tell(attest.DirReturned(log_dir))
 
     def removed(self, log_dir: str) -> None:
-        """Register again, because the store has no longer a log dir, unless it is there again."""
+        """Register again, because a log dir was removed, unless it was added again."""
         if log_dir in self._host.dirs and log_dir not in self._store.log_dirs:
             self._tell(attest.DirRemoved(log_dir, self._directory_ids[log_dir]))
 
     def _join(self, log_dir: str) -> bool:
-        """Take in a log dir that is not attested yet; False if the store has removed it since."""
+        """Add a log dir, which counts as failed at first; False if the store no longer has it."""
         directory_id = dir_facts.directory_ids(self._store).get(log_dir)
         if directory_id is None:
             return False
@@ -159,7 +160,7 @@ class Registering:
 
     def _attest(self, log_dir: str, entries: Mapping[str, DirEntry | None]) -> None:
         try:
-            dir_facts.read_entry(self._store, log_dir)  # raises if the log dir does not serve
+            dir_facts.read_entry(self._store, log_dir)  # raises if the log dir does not work
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:
@@ -167,7 +168,7 @@ class Registering:
             self._tell(dir_facts.find(log_dir, entries, record))
 
     def _read_entry(self, log_dir: str) -> DirEntry | None:
-        """Read an entry; the log dirs that it notes are named by their present paths."""
+        """Read an entry. Name the failed log dirs in it by their present paths."""
         try:
             entry = dir_facts.read_entry(self._store, log_dir)
         except (LogStoreError, ValueError) as error:
@@ -179,21 +180,22 @@ class Registering:
         return entry._replace(failed=frozenset(paths.get(one, one) for one in entry.failed))
 
     def _write_entry(self, log_dir: str, entry: DirEntry) -> None:
-        """Write an entry; the log dirs that it notes are named by ids, which a mount keeps."""
+        """Write an entry. Name failed log dirs by ids, which stay the same at another mount."""
         ids = frozenset(self._directory_ids.get(one, one) for one in entry.failed)
         dir_facts.write_entry(self._store, log_dir, entry._replace(failed=ids))
 
     def _tell(self, event: attest.Event) -> None:
-        """Carry out what an event causes, also if a log dir cannot take its entry.
+        """Carry out the effects of an event, even if the entry of a log dir cannot be written.
 
-        A log dir that fails at it counts as failed. Another one gets its entry later.
+        If the write shows that the log dir is offline, it counts as failed. Otherwise, the entry is
+        written later.
         """
         about: str = getattr(event, "dir_id", "")
         noting = self._host.noting(about)
         refused: dict[str, Exception] = {}
         for effect in self._host.handle(event, time.monotonic()):
             if about in refused and not isinstance(effect, attest.EndRoles):
-                continue  # its failure must be neither cleared nor forgotten
+                continue  # the failure of this log dir must be neither cleared nor forgotten
             try:
                 self._carry_out(effect)
             except (LogStoreError, ValueError) as error:

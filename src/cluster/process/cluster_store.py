@@ -1,4 +1,4 @@
-"""Open the coordination store of a cluster, as the settings of a broker name it."""
+"""Open the coordination store of a cluster, which the settings of a broker name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def zookeeper_of(config: BrokerConfig) -> ZooKeeperStore:
     return ZooKeeperStore(
         config.zookeeper_connect,
         session_timeout_ms=wished_ms,
-        # after this time without an answer, the session ends anyway
+        # if there is no answer for this time, the session ends anyway
         request_timeout_ms=min(ANSWER_MS, wished_ms),
         credentials=read_credentials(file) if file else None,
         is_private=config.zookeeper_set_acl,

@@ -1,10 +1,11 @@
-"""Make the topics of a broker without a cluster topics of a cluster, with one replica each.
+"""Bring the topics of a single broker into a cluster; each partition has one replica.
 
     read the topics of the store -> the broker registers -> write the topics -> their replicas lead
 
-The topics keep their ids, so the replicas on the disks are theirs. Each leader epoch of the cluster
-is later than all epochs in the logs (P11). The broker is the only member of each ISR, admitted at
-its present registration, so it leads without an election that may lose records (P5, P13).
+The topics keep their ids, so the replicas on the disks belong to them. Each leader epoch of the
+cluster is later than all epochs in the logs (P11). The broker is the only member of each ISR, and
+is admitted at its present registration. So it leads without an election that may lose records (P5,
+P13).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from logstore import LogStore, LogStoreError
 LOG = logging.getLogger("cluster")
 LED_SECONDS = 60.0
 SHOWN_MAX = 10
-PARTITIONS_MAX = 1_000  # of one topic: all are written in one request of the coordination store
+PARTITIONS_MAX = 1_000  # of one topic: one request to the store writes all of them
 
 
 class GrownTopic(NamedTuple):
-    """A topic that is to join the cluster.
+    """A topic that will join the cluster.
 
     Attributes:
-        epochs: the latest leader epoch in the log of each partition.
+        epochs: for each partition, the latest leader epoch in its log.
     """
 
     record: TopicRecord
@@ -50,7 +51,7 @@ def topics_of(store: LogStore) -> list[GrownTopic]:
     """Read the topics of a store that no broker serves.
 
     Raises:
-        ClusterGrowthError: a topic cannot join a cluster, so none does.
+        ClusterGrowthError: a topic cannot join a cluster, so no topic joins.
         LogStoreError: the topics cannot be read.
     """
     catalog = TopicCatalog(store)
@@ -79,7 +80,7 @@ def topics_of(store: LogStore) -> list[GrownTopic]:
 
 
 def _fault_of(record: TopicRecord) -> str:
-    """Say why a topic cannot join a cluster; "" if it can."""
+    """Return the reason why a topic cannot join a cluster; "" if it can."""
     if any(one != record.id for one in record.ids.values()):
         return "has partitions of different topic ids"
     if len(record.ids) > PARTITIONS_MAX:
@@ -91,8 +92,8 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
     """Read the latest leader epoch of each partition.
 
     Raises:
-        ClusterGrowthError: a partition cannot be read now, so its epochs are not known; or no
-            later epoch is left.
+        ClusterGrowthError: a partition cannot be read now, so its epochs are not known, or no later
+            epoch is left.
     """
     epochs = {}
     for partition in record.ids:
@@ -108,21 +109,24 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
 
 
 def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
-    """Check that the cluster has no other topic of a name, before the broker obeys its controller.
+    """Check that the cluster has no other topic with one of these names.
 
     Raises:
-        ClusterGrowthError: it has; then the broker could take its own replica for an older one.
+        ClusterGrowthError: the cluster has such a topic. The caller must check this before the
+            broker obeys the controller: otherwise, the broker could delete its own replica as the
+            replica of an older topic.
     """
     for topic in topics:
         _is_there(session, topic.record)
 
 
 def adopt(session: Session, broker: int, topics: Iterable[GrownTopic]) -> list[str]:
-    """Write topics into the coordination store; return the names of those that were not there.
+    """Write topics into the coordination store; return the names of the new topics.
 
     Raises:
-        ClusterGrowthError: the cluster has another topic of a name; see `check_names`.
-        CoordinationError: the coordination store refused something; call again.
+        ClusterGrowthError: the cluster has another topic with one of these names; see
+            `check_names`.
+        CoordinationError: the coordination store refused a request; call again.
     """
     admitted = session.get(znodes.broker_path(broker)).mzxid
     controller_epoch = znodes.parse_controller_epoch(session.get(znodes.CONTROLLER_EPOCH).data)
@@ -177,7 +181,7 @@ def wait_until_led(
     """Wait until the broker knows a leader of each partition.
 
     Raises:
-        ClusterGrowthError: a partition has no leader in time.
+        ClusterGrowthError: a partition did not get a leader in time.
     """
     places = [(one.record.name, number) for one in topics for number in one.record.ids]
     changed = threading.Event()

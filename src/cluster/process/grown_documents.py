@@ -1,12 +1,13 @@
-"""Take the ACLs, quotas and users of a broker without a cluster along into a cluster.
+"""Bring the ACLs, quotas and users of a single broker into a cluster.
 
     nothing  ->  /cluster/growth is "begun"  ->  it is "done"
                  the documents are made equal    they belong to the cluster
 
-Before the growth begins, the cluster must not have documents that the broker lacks, or that differ.
-After that, all documents in the cluster are copies of an earlier attempt. So each attempt makes
-them equal to those of the broker, which may have run alone in between. After the growth, nothing is
-copied any more: a user or an ACL that was removed from the cluster does not come back.
+Before the growth begins, each document in the cluster must be equal to a document of the broker.
+After the growth has begun, all documents in the cluster are copies from an earlier attempt. The
+broker may have run alone after that attempt. So each attempt makes the documents in the cluster
+equal to the documents of the broker. When the growth is done, nothing is copied any more. So if a
+user or an ACL is removed from the cluster, it does not come back.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from cluster.errors import ClusterGrowthError
 from logstore import LogStore
 
 GROWTH, BEGUN, DONE = "/cluster/growth", b"begun", b"done"
-PART_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several documents
+PART_BYTES = REQUEST_BYTES_MAX // 2  # a change that writes several documents has at most this size
 
-Documents = Mapping[str, Mapping[str, bytes]]  # by the path of the parent, and by the znode's name
+Documents = Mapping[str, Mapping[str, bytes]]  # by path of the parent and name of the znode
 
 
 class Change(NamedTuple):
-    """Something that makes the documents of a cluster equal to those of the broker."""
+    """A change that makes a document of the cluster equal to the document of the broker."""
 
     operation: Operation
     size_bytes: int
@@ -62,10 +63,11 @@ def read_documents(session: Session) -> Documents:
 
 
 def check_documents(session: Session, wanted: Documents) -> None:
-    """Check that the growth may begin, or has begun, before the broker obeys its controller.
+    """Check that the growth may begin, or has begun.
 
     Raises:
-        ClusterGrowthError: the cluster has documents of its own.
+        ClusterGrowthError: the cluster has documents that are not copies of the broker's documents.
+            The caller must check this before the broker obeys the controller.
         CoordinationError: the coordination store cannot be read now.
     """
     if _state_of(session) is not None:
@@ -79,13 +81,13 @@ def check_documents(session: Session, wanted: Documents) -> None:
 
 
 def take_documents(session: Session, wanted: Documents) -> int:
-    """Write the documents into a cluster, unless this was done before; return their number.
+    """Write the documents into a cluster, unless this is done already; return their number.
 
     After an error, or a crash, call again.
 
     Raises:
         ClusterGrowthError: see `check_documents`.
-        CoordinationError: the coordination store refused something.
+        CoordinationError: the coordination store refused a request.
     """
     check_documents(session, wanted)
     state = _state_of(session)
@@ -102,7 +104,7 @@ def take_documents(session: Session, wanted: Documents) -> int:
 
 
 def _state_of(session: Session) -> bytes | None:
-    """Read how far the growth is; None if it has not begun."""
+    """Read the state of the growth; None if it has not begun."""
     try:
         return session.get(GROWTH).data or None
     except NoNodeError:
@@ -110,7 +112,7 @@ def _state_of(session: Session) -> bytes | None:
 
 
 def _make_equal(session: Session, parent: str, wanted: Mapping[str, bytes]) -> None:
-    """Change the documents of one parent, in parts; brokers that follow them notice each part."""
+    """Change the documents of one parent, in parts. Brokers that follow them notice each part."""
     part: list[Operation] = []
     size = 0
     for one in _changes(parent, _read(session, parent), wanted):
@@ -142,7 +144,7 @@ def _read(session: Session, parent: str) -> dict[str, bytes]:
     for name in _children(session, parent):
         try:
             found[name] = session.get(f"{parent}/{name}").data
-        except NoNodeError:  # it was deleted just now
+        except NoNodeError:  # the document was deleted just now
             continue
     return found
 

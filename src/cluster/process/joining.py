@@ -6,8 +6,8 @@
     the caller opens the store with the id                    v
     (meta.properties)                          /brokers/hosts, then `ClusterBroker`
 
-`broker.cli` finds this module by its name. This module raises errors that the command shows to its
-user: LogStoreError, OSError, ImportError and CoordinationError.
+`broker.cli` finds this module by its name. The command shows the errors of this module to its user:
+LogStoreError, OSError, ImportError and CoordinationError.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def join(
 
     Raises:
         ClusterStartError: ZooKeeper does not answer, or the credentials cannot be used.
-        BrokerIdError: this broker can get no id.
+        BrokerIdError: this broker cannot get an id.
         CoordinationError: ZooKeeper refuses a request.
     """
     zookeeper = zookeeper_of(config)
-    # this module needs kazoo, so it is imported late
+    # the imported module needs kazoo, so it is imported late
     from cluster.zookeeper_timeout import granted_timeout_ms
 
     where, wished_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
@@ -83,7 +83,7 @@ def join(
 
 @contextmanager
 def _closing(session: LastingSession) -> Iterator[None]:
-    """End the session; if ZooKeeper does not answer, the session ends by its timeout."""
+    """End the session. If ZooKeeper does not answer, the session ends after its timeout."""
     try:
         yield
     finally:
@@ -94,8 +94,9 @@ def _closing(session: LastingSession) -> Iterator[None]:
 def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
     """Read the broker id in the meta.properties of each log dir; None for a new log dir.
 
-    If every meta.properties is lost, the store would be opened again with the id 0. So in this case
-    no log dir counts as having an id, and the coordination store gives the id of this host.
+    If every meta.properties is lost, opening the store would give the log dirs the id 0. So in this
+    case, the ids in the log dirs do not count, and the coordination store gives the id of this
+    host.
     """
     facts, roll = foresee(resolve(log_dirs), broker_id=None)
     is_known = any(one.meta is not None for one in facts)
@@ -106,11 +107,11 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
 
 
 class Grown(NamedTuple):
-    """What `Joined.grow` did.
+    """The result of `Joined.grow`.
 
     Attributes:
         new_topics: the names of the topics that are new in the cluster.
-        document_count: how many users, quotas and patterns with ACLs were taken along.
+        document_count: how many documents were copied: users, quotas, and patterns with ACLs.
     """
 
     broker: int
@@ -120,7 +121,7 @@ class Grown(NamedTuple):
 
 
 class Joined:
-    """A broker with an id and a session; `start` registers it.
+    """A broker that has an id and a session; `start` registers it.
 
     Attributes:
         broker: the id.
@@ -140,7 +141,7 @@ class Joined:
         """Use `join` instead.
 
         Args:
-            connect: takes over the session of another process.
+            connect: takes over the session of an earlier process.
         """
         self.broker = broker
         self._session, self._host, self._config = session, host, config
@@ -152,7 +153,7 @@ class Joined:
         """Serve an open store as this broker, until the end of the `with` block.
 
         Raises:
-            ContinuityError: ZooKeeper was wiped, or restored from a copy. Nothing was changed.
+            ContinuityError: ZooKeeper was wiped, or restored from a copy. Nothing has been changed.
             BrokerIdError: another broker is registered with this id.
             ClusterStartError: there is no directory for the records of failed log dirs.
         """
@@ -170,7 +171,7 @@ class Joined:
         memory.keep_session(session.key)
 
         def renewed(made: Session) -> None:
-            """Continue in a new session only if the store is still the same store."""
+            """Continue in a new session, but only if the store is still the same store."""
             memory.check(made)
             memory.keep_session(made.key)
 
@@ -195,13 +196,13 @@ class Joined:
             self._leave(serving, memory)
 
     def grow(self, store: LogStore) -> Grown:
-        """Make the topics of a store without a cluster topics of this cluster, and stop again.
+        """Bring the topics of a store into this cluster, and stop the broker again.
 
-        The ACLs, quotas and users go with them.
+        The ACLs, quotas and users are copied, too.
 
         Raises:
-            ClusterGrowthError: a topic cannot join the cluster, or gets no leader; or the cluster
-                has ACLs, quotas or users of its own.
+            ClusterGrowthError: a topic cannot join the cluster, a topic gets no leader, or the
+                cluster has ACLs, quotas or users of its own.
             ContinuityError, BrokerIdError, ClusterStartError: see `start`.
         """
         from cluster.process import growing, grown_documents
@@ -210,14 +211,14 @@ class Joined:
         growing.check_names(self._session, topics)
         grown_documents.check_documents(self._session, documents)
         with self._serving(store) as serving:
-            # Rights come before the topics, so no topic is ever without them.
+            # The ACLs are written before the topics, so each topic has its ACLs from the start.
             count = grown_documents.take_documents(self._session, documents)
             made = growing.adopt(self._session, self.broker, topics)
             growing.wait_until_led(serving.member.metadata, topics)
         return Grown(self.broker, made, sum(len(one.record.ids) for one in topics), count)
 
     def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:
-        """Stop cleanly; the broker also stops cleanly if ZooKeeper does not answer."""
+        """Stop cleanly, even if ZooKeeper does not answer."""
         try:
             serving.close()
             memory.remember(self._session)
@@ -225,14 +226,14 @@ class Joined:
             LOG.warning("ZooKeeper ends the session of this broker later: %s", error)
 
     def _claim(self, memory: StoreMemory) -> None:
-        """Wait until this broker's id is free, or end the session of a dead process."""
+        """Wait until this broker's id is free; end the session of a process that has ended."""
         broker_ids.claim(
             self._session, self.broker, memory.kept_sessions(), self._end,
             self._session_seconds, self._pause,
         )  # fmt: skip
 
     def _end(self, key: SessionKey) -> None:
-        """End the session of a process that is gone."""
+        """End the session of a process that has ended."""
         LOG.warning("the session of this broker's last process was ended")
         with suppress(SessionExpiredError):
             self._connect(key).close()

@@ -1,12 +1,13 @@
-"""Remember the coordination store and the session durably, in each log dir.
+"""Store facts about the coordination store and the session durably, in each log dir.
 
     cluster.store      [cluster id, czxid of /cluster/id, mzxid of the witness, highest zxid]
     cluster.session    [boot id, session id, password in hex]
 
-With `cluster.store`, a broker refuses a coordination store that was wiped, or restored from a copy.
-With `cluster.session`, a broker that was killed ends its old session at once, and need not wait
-until ZooKeeper ends the session. The boot id is stored because the disks may be copied to another
-machine: then the process with the old session may still live on the first machine.
+The broker uses `cluster.store` to recognise a coordination store that was wiped, or restored from a
+copy. It refuses such a store. After a broker was killed, it uses `cluster.session` to end its old
+session at once, and need not wait until ZooKeeper ends that session. The boot id is stored for this
+reason: the disks may be copied to another machine while the process with the old session still runs
+on the first machine.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class StoreMemory:
     """
 
     def __init__(self, store: LogStore, broker: int, seconds: float = REMEMBER_SECONDS) -> None:
-        """Read nothing yet.
+        """Store the arguments; read nothing yet.
 
         Args:
             seconds: the time between two calls of `remember`.
         """
         self._store, self._name, self._seconds = store, str(broker), seconds
-        self._writing = threading.Lock()  # an older state never replaces a newer state
+        self._writing = threading.Lock()  # so that an older state never replaces a newer state
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -69,7 +70,7 @@ class StoreMemory:
         self._write(SESSION, [boots.boot_id(), key.session_id, key.password.hex()])
 
     def kept_sessions(self) -> list[SessionKey]:
-        """Return the sessions of earlier processes since this boot of the machine."""
+        """Return the sessions of earlier processes that ran since this boot of the machine."""
         found = []
         for fact in self._facts(SESSION):
             match fact:
@@ -107,7 +108,7 @@ class StoreMemory:
                 )
 
     def _facts(self, key: str) -> list[object]:
-        """Read a fact of each log dir that works and has it."""
+        """Read this fact from each log dir that works and has the fact."""
         found: list[object] = []
         for log_dir in self._store.log_dirs:
             try:

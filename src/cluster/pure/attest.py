@@ -1,8 +1,9 @@
-"""Know since when each log dir of a broker is whole: since then, it lost nothing that it had (P4).
+"""Record since when each log dir is whole: since then, the log dir has lost none of its records.
 
-Each log dir durably holds a `DirEntry`. A *failure record* for each log dir is on tmpfs, so it
-lives as long as the boot. The entries of the other log dirs note the failure too, because tmpfs is
-gone after a reboot. At a start, entry, record and notes give the next `whole_since`:
+This is rule P4. Each log dir stores a `DirEntry`. For each log dir, there is also a *failure
+record* on tmpfs, which exists until the machine is rebooted. Because a reboot empties tmpfs, the
+entries of the other log dirs note the failure, too. At a start, the entry, the failure record and
+the notes determine the next `whole_since`:
 
 | found at a start | whole_since | flushed_since |
 |---|---|---|
@@ -15,18 +16,21 @@ gone after a reboot. At a start, entry, record and notes give the next `whole_si
 | the same boot, but another mount | the new epoch | unchanged |
 | the same boot and mount: at most the process was killed | unchanged | unchanged |
 
-`whole_since` is for all that was written, `flushed_since` for what was flushed. Topics that count
-only flushed records use the second number, because a loss of power takes nothing from them (P24).
+`whole_since` counts losses of any written record. `flushed_since` counts only losses of flushed
+records. A topic that counts only flushed records uses `flushed_since`, because such a topic loses
+nothing if the power fails (P24).
 
-A log dir that joins a running broker counts as failed until the registration has it, and is whole
-since then. A log dir that is removed counts as failed until the registration is written without it:
-so a replica that was lost with it is created again in a later registration (P3, P17).
+A log dir that joins a running broker counts as failed until the registration names it. It is whole
+since that registration. A log dir that is removed counts as failed until the registration is
+written without it. So if a replica was lost with this log dir, the replica is created again only at
+a later registration epoch (P3, P17).
 
-The broker is registered before it attests. If its session ends while a log dir returns, the write
-of the registration is lost or too old, and is asked for again.
+The broker must be registered before it says since when its log dirs are whole. If the session ends
+while a log dir returns, the write of the registration is lost or too old. Then the broker asks for
+the write again.
 
-A container gets a new mount and a new tmpfs at each start. There, only the mark of a clean stop
-keeps the numbers.
+A container gets a new mount and a new tmpfs at each start. So in a container, the numbers stay the
+same only if the broker was stopped cleanly.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from cluster.host_dirs import DirEntry, LogDir, LogDirs
 
 
 class FailureRecord(enum.Enum):
-    """What tmpfs says about a log dir."""
+    """The contents of the failure record of a log dir on tmpfs."""
 
     NONE = "none"
     RECORDED = "recorded"
@@ -47,13 +51,14 @@ class FailureRecord(enum.Enum):
 
 
 class DirFound(NamedTuple):
-    """Event: a start found a log dir that works; the broker is registered already.
+    """Event: a start found a log dir that works. Before this event, the broker must be registered.
 
     Attributes:
-        entry: None if the dir has no entry that can be read.
-        is_noted: whether another log dir notes that this one has failed (`noted_failures`).
-        lacks_notes: whether another log dir has no entry, so that its notes are not known.
-        is_synced: whether `syncfs` succeeded. It reports write errors of a process that was killed.
+        entry: the entry of the log dir; None if no entry can be read.
+        is_noted: whether another log dir notes that this log dir has failed (`noted_failures`).
+        lacks_notes: whether another log dir has no entry. Then the notes of that log dir are lost.
+        is_synced: whether `syncfs` succeeded. This call also reports failed writes of a process
+            that was killed.
     """
 
     dir_id: str
@@ -85,13 +90,13 @@ class DirFailed(NamedTuple):
 
 
 class DirReturned(NamedTuple):
-    """Event: a log dir works again, was replaced by an empty one, or has joined."""
+    """Event: a log dir works again, was replaced by an empty log dir, or was added to the store."""
 
     dir_id: str
 
 
 class DirJoined(NamedTuple):
-    """Event: the store has taken in a log dir; it is attested when it has returned."""
+    """Event: the store has added a log dir. The log dir counts as failed until DirReturned."""
 
     dir_id: str
     directory_id: str
@@ -100,7 +105,7 @@ class DirJoined(NamedTuple):
 
 
 class DirRemoved(NamedTuple):
-    """Event: the store has no longer a log dir; the replicas that it held are lost."""
+    """Event: the store has removed a log dir; the replicas in this log dir are lost."""
 
     dir_id: str
     directory_id: str
@@ -132,26 +137,26 @@ class WriteRegistration(NamedTuple):
 
 
 class WriteEntry(NamedTuple):
-    """Effect: write a log dir's entry durably."""
+    """Effect: write the entry of a log dir durably."""
 
     dir_id: str
     entry: DirEntry
 
 
 class ClearFailure(NamedTuple):
-    """Effect: replace the record on tmpfs by one without a failure, after the entry is durable."""
+    """Effect: clear the failure record on tmpfs. Before that, the caller must write the entry."""
 
     dir_id: str
 
 
 class EntryDue(NamedTuple):
-    """Event: a log dir could not take its entry, and may take it now."""
+    """Event: the entry of a log dir could not be written, and the write may now be repeated."""
 
     dir_id: str
 
 
 class LeaveBegan(NamedTuple):
-    """Event: the broker will stop in order; from now on its followers join no ISR (P21)."""
+    """Event: the broker will stop in order. From now on, its followers join no ISR (P21)."""
 
 
 Event = (
@@ -162,13 +167,15 @@ Effect = RecordFailure | EndRoles | WriteRegistration | WriteEntry | ClearFailur
 
 
 class Host:
-    """A broker's registration and its log dirs: what all its replicas share.
+    """The facts that all replicas of a broker share: its registration and its log dirs.
 
     Attributes:
-        broker_epoch: the zxid of its session; 0 before the first.
-        registration_epoch: the zxid of the last write of its registration.
+        broker_epoch: the zxid at which the present session was registered; 0 before the first
+            session.
+        registration_epoch: the zxid of the last write of the broker's registration.
         is_leaving: whether the broker will stop in order.
-        dirs: its log dirs. A change replaces the mapping, because other threads read it.
+        dirs: the log dirs of the broker. A change replaces the whole mapping, because other threads
+            read it.
         dir_for_new: the log dir for the next replica that is created, if that log dir works.
     """
 
@@ -184,7 +191,7 @@ class Host:
         self.dir_for_new = dir_ids[0]
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """Take an event, and give what has to be done, in this order."""
+        """Handle an event; return the effects, in the order in which they must be carried out."""
         match event:
             case SessionBegan(epoch):
                 return self._begin_session(epoch)
@@ -192,7 +199,7 @@ class Host:
                 return self._attest(event)
             case DirMissing(dir_id):
                 self.dirs[dir_id].is_good = False
-                return self.note(dir_id)  # it may come back short at a later start
+                return self.note(dir_id)  # the log dir may have lost records when it returns
             case EntryDue(dir_id):
                 return self._entered(dir_id) if self._works(dir_id) else []
             case LeaveBegan():
@@ -202,7 +209,7 @@ class Host:
                 return self._change(event)
 
     def _change(self, event: Event) -> list[Effect]:
-        """Take a change of a log dir while the broker runs."""
+        """Handle a change of a log dir while the broker runs."""
         match event:
             case DirFailed(dir_id):
                 self.dirs[dir_id].is_good = self.dirs[dir_id].is_awaited = False
@@ -221,25 +228,26 @@ class Host:
 
     @property
     def are_all_good(self) -> bool:
-        """Whether every log dir works, so that a replica that is not found does not exist."""
+        """Whether every log dir works. If so, a replica that is not found does not exist."""
         return all(log_dir.is_good for log_dir in self.dirs.values())
 
     def whole_since(
         self, dir_id: str, own_since: int, *, flushes: bool, placed_since: int = 0
     ) -> int:
-        """Give since when a replica is whole: the larger of its own number and its log dir's.
+        """Return since when a replica is whole: the larger number of replica and log dir.
 
-        What the log dir lost before the replica was placed there is no loss of the replica.
+        If the log dir lost records only before the replica was placed there, this loss does not
+        count.
 
         Args:
-            placed_since: the dir's whole_since when the replica was placed there.
+            placed_since: the `whole_since` of the log dir when the replica was placed there.
         """
         log_dir = self.dirs[dir_id]
         since = log_dir.flushed_since if flushes else log_dir.whole_since
         return max(own_since, since) if since > placed_since else own_since
 
     def on_failure(self, dir_id: str) -> list[Effect]:
-        """Record the failure first: the process may be killed at any moment."""
+        """Return the effects of a failure, the record first, because the process may be killed."""
         return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
 
     def note(self, dir_id: str) -> list[Effect]:
@@ -247,15 +255,15 @@ class Host:
         return self._change_notes(dir_id, frozenset({dir_id}))
 
     def forget(self, dir_id: str) -> list[Effect]:
-        """Remove the notes of a failure, after the dir's own entry is durable."""
+        """Remove the notes of a failure. Before that, the entry of the log dir must be durable."""
         return self._change_notes(dir_id, frozenset())
 
     def noting(self, dir_id: str) -> frozenset[str]:
-        """Name the log dirs that note a failure of this one."""
+        """Return the other log dirs that note a failure of this log dir."""
         return frozenset(other for other, one in self.dirs.items() if dir_id in one.failed)
 
     def keep_notes(self, dir_id: str, noting: Iterable[str]) -> None:
-        """Keep the notes of a failure: the dir could not take the entry that makes them void."""
+        """Keep the notes of a failure, because the log dir could not write its new entry."""
         for other in noting:
             self.dirs[other].failed |= {dir_id}
 
@@ -270,7 +278,7 @@ class Host:
         return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
-        """Ask for a new registration epoch; roles from before it are void."""
+        """Ask for a new registration epoch, which ends the roles of all replicas on the log dir."""
         return [WriteRegistration(dir_id)]
 
     def _begin_session(self, epoch: int) -> list[Effect]:
@@ -281,7 +289,7 @@ class Host:
         return [WriteRegistration(m) for m, one in self.dirs.items() if one.is_awaited]
 
     def _join(self, joined: DirJoined) -> list[Effect]:
-        """Record a failure first: until the dir is attested, its entry may be an older one."""
+        """Let a new log dir count as failed until it returns, because its entry may be old."""
         log_dir, others = LogDir(), self.dirs.values()
         log_dir.boot_id, log_dir.mount_id = joined.boot_id, joined.mount_id
         for other in others:
@@ -291,12 +299,12 @@ class Host:
         return [RecordFailure(joined.dir_id), *self.note(joined.dir_id)]
 
     def _remove(self, log_dir: LogDir, dir_id: str, directory_id: str) -> list[Effect]:
-        """Let the registration epoch rise before a lost replica is created again (P3, P17)."""
+        """Ask for a new registration epoch. Lost replicas are created again at this epoch (P3)."""
         log_dir.is_good, log_dir.is_awaited, log_dir.removed_as = False, True, directory_id
         return [WriteRegistration(dir_id)]
 
     def _drop(self, dir_id: str, epoch: int) -> list[Effect]:
-        """Forget a removed dir; notes of its failure stay, under its directory id."""
+        """Forget a removed log dir. The notes of its failure stay, and name its directory id."""
         self.registration_epoch = epoch
         removed_as = self.dirs[dir_id].removed_as
         self.dirs = LogDirs({one: state for one, state in self.dirs.items() if one != dir_id})
@@ -319,7 +327,7 @@ class Host:
         return self._entered(found.dir_id)
 
     def _enter_late(self, epoch: int) -> list[Effect]:
-        """Take over only the number: the session has ended since, or the dir failed again."""
+        """Use only the epoch, because the session has ended or the log dir has failed."""
         self.registration_epoch = max(self.registration_epoch, epoch)
         return []
 
@@ -327,7 +335,7 @@ class Host:
         return dir_id in self.dirs and self.dirs[dir_id].is_good
 
     def _entered(self, dir_id: str) -> list[Effect]:
-        """Make a dir's numbers durable, and only then forget that it had failed."""
+        """Write the numbers of a log dir durably, and then forget that the log dir had failed."""
         entry = WriteEntry(dir_id, self.dirs[dir_id].entry())
         return [entry, ClearFailure(dir_id), *self.forget(dir_id)]
 
@@ -345,17 +353,17 @@ class Host:
 
 
 def noted_failures(entries: Iterable[DirEntry | None]) -> frozenset[str]:
-    """Name the log dirs of which an entry of another one notes that they failed."""
+    """Return the log dirs whose failure is noted in the entry of another log dir."""
     return frozenset().union(*(entry.failed for entry in entries if entry is not None))
 
 
 def lacks_notes(dir_id: str, entries: Mapping[str, DirEntry | None]) -> bool:
-    """Check whether an entry is missing that could note a failure of this log dir."""
+    """Check whether another log dir has lost its entry, and so its notes about this log dir."""
     return any(entry is None for other, entry in entries.items() if other != dir_id)
 
 
 def since_at_start(found: DirFound, epoch: int) -> tuple[int, int]:
-    """Give whole_since and flushed_since of a log dir after a start (the table above)."""
+    """Return `whole_since` and `flushed_since` of a log dir after a start (see the table above)."""
     entry = found.entry
     has_failed = found.record is FailureRecord.RECORDED or found.is_noted
     if entry is None or not found.is_synced or has_failed:

@@ -9,16 +9,16 @@
 | none | none | an id that is not registered | that id |
 | none | none | an id that is registered, or none | the next of `/brokers/seqid` + reserved |
 
-Kafka's proposal also takes the one id that is missing among the registered brokers. This step is
-left out, because it would take the id of a broker that is just restarting.
+Kafka's proposal also takes the one id that is missing among the registered brokers. This module
+does not do this, because the missing id may belong to a broker that is just restarting.
 
 If the id is registered already:
 
-| the new broker | it |
+| the new broker | what it does |
 |---|---|
-| holds the locks of that broker's log dirs | closes the old session, whose process is gone | | does
-not, and has not waited yet | waits for one session time-out | | does not, and the id is still
-registered | refuses to start, and names the other host |
+| holds the locks of that broker's log dirs | closes the old session: its process is gone |
+| does not hold them, and has not waited yet | waits for one session time-out |
+| does not hold them, and the id is still registered | refuses to start, and names the other host |
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
     Attributes:
         configured: the configured id, or None.
-        dir_ids: the id in the meta.properties of each log dir, by path; None without an id.
+        dir_ids: for the path of each log dir, the id in its meta.properties, or None without an id.
         host_id: the id that `/brokers/hosts/H` has for this host, or None.
         registered: the ids in `/brokers/ids`.
     """
@@ -60,7 +60,7 @@ class Found(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The id and its source; for SEQUENCE, the id is None until the sequence gives a number."""
+    """The id and its source. With the source SEQUENCE, the id is None until the store gives one."""
 
     source: Source
     broker_id: int | None
@@ -78,7 +78,7 @@ def choose_id(found: Found) -> Choice:
     """Choose the id of a broker.
 
     Raises:
-        BrokerIdError: ids contradict each other, or an id is not in its range.
+        BrokerIdError: two sources have different ids, or an id is not in its range.
     """
     in_dirs = {path: one for path, one in found.dir_ids.items() if one is not None}
     for path, one in in_dirs.items():

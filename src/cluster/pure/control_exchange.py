@@ -16,8 +16,8 @@ class TopicConfig(NamedTuple):
     """The settings of a topic that elections and roles depend on.
 
     Attributes:
-        version: the zxid of the last write of the settings; 0 without a write. A read with a
-            smaller zxid is late.
+        version: the zxid of the last write of the settings; 0 if there was no write. If a read has
+            a smaller zxid than an earlier read, it is out of date.
     """
 
     min_isr: int
@@ -30,7 +30,7 @@ class Deletion(NamedTuple):
     """The replicas of a deleted partition, which their brokers must delete.
 
     Attributes:
-        version: a later version than all versions that a replica of this topic has obeyed.
+        version: a version that is later than each version that a replica of this topic has obeyed.
         brokers: the brokers that have not answered yet.
     """
 
@@ -91,7 +91,7 @@ class AskAll(NamedTuple):
 
 
 class ConnectionRefused(NamedTuple):
-    """Event: a broker's port refused a connection, so its process is gone (P14)."""
+    """Event: the port of a broker refused a connection, so its process is gone (P14)."""
 
     broker: int
 
@@ -110,13 +110,13 @@ class Reassign(NamedTuple):
 
 
 class CancelReassignment(NamedTuple):
-    """Event: an operator asks for the replicas from before a reassignment."""
+    """Event: an operator cancels a reassignment, and wants the original replicas back."""
 
     key: PartitionKey
 
 
 class ElectLeader(NamedTuple):
-    """Event: an operator asks for a member of the ISR as leader.
+    """Event: an operator wants a member of the ISR to lead.
 
     Attributes:
         broker: the wanted leader; None for the first replica.
@@ -127,12 +127,12 @@ class ElectLeader(NamedTuple):
 
 
 class ElectUncleanly(NamedTuple):
-    """Event: an operator, or the topic's settings, accept the loss of records.
+    """Event: elect a leader that may lack records; an operator or the topic's settings allow it.
 
     Attributes:
-        is_forced: whether an operator asserts that brokers without a registration do not lead.
-            Otherwise the topic's settings must allow the election, and the last leader must know
-            that.
+        is_forced: whether an operator asserts that no broker without a registration leads. Without
+            this assertion, the topic's settings must allow the election, and the last leader must
+            know these settings.
     """
 
     key: PartitionKey
@@ -149,7 +149,7 @@ class DeleteTopic(NamedTuple):
 
 
 class DeletionsRead(NamedTuple):
-    """Event: the deletions that earlier controllers have not completed (KeepDeletion)."""
+    """Event: the deletions in the store that earlier controllers have begun and not completed."""
 
     deletions: tuple[Deletion, ...]
 
@@ -171,12 +171,13 @@ class CreateTopic(NamedTuple):
 
 
 class WriteState(NamedTuple):
-    """Effect: write a state, if the store has this version and this controller epoch.
+    """Effect: write a state, on condition that the store has this version and controller epoch.
 
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
-        number: the number of this write of this controller; the answer names it.
-        is_assignment: whether the replicas change. Then the topic is written with the state (P1).
+        number: this controller numbers its writes; the answer to a write names this number.
+        is_assignment: whether the replicas change. If they do, the same transaction also writes the
+            topic (P1).
     """
 
     key: PartitionKey
@@ -215,7 +216,7 @@ class KeepDeletion(NamedTuple):
 
 
 class ForgetDeletion(NamedTuple):
-    """Effect: remove a deletion from the store, because no broker has a replica left."""
+    """Effect: remove a deletion from the store, because all replicas are deleted."""
 
     topic: TopicIdentity
     partition: int

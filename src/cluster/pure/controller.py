@@ -3,9 +3,9 @@
 The controller keeps only facts that it can ask for again (P23). After a failover, the new
 controller reads the states, sends LeaderAndIsr to all replicas, and learns from the answers.
 
-Each write of a state names the version that it replaces and the controller's own epoch. If the
-store refuses the write, or its answer is lost, the controller reads the state again before it
-decides again (P2). While a write is running, nothing else is decided about its partition.
+Each write of a state names the controller's own epoch, and the version that the write replaces. If
+the store refuses the write, or its answer is lost, the controller reads the state again before it
+decides again (P2). While a write runs, the controller decides nothing else about its partition.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Controller:
 
     Attributes:
         registrations: the registrations that were read last.
-        gone: brokers whose port refused a connection, with the broker epoch that refused it.
+        gone: brokers whose port refused a connection, each with its broker epoch at that time.
         departures: brokers that have announced that they will stop, with their broker epochs.
-        is_deposed: whether another controller was elected. Then this controller does nothing.
+        is_deposed: whether another controller was elected. If so, this controller does nothing.
     """
 
     def __init__(self, controller_epoch: int) -> None:
@@ -60,7 +60,7 @@ class Controller:
         self.deletions = deletions.Deletions()
         self.is_deposed = False
         self._keys: dict[tuple[str, int], ce.PartitionKey] = {}  # by topic id and partition
-        # the creation of the last topic of a name, even if deleted
+        # when the last topic of each name was created, even if it was deleted
         self._created: dict[ce.PartitionKey, int] = {}
         self._writes = 0  # the number of the last write
         self.effects: list[Any] = []
@@ -138,7 +138,7 @@ class Controller:
 
     @property
     def leaving(self) -> frozenset[int]:
-        """The brokers that will stop; a broker with a newer session does not count (P21)."""
+        """The brokers that will stop, except brokers that began a new session (P21)."""
         return frozenset(m for m, epoch in self.departures.items() if self.is_session(m, epoch))
 
     def is_session(self, broker: int, epoch: int) -> bool:
@@ -194,7 +194,7 @@ class Controller:
         return topic.created > self._created.get(key, NO_TOPIC.created)
 
     def _add(self, read: ce.StateRead) -> Entry:
-        """Begin with a topic, and forget an older topic of its name."""
+        """Add a partition of a new topic, and forget an older topic of the same name."""
         self._remove(read.key)
         entry = self.entries[read.key] = Entry(read)
         self._keys[read.topic.topic_id, read.key[1]] = read.key
@@ -213,7 +213,7 @@ class Controller:
         return None if entry is None or entry.pending is not None else entry
 
     def find(self, topic: TopicIdentity, partition: int) -> tuple[ce.PartitionKey, Entry] | None:
-        """Find the partition of a request or an answer, by its topic's id (P6)."""
+        """Find a partition by the id of its topic, which requests and answers name (P6)."""
         key = self._keys.get((topic.topic_id, partition))
         return None if key is None else (key, self.entries[key])
 
@@ -268,7 +268,7 @@ class Controller:
         )
 
     def expected_version(self, entry: Entry) -> int | None:
-        """Return the version that a write replaces: the decision was made from it (P2)."""
+        """Return the version that a write replaces: the one from which the controller decided."""
         return entry.version
 
     def expected_controller_epoch(self) -> int | None:
@@ -285,7 +285,7 @@ class Controller:
             self.effects.append(ce.ReadState(answer.key))
 
     def _on_written(self, answer: ce.Written) -> None:
-        """Give roles; ignore an answer to an earlier write, or about an older topic."""
+        """Give roles. Ignore an answer that is for an earlier write or an older topic."""
         key, entry = answer.key, self.entries.get(answer.key)
         if entry is None or entry.pending is None or not entry.awaits(answer):
             return
@@ -301,9 +301,9 @@ class Controller:
     def _ask(self, key: ce.PartitionKey, brokers: Iterable[int], *, is_new: bool = False) -> None:
         """Send LeaderAndIsr, which gives a role and asks for the facts of the replica.
 
-        A broker that was registered after the topic's creation may have a replica that it does not
-        find, because the log dir failed and the broker was restarted. So for it, the topic is not
-        new.
+        If a broker was registered after the creation of the topic, it may have a replica that it
+        cannot find: the log dir may have failed before the broker was restarted. So for this
+        broker, the request does not say that the topic is new.
         """
         entry, seen = self.entries[key], self.seen
         for broker in brokers:
@@ -319,7 +319,7 @@ class Controller:
                 self.effects.append(ce.SendRequest(broker, request))
 
     def _stop_removed(self, key: ce.PartitionKey) -> None:
-        """Ask the brokers to delete removed replicas, until the state names no such broker."""
+        """Ask brokers to delete replicas that were removed. The state names these brokers."""
         entry = self.entries[key]
         stopped, state = self.known(entry).stopped, entry.state
         removed = ce.Deletion(entry.topic, key[1], entry.version, state.removed - stopped)
@@ -387,7 +387,7 @@ class Controller:
             self.effects += deletions.requests_of(deletion, self.seen)
 
     def _create(self, event: ce.CreateTopic) -> None:
-        """Write the first state: its ISR are the replicas that are registered, at least one."""
+        """Write the first state. All registered brokers are in the ISR, at least one."""
         fault = operators.fault_of_creation(event, self.seen)
         if not fault and not self._is_later_topic(event.key, event.topic):
             fault = "this topic or a later one of its name is known"

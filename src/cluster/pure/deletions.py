@@ -1,7 +1,8 @@
 """Delete the replicas of deleted topics: ask each broker until it has answered.
 
-The state of a deleted partition is gone. So a `Deletion` with the remaining brokers is written to
-the store before the first request is sent. The next controller reads it there (P19, P23).
+A deleted partition has no state in the store. So the controller writes a `Deletion` to the store
+before it sends the first request. The `Deletion` names the brokers that have not answered. The next
+controller reads it there (P19, P23).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Deletions:
         self.left: dict[tuple[str, int], Deletion] = {}
 
     def begin(self, deletion: Deletion) -> list[Any]:
-        """Keep a deletion durably; the requests follow."""
+        """Write a deletion durably; `requests` returns its requests later."""
         self.left[deletion.topic.topic_id, deletion.partition] = deletion
         return [KeepDeletion(deletion)]
 
@@ -49,7 +50,7 @@ class Deletions:
         return [request for one in self.left.values() for request in requests_of(one, seen)]
 
     def on_answer(self, answer: StopAnswer) -> list[Any]:
-        """Record that a broker has no replica left; after the last broker, forget the deletion."""
+        """Record that a broker has no replica left. After the last broker, forget the deletion."""
         key = answer.topic.topic_id, answer.partition
         deletion = self.left.get(key)
         if deletion is None or answer.version < deletion.version:

@@ -8,7 +8,7 @@ First, each member of the ISR and the ELR gets a standing (P5):
 | its answer says that the replica cannot be used | OFFLINE |
 | its registration is the one at which it was admitted | WHOLE |
 | it was registered again, and has not answered since | UNKNOWN |
-| its answer says that it lost nothing since its admission | WHOLE, and it is admitted anew |
+| its answer says that it lost nothing since its admission | WHOLE, and it is admitted again |
 | its answer says that it lost records since its admission | LOSSY |
 
 Then the state changes:
@@ -17,20 +17,20 @@ Then the state changes:
 |---|---|
 | a LOSSY member | it becomes a suspect |
 | a member of the ISR is DOWN or OFFLINE | it leaves the ISR (P14) |
-| the leader is in the ISR and did not come back since its election | it stays, also while UNKNOWN |
+| the leader is in the ISR and did not come back after its election | it leads, even if UNKNOWN |
 | else, a member of the ISR is WHOLE | it leads; UNKNOWN members leave the ISR (P13) |
 | else, a member of the ELR is WHOLE | it leads (P13) |
-| else, somebody leads | nobody leads, and the whole ISR goes to the ELR (P13) |
+| else, some broker leads | no broker leads, and the whole ISR goes to the ELR (P13) |
 | else, there are only suspects, and all answered for this version | the longest log leads (P15) |
-| else | nobody leads |
-| a leaving broker leads, and another member of the ISR is WHOLE and stays | that one leads (P21) |
-| a leaving broker follows, and somebody leads | it leaves the ISR (P21) |
+| else | no broker leads |
+| a leaving broker leads, and another member of the ISR is WHOLE and stays | the other leads (P21) |
+| a leaving broker follows, and another broker leads | the follower leaves the ISR (P21) |
 | a member left, and the ISR is below min | it goes to the ELR (P12) |
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
-| the topic may elect uncleanly from now on | the state says so, then that the leader knows (P16) |
+| unclean elections are now allowed | the state says so; later, that the leader knows it (P16) |
 | from now on only flushed records count | the same leader gets a new leader epoch (P24) |
-| a removed replica was deleted | its broker is asked no more (P19) |
+| a removed replica was deleted | its broker gets no further request (P19) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
 
@@ -56,9 +56,9 @@ class Known(NamedTuple):
     Attributes:
         registrations: the registrations of the brokers that are not DOWN.
         answers: the last answer of each replica of the partition.
-        version: the version of the state from which the controller decides.
-        stopped: brokers that have answered for this version that they have no replica.
-        leaving: brokers that have announced in their present session that they will stop.
+        version: the version of the present state, from which the controller decides.
+        stopped: brokers whose answer for this version says that they have no replica.
+        leaving: brokers that have announced, in their present session, that they will stop.
     """
 
     registrations: Mapping[int, Registration]
@@ -72,7 +72,7 @@ class Known(NamedTuple):
         return self.registrations[broker].registration_epoch
 
     def fresh_answer(self, broker: int) -> RoleAnswer | None:
-        """Return a replica's answer if its broker has not been registered again since."""
+        """Return the last answer of a replica; None if its broker was registered again later."""
         answer, registration = self.answers.get(broker), self.registrations.get(broker)
         if answer is None or registration is None:
             return None
@@ -94,7 +94,7 @@ class Decision(NamedTuple):
     """The next state, and the reason for its leader.
 
     Attributes:
-        is_recovery: whether the new leader may lack records that were acknowledged.
+        is_recovery: whether the new leader may lack acknowledged records.
     """
 
     state: State
@@ -103,7 +103,7 @@ class Decision(NamedTuple):
 
 
 def standing_of(known: Known, broker: int, admitted: int) -> Standing:
-    """Judge a member that was admitted at a registration epoch."""
+    """Return the standing of a member that was admitted at this registration epoch."""
     registration = known.registrations.get(broker)
     if registration is None:
         return Standing.DOWN
@@ -118,7 +118,7 @@ def standing_of(known: Known, broker: int, admitted: int) -> Standing:
 
 
 def is_same_registration(registration: Registration, admitted: int) -> bool:
-    """Check whether a broker has not been registered again since an admission."""
+    """Check that a broker still has the registration at which it was admitted."""
     return registration.registration_epoch == admitted
 
 
@@ -133,7 +133,7 @@ def leads_still(known: Known, state: State, standing: Standing) -> bool:
 
 
 def settle(state: State, removed: Mapping[int, int]) -> State:
-    """If the ISR is below min, put removed members into the ELR; else empty the ELR (P12)."""
+    """Put removed members into the ELR if the ISR is below min; otherwise, empty the ELR (P12)."""
     if len(state.isr) >= state.min_isr:
         return state._replace(elr={}, suspects=frozenset())
     elr = {m: a for m, a in {**state.elr, **removed}.items() if m not in state.isr}
@@ -141,7 +141,7 @@ def settle(state: State, removed: Mapping[int, int]) -> State:
 
 
 def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
-    """Decide the next state of a partition; the same state if nothing changes."""
+    """Decide the next state of a partition. If nothing changes, this is the same state."""
     members = {**state.elr, **state.isr}
     standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
     is_lease_kept = state.is_unclean_allowed and keeps_lease(state, known)
@@ -160,7 +160,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
             state = _lead(state, known, _first(state.replicas, able), standings, removed)
             if is_recovery:
                 state = state._replace(unclean_epoch=state.leader_epoch)
-        elif leader != NO_BROKER:  # without a leader, no replica is in sync with another
+        elif leader != NO_BROKER:  # if no broker leads, no replica is in sync
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
     if known.leaving and state.leader != NO_BROKER:
@@ -207,16 +207,16 @@ def let_leave(state: State, known: Known, removed: dict[int, int]) -> State:
 
 
 def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) -> State:
-    """Let another member of the ISR lead, although the present leader may live."""
+    """Let another member of the ISR lead, even if the present leader still works."""
     standings = {m: standing_of(known, m, admitted) for m, admitted in state.isr.items()}
     return _lead(state, known, leader, standings, removed)
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
-    """Change the setting in the state; counting only flushed records needs a new epoch (P24).
+    """Record whether only flushed records count. To turn this on, begin a new epoch (P24).
 
-    A follower that knows a leader epoch also knows the settings of its state. So in the new epoch,
-    the leader counts no unflushed position.
+    If a follower knows the new leader epoch, it also knows the new setting. So in the new epoch,
+    each position that the leader counts is flushed.
     """
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
@@ -224,15 +224,16 @@ def change_flushes(state: State, *, flushes: bool) -> State:
 
 
 def still_removed(state: State, known: Known) -> frozenset[int]:
-    """Return the brokers that may still have a removed replica, and are asked again (P19)."""
+    """Return the brokers that may still have a removed replica; they are asked again (P19)."""
     return state.removed - known.stopped
 
 
 def keeps_lease(state: State, known: Known) -> bool:
-    """Check that the last leader knows that it must stop when its lease ends (P16).
+    """Check that the last leader knows the setting for unclean elections (P16).
 
-    A leader that was replaced before it learned of the setting does no harm. Its maximal ISR has
-    the next leader, which no longer fetches from it after the answer for its own election.
+    A leader that knows this setting stops when its lease ends. A leader that was replaced before it
+    learned of the setting does no harm. It waits for the next leader, which is in its maximal ISR.
+    But the next leader no longer fetches, so nothing is acknowledged.
     """
     answer = known.fresh_answer(state.leader)
     return state.is_lease_kept or (answer is not None and answer.version == known.version)
@@ -257,7 +258,7 @@ def _judge(
 
 
 def _first(order: Sequence[int], brokers: Iterable[int]) -> int:
-    """Return the first of these brokers in the order of the replicas."""
+    """Return the broker that comes first in the list of replicas."""
     return min(brokers, key=order.index)
 
 
@@ -292,9 +293,10 @@ def _without_leader(state: State) -> State:
 
 
 def recoverable(state: State, known: Known) -> tuple[list[int], str]:
-    """Choose the suspect with the latest log, if all answered for the leaderless version (P15).
+    """Choose the suspect with the longest log, if all suspects answered for this version (P15).
 
-    An answer for an earlier version may be older than the suspect's last records.
+    In this version of the state, no broker leads. An answer for an earlier version may lack the
+    last records of the suspect.
     """
     if state.leader != NO_BROKER:
         return [], "the state must first say that no broker leads"
@@ -311,17 +313,17 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
 
 
 def has_led(state: State) -> bool:
-    """Check that there was a leader: otherwise no record was acknowledged, so none can be lost."""
+    """Check that a broker has led. If none has, no record was acknowledged, so none can be lost."""
     return state.leader_epoch > 0
 
 
 def may_recover_by(answer: RoleAnswer | None, version: int) -> bool:
-    """Check that a suspect's answer is for the version without a leader."""
+    """Check that a suspect has answered for this version, in which no broker leads."""
     return answer is not None and not answer.is_offline and answer.version == version
 
 
 def complete(state: State, known: Known) -> State | None:
-    """End a reassignment if the added replicas are in the ISR and enough remain (P18)."""
+    """End a reassignment if the added replicas are in the ISR, and enough members remain (P18)."""
     assert state.target is not None
     isr = remaining_isr(state, known)
     if isr is None:
@@ -347,7 +349,7 @@ def complete(state: State, known: Known) -> State | None:
 
 
 def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
-    """Return the ISR that remains after a reassignment; None if it cannot end yet."""
+    """Return the ISR after the end of a reassignment; None if the reassignment cannot end yet."""
     target = state.target or ()
     isr = {m: a for m, a in state.isr.items() if m in target}
     if state.original is None:
@@ -358,13 +360,14 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
 def enough_to_go_back(state: State) -> int:
     """Return how many original replicas must be in the ISR to end a cancelled reassignment.
 
-    This is less than all, because a replica may be away, and min may be larger than their number.
+    These are `min` replicas, not all of them, because a broker may be down. If there are fewer than
+    `min` original replicas, all of them must be in the ISR.
     """
     return min(state.min_isr, len(state.target or ()))
 
 
 def change_isr(state: State, known: Known, asked: AlterPartition) -> State | None:
-    """Return the state with the ISR that the leader proposes; None if it is refused (P10)."""
+    """Return the state with the ISR that the leader proposes; None to refuse the proposal (P10)."""
     if not is_current(state, known, asked):
         return None
     for m, admitted in asked.isr.items():

@@ -10,10 +10,10 @@ from cluster.state import State
 
 
 class PendingWrite(NamedTuple):
-    """A write without an answer yet, and the steps that follow if it succeeds.
+    """A write that has no answer yet, and the facts that are needed after its success.
 
     Attributes:
-        number: the number of the write, which its answer names.
+        number: the number of the write. The answer to the write names this number.
     """
 
     state: State
@@ -27,8 +27,10 @@ class Entry:
 
     Attributes:
         answers: the last answer of each replica, for this topic.
-        stopped: the last version for which a broker answered that it has no replica.
-        is_new: whether this controller created the topic, and it had no leader yet (P17).
+        stopped: for each broker that has answered that it has no replica, the version of the last
+            such answer.
+        is_new: whether this controller created the topic, and the partition had no leader yet
+            (P17).
         pending: the running write.
     """
 
@@ -43,7 +45,7 @@ class Entry:
         self.pending: PendingWrite | None = None
 
     def use(self, config: TopicConfig) -> None:
-        """Take over settings, unless newer settings are known, because a read may come late."""
+        """Use these settings, unless newer settings are known: a read may be late."""
         if config.version >= self.config.version:
             self.config = config
 

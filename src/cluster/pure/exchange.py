@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 from cluster.registration import TopicIdentity
 from cluster.requests import FollowerFetch
 
-Waiter = Any  # an object that the caller passes with a produce; the rules only return it
+Waiter = Any  # the caller passes this object with a produce; the rules only return it
 
 
 class LogLife(NamedTuple):
-    """One incarnation of a replica's log, named by effects on the disk and by their results.
+    """One incarnation of a replica's log. Each effect on the disk names it, and so does its result.
 
-    A result may come late, after the log was deleted and created again. The results of appends
-    come in the order of their effects. A flush or a read may end at any time.
+    A result may come late, after the log was deleted and created again. The results of appends come
+    in the order in which the appends began. The result of a flush or a read may come at any time.
 
     Attributes:
-        life: how often the log was created, removed, lost or opened. If an append ends in another
-            life, its records are not in this log.
-        copy: this number also rises with each cut and move. If a flush ends with another number, it
-            says nothing about this log.
+        life: how often the log was created, removed, lost or opened. If this number has changed
+            when an append ends, the appended records are not in this log.
+        copy: this number also rises with each cut and move. If this number has changed when a flush
+            ends, the flush proves nothing about this log.
     """
 
     topic: TopicIdentity
@@ -29,7 +29,7 @@ class LogLife(NamedTuple):
     copy: int
 
     def is_same_life(self, other: LogLife) -> bool:
-        """Check that the records of an append to the other log are in this log."""
+        """Check that both name one log, so that a record appended to one is in the other."""
         return self.topic.is_same(other.topic) and self.life == other.life
 
 
@@ -45,16 +45,17 @@ class ProduceError(enum.Enum):
 
 
 class Opened(NamedTuple):
-    """Event: the log dir was read, at a start or after its return; this ends any role.
+    """Event: the log dir was read, at a start or after its return. The replica has no role then.
 
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
-        start: the offset at which the first batch begins, as in StartRose.
+        start: the offset at which the first batch begins (see StartRose).
         log_start_offset: the first offset that is not deleted, if it is inside the first batch.
-            own_since: since when the replica itself is whole, from its metadata.
-        placed_since: since when the log dir was whole, at the time when the replica moved there.
-        counts_flushed: whether its metadata says that it counted only flushed records (P24).
+        own_since: since when the replica itself is whole, as its metadata says.
+        placed_since: the `whole_since` of the log dir at the time when the replica moved there.
+        counts_flushed: whether the metadata says that the replica counted only flushed records
+            (P24).
         is_incomplete: whether another copy of the replica may have more records.
     """
 
@@ -73,7 +74,7 @@ class Opened(NamedTuple):
 
 
 class StartRose(NamedTuple):
-    """Event: records below an offset were deleted; all of them were below the high watermark.
+    """Event: records below an offset were deleted. All of them were below the high watermark.
 
     Attributes:
         start: the offset at which the log begins now. If the first offset that is not deleted is
@@ -91,11 +92,11 @@ class RoleEnded(NamedTuple):
 
 
 class LeaseEnded(NamedTuple):
-    """Event: no heartbeat was answered in time, so the broker's session may have ended."""
+    """Event: the store answered no heartbeat in time, so the broker's session may have ended."""
 
 
 class LeaseRenewed(NamedTuple):
-    """Event: a heartbeat was answered again, or the broker has a new session."""
+    """Event: the store answered a heartbeat again, or the broker has a new session."""
 
 
 class Placed(NamedTuple):
@@ -108,8 +109,9 @@ class Moved(NamedTuple):
     """Event: the mover replaced the replica by its copy in another log dir of this broker.
 
     Attributes:
-        flushed: the copy's records below this offset are flushed. If the replica counts only
-            flushed records, the offset is at least as large as that of the replaced copy.
+        flushed: in the new copy, the records below this offset are flushed. If the replica counts
+            only flushed records, at least as many records must be flushed in the new copy as in the
+            replaced copy.
     """
 
     dir_id: str
@@ -124,15 +126,16 @@ class Produced(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Event: an append as leader has ended: its records are in the log, or it failed.
+    """Event: an append as leader has ended: either its records are in the log, or it failed.
 
-    Each AppendAsLeader has one such result. A replica does not follow before all results have come.
+    Each AppendAsLeader has one such result. A replica does not fetch as a follower until it has all
+    these results.
 
     Attributes:
         log: the log that the effect named.
-        spans: the leader epochs of the new records, and their ends; empty for duplicates
-            of records in the log, and for an append that failed.
-        waiter: the produce that waits for all replicas, or None.
+        spans: the leader epochs of the new records, each with the offset at which it ends. There
+            are no spans if the append failed, or if the log already had its records.
+        waiter: the produce, if it waits for all in-sync replicas; otherwise None.
         end_offset: the offset after the records of that produce.
         leader_epoch: the epoch for which the leader appended.
     """
@@ -145,15 +148,15 @@ class Appended(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """Event: the timeout of a client that waits for all replicas is over."""
+    """Event: the timeout of a client has ended while the client waits for all in-sync replicas."""
 
     waiter: Waiter
 
 
 class Deleted(NamedTuple):
-    """Event: a client has deleted records, and waits until all in-sync replicas have deleted them.
+    """Event: a client waits until all in-sync replicas have deleted records.
 
-    The log's start has already risen.
+    Before this event, the caller must report with StartRose that this log begins later.
     """
 
     waiter: Waiter
@@ -164,7 +167,7 @@ class AppendedAsFollower(NamedTuple):
 
     Attributes:
         log: the log that the effect named.
-        spans: the leader epochs of the new records, and their ends.
+        spans: the leader epochs of the new records, each with the offset at which it ends.
     """
 
     log: LogLife
@@ -172,7 +175,7 @@ class AppendedAsFollower(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """Event: the records below an offset are flushed, in the log that the flush began with."""
+    """Event: a flush has ended. It has flushed the records of the named log below this offset."""
 
     log: LogLife
     offset: int
@@ -209,7 +212,7 @@ class SendToBroker(NamedTuple):
 
 
 class AnswerFetch(NamedTuple):
-    """Effect: send the records from the fetch's offset on, with the high watermark."""
+    """Effect: send the records that begin at the offset of the fetch, and the high watermark."""
 
     request: FollowerFetch
     high_watermark: int
@@ -226,8 +229,8 @@ class CreateReplica(NamedTuple):
 class WriteTopic(NamedTuple):
     """Effect: write the topic of the replica durably into its metadata.
 
-    The replica had no topic id. With the id, its log cannot be mistaken for the log of a newer
-    topic.
+    The metadata had no topic id. The id shows that the log does not belong to a newer topic of the
+    same name.
     """
 
     topic: TopicIdentity
@@ -238,12 +241,12 @@ class RemoveReplica(NamedTuple):
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: write since when the replica is whole durably into its metadata.
+    """Effect: write durably into the metadata of the replica since when it is whole.
 
     Attributes:
-        counts_flushed: whether only flushed records have counted since then, so that a loss of
-            power takes no counted record (P24). placed_since: losses of the log dir before this
-            epoch are no losses of the replica.
+        counts_flushed: whether only flushed records have counted since then. If so, a loss of power
+            destroys no counted record (P24).
+        placed_since: if the log dir lost records only before this epoch, the replica lost nothing.
     """
 
     own_since: int
@@ -252,7 +255,7 @@ class WriteOwnSince(NamedTuple):
 
 
 class AppendAsLeader(NamedTuple):
-    """Effect: append a client's records, in this leader epoch; Appended reports the end."""
+    """Effect: append the records of a client, in this leader epoch; Appended reports the result."""
 
     log: LogLife
     waiter: Waiter
@@ -261,11 +264,12 @@ class AppendAsLeader(NamedTuple):
 
 
 class AppendAsFollower(NamedTuple):
-    """Effect: append records that the leader sent; AppendedAsFollower reports the end.
+    """Effect: append records that the leader sent; AppendedAsFollower reports the result.
 
     Attributes:
-        leader_epoch: batches of a later epoch are refused. The leader was replaced before it read
-            them, so its earlier records may be different now.
+        leader_epoch: the leader epoch of the leader that sent the batches. Batches of a later epoch
+            are refused, because they show that this leader was replaced before it read them. Then
+            the earlier records in its log may have changed, too.
     """
 
     log: LogLife
@@ -277,7 +281,8 @@ class TruncateTo(NamedTuple):
     """Effect: remove the records from an offset on.
 
     Attributes:
-        keep_below: if larger than the offset, the records below it are kept in a `.lost` file.
+        keep_below: if this is larger than the offset, the removed records below `keep_below` are
+            kept in a `.lost` file.
     """
 
     offset: int
@@ -285,10 +290,10 @@ class TruncateTo(NamedTuple):
 
 
 class BeginAt(NamedTuple):
-    """Effect: remove all records, and begin the log at an offset that is not below its end.
+    """Effect: remove all records. The empty log begins at an offset that is not below its old end.
 
     Attributes:
-        keeps_lost: whether the records are kept in a `.lost` file.
+        keeps_lost: whether the removed records are kept in a `.lost` file.
     """
 
     offset: int
@@ -296,13 +301,13 @@ class BeginAt(NamedTuple):
 
 
 class DeleteBefore(NamedTuple):
-    """Effect: delete the records before an offset, as the leader did; StartRose reports it."""
+    """Effect: delete records before an offset, as the leader did; StartRose reports the result."""
 
     offset: int
 
 
 class Flush(NamedTuple):
-    """Effect: flush the log up to this offset; Flushed reports the end."""
+    """Effect: flush the log up to this offset; Flushed reports the result."""
 
     log: LogLife
     offset: int
@@ -315,7 +320,7 @@ class AdvanceHighWatermark(NamedTuple):
 
 
 class Acknowledge(NamedTuple):
-    """Effect: report to a client that its records are in the log, up to this offset."""
+    """Effect: report to a client that its records are replicated, up to this offset."""
 
     waiter: Waiter
     end_offset: int

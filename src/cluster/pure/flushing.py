@@ -1,4 +1,4 @@
-"""If a topic asks for it, count only flushed records, and record since when (P24).
+"""Count only flushed records if the topic's settings say so, and record since when (P24).
 
 A replica that counts only flushed records loses no counted record when the power fails. This holds
 only after all earlier records were flushed, too. So the replica first flushes, and then writes a
@@ -13,7 +13,7 @@ from cluster.pure.replica import Replica
 
 
 def obey(replica: Replica) -> None:
-    """Begin or stop counting only flushed records, as the newly obeyed state demands."""
+    """Begin or stop counting only flushed records, as the new state says."""
     if replica.flushes:
         replica.unflushed_end = replica.log.end
         mark(replica)
@@ -22,9 +22,10 @@ def obey(replica: Replica) -> None:
 
 
 def mark(replica: Replica) -> None:
-    """Write the mark, if all records from before the start of the setting are flushed.
+    """Write the mark, if all records from before the change of the setting are flushed.
 
-    Losses of power from before the mark still count, so the replica's own metadata takes them over.
+    A loss of power before the mark still counts. So the loss is written into the metadata of the
+    replica, together with the mark.
     """
     is_due = replica.flushes and not replica.counts_flushed and not replica.is_incomplete
     if is_due and replica.log.flushed >= min(replica.unflushed_end, replica.log.end):

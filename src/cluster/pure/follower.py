@@ -1,10 +1,10 @@
 """Follow a leader: fetch from the log end, append, and truncate by leader epoch (P9).
 
-A leader's log may begin after the end of a follower's log, because the follower is new, or records
-were deleted while it was away. Then the follower removes its records, and begins where the leader's
-log begins (P26). This is no loss, because the leader deletes only replicated records, and deletes
-them on purpose. So the follower raises no alarm, although it removes records below its high
-watermark.
+The log of a leader may begin after the end of a follower's log. This happens if the follower is
+new, or if the leader deleted records while the follower was down. Then the follower removes all its
+records, and begins where the leader's log begins (P26). This is no loss, because the leader deleted
+these records on purpose, after they were replicated. So the follower raises no alarm, although it
+removes records below its high watermark.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from cluster.requests import FetchAnswer, FollowerFetch
 
 
 def begin(replica: Replica) -> None:
-    """Begin to follow. The log does not change until the leader reports where it differs."""
+    """Begin to follow. The log stays unchanged until the leader reports where the logs differ."""
     replica.role = Role.FOLLOWER
 
 
 def fetch(replica: Replica) -> None:
-    """Ask the leader for records; the request confirms all records before its offset.
+    """Ask the leader for records. The request also confirms all records before its offset.
 
-    While an append is running, the end of the log is not known.
+    While an append is running, no request is sent, because the end of the log is not known.
     """
     if replica.role is not Role.FOLLOWER or not replica.is_dir_good or is_appending(replica):
         return
@@ -56,7 +56,7 @@ def fetch(replica: Replica) -> None:
 
 
 def is_appending(replica: Replica) -> bool:
-    """Check whether an append is still running, even one from when the replica led."""
+    """Check whether an append is still running, even if it began while the replica led."""
     return replica.appending > 0
 
 
@@ -66,7 +66,7 @@ def epoch_bound(replica: Replica) -> int:
 
 
 def on_answer(replica: Replica, answer: FetchAnswer) -> None:
-    """Append or truncate, if the answer fits the present log."""
+    """Append records or truncate the log, if the answer is for the present log."""
     request = answer.request
     if replica.role is not Role.FOLLOWER or not replica.is_dir_good or is_appending(replica):
         return
@@ -82,8 +82,8 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         epoch, end = answer.diverging
         truncate(replica, min(replica.log.end_of(epoch)[1], end))
     else:
-        # The log must have the new high watermark before the end of the append deletes records
-        # below it.
+        # Set the high watermark of the log first, because after the append, records below it are
+        # deleted.
         replica.leader_high_watermark = answer.high_watermark
         replica.leader_start = answer.log_start
         follow_high_watermark(replica)
@@ -102,7 +102,7 @@ def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
 
 
 def follow_high_watermark(replica: Replica) -> None:
-    """Take over the leader's high watermark, up to the end of this log."""
+    """Set the high watermark to the leader's high watermark, but not above the end of this log."""
     end = min(replica.leader_high_watermark, replica.log.end)
     replica.set_high_watermark(max(replica.high_watermark, end))
 
@@ -120,8 +120,9 @@ def follow_start(replica: Replica) -> None:
 def begin_anew(replica: Replica, start: int) -> None:
     """Remove all records, and begin where the leader's log begins.
 
-    If this log ends after the start of the leader's log, the logs differ from there on. Then the
-    records after that offset are cut first. This cut is refused below the high watermark.
+    If this log ends after the start of the leader's log, the two logs share no record. Then the
+    records from that start on are cut first. If the start is below this replica's high watermark,
+    the cut is refused with an alarm.
     """
     is_loss = may_lose(replica)
     if start < replica.log.end:
@@ -137,7 +138,7 @@ def begin_anew(replica: Replica, start: int) -> None:
 
 
 def create_again(replica: Replica) -> None:
-    """Begin at offset 0 again, because the new leader's log ends before this log begins.
+    """Create the log again at offset 0, because the new leader's log ends before this log begins.
 
     This happens only after an election that may have lost records.
     """
@@ -151,11 +152,12 @@ def create_again(replica: Replica) -> None:
 
 
 def truncate(replica: Replica, offset: int) -> None:
-    """Remove the records from an offset on, but none that may have been acknowledged.
+    """Remove the records from an offset on, but no record that may have been acknowledged.
 
-    Below the high watermark, records are removed only after an election that may have lost records.
-    Then all removed records are kept in a file. After a crash, the replica's high watermark may be
-    too low to show which records were acknowledged.
+    Records below the high watermark are removed only after an election that may have lost records.
+    After such an election, all removed records are kept in a file, even those above the high
+    watermark: after a crash, the high watermark of the replica may be too low, so these records may
+    have been acknowledged, too.
     """
     if offset < replica.high_watermark and not may_lose(replica):
         replica.role = Role.NONE

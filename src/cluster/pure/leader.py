@@ -1,4 +1,4 @@
-"""Lead a partition: positions of followers, the high watermark, the ISR, waiting produces."""
+"""Lead a partition: track followers, move the high watermark, propose ISRs, answer produces."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ def maximal_isr(replica: Replica) -> set[int]:
 
 
 def is_followed(replica: Replica, since: float) -> bool:
-    """Check that all members have fetched since a time, so that no other broker led then (P7).
+    """Check that all members have fetched since a time. Then no other broker led at that time (P7).
 
-    Each broker that can be elected is a member, and it stops fetching when it leads. So this proves
-    more than a session does, even while the coordination store does not answer.
+    Each broker that can be elected is a member of the maximal ISR. It stops fetching when it leads.
+    So these fetches prove that this replica leads, even while the coordination store does not
+    answer.
     """
     if replica.role is not Role.LEADER or replica.state is None:
         return False
@@ -69,7 +70,7 @@ def is_isr_large_enough(replica: Replica) -> bool:
 
 
 def own_position(replica: Replica) -> int:
-    """Return the offset up to which the leader itself counts records (P24)."""
+    """Return the leader's own position: the end of its log, or of its flushed records (P24)."""
     return replica.log.flushed if replica.flushes else replica.log.end
 
 
@@ -101,10 +102,10 @@ def acknowledge_waiting(replica: Replica) -> None:
 
 
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
-    """Count a follower's position, and answer with records or with a divergence (P9, P26).
+    """Count the position of a follower, and answer with records or with a divergence (P9, P26).
 
-    If the follower's log is not a part of this log, its position does not count, and the follower
-    does not join the ISR.
+    If the follower's log has records that are not in this log, the position does not count, and the
+    follower does not join the ISR.
     """
     state = replica.state
     if replica.role is not Role.LEADER or state is None or fetch.follower not in state.replicas:
@@ -130,27 +131,31 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 def may_be_proposed(fetch: FollowerFetch) -> bool:
     """Check that the follower's broker does not leave, so that it may join the ISR (P10, P21).
 
-    A proposed member counts for the high watermark, even if the controller refuses it (P7).
+    A leaving broker must not be proposed: the high watermark waits for each proposed member, even
+    if the controller refuses the proposal (P7).
     """
     return not fetch.is_leaving
 
 
 def is_end_known(replica: Replica, epoch: int) -> bool:
-    """Check that no running append can extend an epoch (P25).
+    """Check that the end of an epoch is known: no running append can extend the epoch (P25).
 
-    A follower may already have read records of that append. Then its log does not diverge.
+    A follower may already have fetched records of a running append. So its log does not diverge,
+    although it is longer than the known end.
     """
     return not replica.appending or epoch < replica.log.last_epoch
 
 
 def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None:
-    """Return the epoch and its end to which a follower truncates; None if its log is a part.
+    """Return an epoch and the epoch's end, to which the follower truncates; None if it need not.
 
-    NO_EPOCH and the log's start mean that this log has none of the follower's records, so the
-    follower removes its log and begins at this start. This is the answer to a fetch from before the
-    start, because those records are deleted here. It is also the answer to a fetch from the start,
-    if this log does not know the epoch of the follower's records: they may differ from the deleted
-    records. A log without records is a part of every log.
+    The follower need not truncate if its log is a part of this log. If the result is NO_EPOCH and
+    the start of this log, this log has none of the follower's records. Then the follower removes
+    its log, and begins at this start. There are two such cases. In the first, the follower fetches
+    from before the start, because those records are deleted here. In the second, the follower
+    fetches from the start, and this log does not know the epoch of the follower's last record: that
+    record may differ from the record that was deleted here. A log without records is a part of
+    every log.
     """
     log = replica.log
     if fetch.offset < log.start:
@@ -177,10 +182,11 @@ def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 
 
 def may_join(replica: Replica, follower: Follower) -> bool:
-    """Check that a follower has all replicated records, and all from before this epoch (P10).
+    """Check that a follower may join the ISR (P10).
 
-    The high watermark alone is not enough: a new leader has not seen all positions yet, so its high
-    watermark may be too low.
+    The follower must have all records below the high watermark, and all records from before this
+    leader epoch. The high watermark alone is not enough: a new leader does not know all positions
+    yet, so its high watermark may be too low.
     """
     return follower.offset >= replica.high_watermark and is_past_epoch_start(replica, follower)
 
@@ -209,7 +215,7 @@ def shrink(replica: Replica, members: frozenset[int], now: float) -> None:
 
 
 def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
-    """Send a proposal; from now on, its members count for the high watermark (P7)."""
+    """Send a proposal. From now on, the high watermark waits for its members (P7)."""
     replica.proposed |= isr.keys()
     replica.proposed_at = now
     proposal = AlterPartition(
@@ -225,18 +231,18 @@ def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
 
 
 def on_refusal(replica: Replica, version: int) -> None:
-    """Keep the refused proposal, because an earlier copy of it may still be accepted (P7)."""
+    """Keep the refused proposal, because another copy of the request may still be accepted (P7)."""
 
 
 def withdraw(replica: Replica, now: float) -> None:
-    """Propose the present ISR again: its acceptance gives a new version without proposals."""
+    """Propose the present ISR again. If this is accepted, a version without proposals begins."""
     assert replica.state is not None
     if replica.proposed:
         propose(replica, dict(replica.state.isr), now)
 
 
 def lagging(replica: Replica, now: float) -> frozenset[int]:
-    """Return the members of the ISR that have lacked records for too long."""
+    """Return the members of the ISR that have not caught up for too long."""
     state = replica.state
     assert state is not None
     late = set()
@@ -249,7 +255,7 @@ def lagging(replica: Replica, now: float) -> frozenset[int]:
 
 
 def on_tick(replica: Replica, now: float) -> None:
-    """Repeat an unanswered proposal; without one, look for members that lag."""
+    """Repeat an unanswered proposal. If there is none, look for members that lag."""
     if replica.role is not Role.LEADER:
         return
     if is_cut_off(replica, now):
@@ -263,10 +269,11 @@ def on_tick(replica: Replica, now: float) -> None:
 
 
 def is_cut_off(replica: Replica, now: float) -> bool:
-    """Check that the lease has ended, and that a member of the ISR was silent for too long.
+    """Check that the lease has ended, and that a member of the ISR has not fetched for too long.
 
-    Such a leader is most likely replaced, and can acknowledge nothing. Its clients should ask other
-    brokers for the leader. If only the store is away, the members of the ISR continue to fetch.
+    Such a leader was most likely replaced, and can acknowledge nothing. So its clients should ask
+    other brokers for the leader. If only the store does not answer, the members of the ISR continue
+    to fetch, and this check is false.
     """
     if replica.has_lease or replica.state is None:
         return False
@@ -292,17 +299,17 @@ def on_produce(replica: Replica, produce: Produced, now: float) -> None:
 
 
 def may_wait(replica: Replica) -> bool:
-    """Check that a produce with acks=all may wait: the ISR has min members, and few others wait.
+    """Check that a produce with acks=all may wait: the ISR has min members, and the queue is short.
 
-    The number is limited because without a controller, a slow member stays in the ISR, and the high
-    watermark does not move.
+    The queue of waiting produces is limited for this reason: while there is no controller, a slow
+    member stays in the ISR, and the high watermark does not move.
     """
     is_crowded = len(replica.waiting) + replica.appending >= replica.waiting_max
     return is_isr_large_enough(replica) and not is_crowded
 
 
 def on_give_up(replica: Replica, waiter: Waiter) -> None:
-    """End the wait of a client; its change may still be replicated later."""
+    """End the wait of a client. The change of the client may still be replicated later."""
     is_waiting = waiter in replica.waiting or waiter in replica.deletions
     replica.waiting.pop(waiter, None)
     replica.deletions.pop(waiter, None)
@@ -311,7 +318,7 @@ def on_give_up(replica: Replica, waiter: Waiter) -> None:
 
 
 def on_append(replica: Replica, appended: Appended) -> None:
-    """Wait for the other replicas, even if the records are duplicates (P20)."""
+    """Let a produce wait for the other replicas, even if its records are duplicates (P20)."""
     is_leader = replica.role is Role.LEADER and appended.leader_epoch == replica.leader_epoch
     is_leader = is_leader and replica.is_of_this_life(appended.log)
     if appended.waiter is not None:
@@ -327,7 +334,7 @@ def on_append(replica: Replica, appended: Appended) -> None:
 def on_deletion(replica: Replica, waiter: Waiter) -> None:
     """Let a client wait until all in-sync replicas have deleted the same records.
 
-    Otherwise the records would come back if this leader failed now.
+    If the client did not wait, and this leader failed, the records would come back.
     """
     if replica.role is not Role.LEADER:
         replica.emit(Refuse(waiter, ProduceError.NOT_LEADER))
@@ -341,8 +348,8 @@ def on_deletion(replica: Replica, waiter: Waiter) -> None:
 def end_deletions(replica: Replica) -> None:
     """Acknowledge the deletions that all members of the maximal ISR have carried out.
 
-    This compares log start offsets, not the starts of the first batches: these differ if only some
-    replicas are compacted.
+    The check compares the log start offsets. It does not compare the offsets of the first batches,
+    because these differ if only some replicas are compacted.
     """
     if not replica.deletions:
         return
@@ -357,7 +364,7 @@ def end_deletions(replica: Replica) -> None:
 
 
 def catch_up(replica: Replica) -> None:
-    """Count appended records, even those from an append that began before this leadership."""
+    """Count appended records, even if the append began before this replica led."""
     if replica.role is Role.LEADER:
         flush(replica)
         advance(replica)

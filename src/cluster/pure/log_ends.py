@@ -13,8 +13,9 @@ class LogEnds:
     """The leader epochs of a log, each with the offset at which it ends (exclusive).
 
     Attributes:
-        start: the offset at which the first batch begins. An empty log ends there.
-        log_start_offset: the first offset that is not deleted; it may be inside that batch.
+        start: the offset at which the first batch begins. The end of an empty log is the same
+            offset.
+        log_start_offset: the first offset that is not deleted; it may be inside the first batch.
         flushed: the records below this offset are flushed.
     """
 
@@ -58,7 +59,7 @@ class LogEnds:
             self.append(epoch, end)
 
     def truncate(self, offset: int) -> None:
-        """Remove the records from an offset on; the offset is not before the log's start."""
+        """Remove the records from an offset on, which must not be before the log's start."""
         assert offset >= self.log_start_offset, "a log cannot end before its start"
         spans = self._spans
         while spans and spans[-1][1] > offset:
@@ -85,9 +86,10 @@ class LogEnds:
         self.start = self.flushed = self.log_start_offset = start
 
     def end_of(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch up to this epoch, and its end (KIP-101, KIP-279).
+        """Return the largest epoch that is not above this epoch, and the offset where it ends.
 
-        Without such an epoch, return NO_EPOCH and the log's start.
+        If there is no such epoch, return NO_EPOCH and the start of the log. The source of this rule
+        is KIP-101 and KIP-279.
         """
         for known, end in reversed(self._spans):
             if known <= epoch:
@@ -96,13 +98,14 @@ class LogEnds:
 
 
 def longest(logs: Sequence[tuple[int, int, int]]) -> int:
-    """Return the broker with the longest log; of equal logs, the lowest broker id.
+    """Return the broker with the longest log; if several logs are equal, the lowest broker id.
 
-    A log without records has no epoch. All records before its end were replicated and then deleted.
-    So it is longer than each log that ends earlier, whatever epochs that log has.
+    If a log has no records, it has no epoch. All records before its end were replicated and then
+    deleted. So this log counts as longer than each log that ends earlier, whatever the epochs of
+    the other log are.
 
     Args:
-        logs: the last epoch, the log end and the broker of each log.
+        logs: for each log, its last epoch, its log end and its broker.
     """
     full = [(epoch, end, -m) for epoch, end, m in logs if epoch > NO_EPOCH]
     empty = [(end, -m) for epoch, end, m in logs if epoch == NO_EPOCH]

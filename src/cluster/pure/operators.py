@@ -1,4 +1,4 @@
-"""Check the requests of operators to the controller, and make the next state.
+"""Check the requests of operators to the controller, and make the next state of the partition.
 
 Each check returns the reason why the controller refuses the request, or "".
 """
@@ -66,7 +66,7 @@ def _unclean(
 
 
 def fault_of_leader(state: State, known: Known, broker: int) -> str:
-    """Check that a broker may lead; a replica that may lack records is refused."""
+    """Check that a broker may lead. A replica that may lack records is refused."""
     if broker == state.leader:
         return LEADS_ALREADY
     return "" if broker in elect.candidates(state, known) else NO_CANDIDATE
@@ -81,8 +81,9 @@ def elected(state: State, known: Known, broker: int) -> State:
 def is_held(entry: Entry, known: Known, broker: int) -> bool:
     """Check that a leaving broker has to wait for a partition (P21).
 
-    This is so in two cases. The broker leads, and another live replica may lead soon. Or the leader
-    in the state has not answered yet, so perhaps no broker leads.
+    The broker has to wait in two cases. In the first case, it leads, and another live replica may
+    lead soon. In the second case, the new leader in the state has not answered yet, so perhaps no
+    broker leads.
     """
     state = entry.state
     if state.leader == broker:
@@ -95,14 +96,14 @@ def is_held(entry: Entry, known: Known, broker: int) -> bool:
 
 
 def may_lead_soon(known: Known, broker: int) -> bool:
-    """Check that a replica lives, so that it may be in sync soon."""
+    """Check that the broker of a replica runs, so that the replica may be in sync soon."""
     answer = known.fresh_answer(broker)
     is_offline = answer is not None and answer.is_offline
     return broker in known.registrations and not is_offline
 
 
 def fault_of_min(min_isr: int) -> str:
-    """Check the smallest ISR that the settings of a topic ask for."""
+    """Check the setting of a topic for the smallest ISR that acknowledges records."""
     is_good = type(min_isr) is int and 1 <= min_isr <= ID_MAX
     return "" if is_good else f"min is {min_isr}, not an integer from 1 to {ID_MAX}"
 
@@ -118,7 +119,7 @@ def fault_of_replicas(replicas: Sequence[int]) -> str:
 
 
 def fault_of_creation(event: CreateTopic, registered: Collection[int]) -> str:
-    """Check a new topic: a replica must be registered, as the first ISR needs a member (P2)."""
+    """Check a new topic. At least one of its brokers must be registered, to be in the first ISR."""
     if fault := fault_of_replicas(event.replicas) or fault_of_min(event.config.min_isr):
         return fault
     is_any_live = any(broker in registered for broker in event.replicas)
@@ -141,7 +142,7 @@ def fault_of_target(
 
 
 def fault_of_cancellation(state: State) -> str:
-    """Check that there is a reassignment which was not cancelled yet."""
+    """Check that a reassignment is running, and that it was not cancelled yet."""
     if state.target is None:
         return NOT_UNDER_WAY
     return CANCELLED if state.original is None else ""
@@ -150,7 +151,7 @@ def fault_of_cancellation(state: State) -> str:
 def first_state(
     event: CreateTopic, registered: Mapping[int, Registration], controller_epoch: int
 ) -> State:
-    """Return the first state: its ISR is the registered replicas, and no broker leads yet."""
+    """Return the first state: the registered brokers are in the ISR, and no broker leads yet."""
     return State(
         leader=NO_BROKER,
         leader_epoch=0,

@@ -2,18 +2,18 @@
 
 | event | effect |
 |---|---|
-| LeaderAndIsr of another broker epoch, an older topic or version | none (P6) |
-| LeaderAndIsr of a newer topic | the old replica is removed, a new one is created (P6) |
-| LeaderAndIsr while the log dir is bad, or might have the replica | answer: offline (P17) |
-| LeaderAndIsr that names this replica as leader | it leads, if nothing came back since (P11) |
-| LeaderAndIsr that lets it lead an epoch again in which its log failed | answer: offline (P7) |
-| LeaderAndIsr that names another leader | it follows |
-| LeaderAndIsr that a StopReplica of the same or a later version overtook | none (P19) |
-| StopReplica of this topic, incarnation, and a later version | the replica is removed (P19) |
-| StopReplica of an incarnation and topic that has no replica here | answer (P19) |
+| LeaderAndIsr with another broker epoch, or an older topic or version | none (P6) |
+| LeaderAndIsr of a newer topic | the old replica is removed, and a new replica is created (P6) |
+| LeaderAndIsr if the replica is, or may be, on a bad log dir | answer: offline (P17) |
+| LeaderAndIsr that names this replica as leader | the replica leads; see `may_lead` (P11) |
+| LeaderAndIsr for a leader whose log failed in the same leader epoch | answer: offline (P7) |
+| LeaderAndIsr that names another leader | the replica follows |
+| LeaderAndIsr that comes after a StopReplica of the same or a later version | none (P19) |
+| StopReplica for this topic and broker epoch, with a later version | the replica is removed (P19) |
+| StopReplica for this broker epoch, and a topic without a replica here | answer (P19) |
 | RoleEnded, Opened | no role (P6) |
 | LeaseEnded | a leader that may be replaced by an unclean election stops (P16) |
-| LeaseRenewed | it leads again, if its session lives (P16) |
+| LeaseRenewed | this leader leads again, if it still has the same session (P16) |
 | StartRose | the log begins later |
 | all others | see `leader` and `follower` |
 """
@@ -127,12 +127,12 @@ def is_known_topic(replica: Replica, topic: TopicIdentity) -> bool:
 
 
 def is_addressed(replica: Replica, broker_epoch: int) -> bool:
-    """Check that a request of a controller is for this incarnation of the broker (P6)."""
+    """Check that a request of a controller names the present broker epoch (P6)."""
     return broker_epoch == replica.host.broker_epoch
 
 
 def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> None:
-    """Take a role, create a replica that is new, and answer with the replica's facts."""
+    """Take a role, create the replica if it is new, and answer with the facts of the replica."""
     if not is_addressed(replica, request.broker_epoch):
         return
     if replica.broker_id not in request.state.replicas:
@@ -150,7 +150,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if not replica.exists:
         replica.create()
     if request.version > replica.version:
-        if has_ended(replica, request.state):  # so that the next role begins an epoch
+        if has_ended(replica, request.state):  # then the controller begins a new epoch
             replica.answer(is_offline=True)
             return
         take_role(replica, request, now)
@@ -158,9 +158,9 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
 
 
 def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
-    """Remove an older topic's replica; refuse a request for an older topic (P6).
+    """Remove the replica of an older topic. Refuse a request for an older topic (P6).
 
-    A replica without a known topic id belongs to the topic of the request.
+    If the topic id of the replica is not known, the replica belongs to the topic of the request.
     """
     if replica.topic.is_same(NO_TOPIC):
         return True
@@ -173,7 +173,7 @@ def accept_topic(replica: Replica, topic: TopicIdentity) -> bool:
 
 
 def belong(replica: Replica, topic: TopicIdentity) -> None:
-    """Take over a topic's identity; if the replica had none, store it durably (P6)."""
+    """Assign the replica to a topic. If the replica had no topic id, store the id durably (P6)."""
     if replica.exists and replica.topic.is_same(NO_TOPIC):
         adopt(replica, topic)
     if not (replica.exists or topic.is_same(replica.topic)):  # an older topic was deleted
@@ -202,14 +202,15 @@ def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
 
 
 def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
-    """Check that a later StopReplica has already removed the replica of a late request (P19)."""
+    """Check that a request is late: a later StopReplica has already removed the replica (P19)."""
     return not replica.exists and request.version <= replica.version
 
 
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    The replica has forgotten its proposals of this epoch, which may still be accepted (P7).
+    Such a replica must not lead: it has forgotten its proposals of this epoch, which may still be
+    accepted (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
@@ -238,14 +239,14 @@ def take_role(replica: Replica, request: LeaderAndIsr, now: float) -> None:
 
 
 def begins_epoch(replica: Replica, state: State) -> bool:
-    """Check that a state has a later leader epoch than the replica."""
+    """Check that the leader epoch of a state is later than the leader epoch of the replica."""
     return state.leader_epoch > replica.leader_epoch
 
 
 def may_lead(replica: Replica, state: State) -> bool:
-    """Check that neither broker, log dir nor replica came back after the election (P11).
+    """Check that broker, log dir and replica have not come back after the election (P11).
 
-    A leader that the mover moves to another log dir keeps its role.
+    If the mover moves a leader to another log dir, the leader keeps its role.
     """
     elected_at = state.leader_registration_epoch
     if replica.held_since <= elected_at:
@@ -257,11 +258,11 @@ def may_lead(replica: Replica, state: State) -> bool:
 def on_stop(replica: Replica, request: StopReplica) -> None:
     """Delete the replica, unless a later version has assigned it again (P19).
 
-    A repeated request gets the same answer: no replica is left.
+    If the request is repeated, the answer is the same: no replica is left.
     """
     is_here = is_addressed(replica, request.broker_epoch)
     if is_here and not replica.exists and request.topic.created > replica.topic.created:
-        # So requests that this request has overtaken create no replica.
+        # This refuses earlier requests that arrive late: they must create no replica.
         replica.topic, replica.version, replica.leader_epoch = request.topic, NO_VERSION, 0
     is_known = is_known_topic(replica, request.topic)
     if is_known and replica.is_dir_good and may_stop(replica, request):
@@ -276,8 +277,8 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
     """Check that this broker has no replica of a topic, and will never create one.
 
-    A bad log dir may have such a replica. A replica without a topic id may belong to the topic,
-    too.
+    If a log dir is bad, it may have such a replica, so the check is false. A replica without a
+    topic id may also belong to the topic.
     """
     if is_known_topic(replica, request.topic):
         is_gone = not replica.exists and request.version <= replica.version
@@ -287,12 +288,12 @@ def is_stopped(replica: Replica, request: StopReplica) -> bool:
 
 
 def may_stop(replica: Replica, request: StopReplica) -> bool:
-    """Check that a deletion is for this incarnation, and for a later version."""
+    """Check that a deletion names the present broker epoch and a later version."""
     return is_addressed(replica, request.broker_epoch) and request.version > replica.version
 
 
 def remove(replica: Replica) -> None:
-    """Remove the replica and its role, but keep the version that it obeyed."""
+    """Remove the replica and its role, but keep the last version that the replica obeyed."""
     version, leader_epoch = replica.version, replica.leader_epoch
     replica.end_role()
     replica.version, replica.leader_epoch = version, leader_epoch
@@ -305,7 +306,8 @@ def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
     replica.begin_life()
     if replica.exists or opened.exists:
-        # without a log, keep the topic: a late request must not create the replica again (P19)
+        # if no log exists, keep the known topic: a late request must not create the replica again
+        # (P19)
         replica.topic = opened.topic
     replica.dir_id, replica.exists = opened.dir_id, opened.exists
     replica.log = LogEnds(opened.spans, opened.flushed, opened.start, opened.log_start_offset)
@@ -316,7 +318,7 @@ def _open(replica: Replica, opened: Opened) -> None:
 
 
 def on_start(replica: Replica, rose: StartRose) -> None:
-    """Take over the new log start; deleted records were replicated, so they cannot be cut."""
+    """Use the new log start. Deleted records were replicated, so the high watermark rises to it."""
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
 
@@ -328,7 +330,7 @@ def on_lease_end(replica: Replica) -> None:
 
 
 def suspend(replica: Replica) -> None:
-    """Stop leading without a lease; keep the proposals, which may still be accepted (P7, P16)."""
+    """Stop leading if there is no lease. Keep the proposals: they may still be accepted (P7)."""
     is_bound = replica.state is not None and replica.state.is_unclean_allowed
     if replica.role is Role.LEADER and is_bound and not replica.has_lease:
         replica.fail_waiting()
@@ -336,7 +338,7 @@ def suspend(replica: Replica) -> None:
 
 
 def on_lease_renewal(replica: Replica) -> None:
-    """Lead again, if only the end of the lease had stopped this leader."""
+    """Lead again, if the end of the lease was the only reason to stop."""
     replica.has_lease = True
     resume(replica)
     if replica.role is Role.LEADER:
@@ -357,7 +359,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     is_counted = flushed >= replica.log.flushed
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
     log_dir = replica.host.dirs[dir_id]
-    placed_since = log_dir.whole_since if log_dir.is_good else 0  # its next number is a loss
+    placed_since = log_dir.whole_since if log_dir.is_good else 0  # any later number means a loss
     numbers = moved_since(replica), placed_since
     replica.dir_id = dir_id
     replica.log.flushed = min(max(flushed, replica.log.start), replica.log.end)
@@ -370,7 +372,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Return since when a moving replica is whole: losses of its old log dir count (P4).
+    """Return since when a moved replica is whole. Losses of its old log dir count (P4).
 
     Earlier losses of the new log dir do not count, because the copy was made after them.
     """

@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
-Invariants, checked after each event: the high watermark is neither before the log start nor after
-the log end; only a leader has waiting produces; only a leader, or a leader whose lease has ended,
-has proposals; a replica without a state has no role.
+These invariants are checked after each event. The high watermark is neither before the log start
+nor after the log end. Only a leader has waiting produces. Only a leader, or a leader whose lease
+has ended, has proposals. A replica without a state has no role.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Follower(NamedTuple):
     """The leader's facts about a follower in this leader epoch.
 
     Attributes:
-        offset: the follower fetched from this offset, so it has all records before.
-        caught_up_at: when the follower last had all records.
+        offset: the offset of the last fetch. The follower has all records before this offset.
+        caught_up_at: the last time when the follower had all records of the leader.
         leader_end: the leader's log end at the time of the last fetch.
         log_start: the log start offset of the follower.
     """
@@ -62,27 +62,30 @@ class Replica:
 
     Attributes:
         topic: the latest topic of this name that the broker knows.
-        dir_id: the log dir that holds the replica, or is preferred for it.
+        dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
         own_since: the replica may lack records from before this registration epoch.
-        placed_since: since when the log dir was whole, at the time when the replica moved there.
+        placed_since: the `whole_since` of the log dir at the time when the replica moved there.
         counts_flushed: whether the replica's metadata says that only flushed records count (P24).
-        unflushed_end: the log end when only flushed records began to count.
-        life: counts the incarnations of the log; `copy` also counts cuts and moves (LogLife).
+        unflushed_end: the log end at the time when only flushed records began to count.
+        life: the number of the log's incarnation. `copy` also counts cuts and moves (see LogLife).
         appending: the number of running appends of this life.
-        version: the version of the state that the replica obeyed last; -1 for none.
-        state: that state; None while the replica has no role.
-        elected_at: the registration epoch at which this leader was elected.
-        ended_epoch: the last leader epoch that this replica led until its log failed. The replica
-            does not lead this epoch again, because it has forgotten its proposals (P7).
+        version: the version of the last state that the replica obeyed; -1 if there is none.
+        state: the last state that the replica obeyed; None while the replica has no role.
+        elected_at: the leader's registration epoch when it was elected.
+        ended_epoch: the last leader epoch in which this replica led when its log failed. The
+            replica does not lead in this epoch again, because it has forgotten its proposals (P7).
         epoch_start: the log end at the start of this leader epoch.
-        leader_high_watermark: the leader's last known high watermark in this role, or 0.
-            leader_start: the start of the leader's log, or 0 if it is not known yet.
-        has_lease: whether the broker's session is sure to live.
+        leader_high_watermark: the last known high watermark of the present leader; 0 if none is
+            known.
+            leader_start: the start of the leader's log; 0 if it is not known yet.
+        has_lease: whether it is certain that the broker's session has not ended.
         is_suspended: whether this leader has lost its role only because its lease has ended.
         proposed: the members of all ISRs that this leader proposed for this version.
         waiting_max: the largest number of waiting produces; further produces are refused.
-        waiting: the produces that wait for the high watermark: end offset and leader epoch.
-        deletions: the deletions that wait until all in-sync replicas begin at an offset or later.
+        waiting: the produces that wait for the high watermark, each with its end offset and leader
+            epoch.
+        deletions: the deletions that wait, each with an offset. A deletion ends when the logs of
+            all in-sync replicas begin at this offset or later.
     """
 
     def __init__(self, host: Host, partition: int, lag_seconds_max: float = LAG_SECONDS_MAX):
@@ -122,7 +125,7 @@ class Replica:
 
     @property
     def min_isr(self) -> int:
-        """The smallest ISR that may advance the high watermark: the state's, not the config's."""
+        """The size of the smallest ISR that may advance the high watermark, as the state says."""
         assert self.state is not None
         return self.state.min_isr
 
@@ -138,33 +141,33 @@ class Replica:
 
     @property
     def member_epoch(self) -> int:
-        """The registration epoch at which this replica is admitted to an ISR."""
+        """The registration epoch at which this replica can be admitted to an ISR."""
         return self.host.registration_epoch
 
     @property
     def held_since(self) -> int:
-        """The larger epoch of the log dir and the replica; a role from an earlier epoch is void."""
+        """The larger epoch of log dir and replica. A role from an earlier epoch has ended."""
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property
     def whole_since(self) -> int:
-        """The registration epoch since which the replica lost no record; NEVER if incomplete."""
+        """The registration epoch since which no record was lost; NEVER if it is incomplete."""
         if self.is_incomplete:
             return NEVER
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Return since when the replica is whole; `flushes`: whether only flushed records count."""
+        """Return since when the replica is whole, if all records or only flushed records count."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 
     @property
     def created_since(self) -> int:
-        """The registration epoch at which a replica is created now."""
+        """The registration epoch at which a replica would be created now."""
         return self.host.registration_epoch
 
     def create(self) -> None:
-        """Create an empty replica, which is whole only from now on (P4, P17)."""
+        """Create an empty replica, which is whole since the present registration epoch (P4)."""
         self.remove_facts()
         self.exists = True
         self.own_since = self.created_since
@@ -178,11 +181,11 @@ class Replica:
         self.high_watermark = self.own_since = self.placed_since = self.ended_epoch = 0
 
     def forget_leaders_log(self) -> None:
-        """Forget what the leader said about its log."""
+        """Forget the facts about the leader's log."""
         self.leader_high_watermark = self.leader_start = 0
 
     def begin_life(self) -> None:
-        """Begin another life of the log, which voids the results of running appends and flushes."""
+        """Begin another life of the log. Results of running appends and flushes do not count."""
         self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
 
     def write_own_since(self) -> None:
@@ -190,15 +193,15 @@ class Replica:
         self.emit(WriteOwnSince(self.own_since, self.counts_flushed, self.placed_since))
 
     def end_append(self) -> None:
-        """Count the end of an append of this life."""
+        """Record that an append of this life has ended."""
         self.appending = max(self.appending - 1, 0)
 
     def is_of_this_life(self, log: LogLife) -> bool:
-        """Check that an append or a read was of this log, not of an earlier log."""
+        """Check that an append or a read belongs to this log, not to an earlier log."""
         return log.is_same_life(self.log_life)
 
     def is_of_this_copy(self, log: LogLife) -> bool:
-        """Check that the log was neither cut nor moved since the beginning of a flush."""
+        """Check that the log was neither cut nor moved since a flush began."""
         return self.is_of_this_life(log) and log.copy == self.copy
 
     def emit(self, effect: Any) -> None:
@@ -212,7 +215,7 @@ class Replica:
             self.emit(AdvanceHighWatermark(offset))
 
     def answer(self, *, is_offline: bool = False, topic: TopicIdentity | None = None) -> None:
-        """Send the facts that elections need to the controller."""
+        """Send to the controller the facts that elections need."""
         epoch, topic = self.host.registration_epoch, topic or self.topic
         if is_offline:
             answer = RoleAnswer(topic, self.partition, self.broker_id, epoch, is_offline=True)
@@ -232,16 +235,16 @@ class Replica:
         self.emit(SendToController(answer))
 
     def fail_waiting(self) -> None:
-        """Fail all waiting requests with an error that leaves open whether the log has changed."""
+        """Fail all waiting requests. The error does not say whether the log has changed."""
         for waiter in (*self.waiting, *self.deletions):
             self.emit(Refuse(waiter, ProduceError.TIMED_OUT))
         self.waiting, self.deletions = {}, {}
 
     def end_role(self) -> None:
-        """Forget the role, but keep the topic, the log, and the version of a deletion."""
+        """Forget the role and its state, but keep the topic and the log."""
         self.fail_waiting()
         is_leader = self.role is Role.LEADER or self.is_suspended
-        if is_leader and self.is_dir_good:  # a failed log dir returns with a new epoch (P11)
+        if is_leader and self.is_dir_good:  # if the log dir failed, a new epoch begins anyway (P11)
             self.ended_epoch = self.leader_epoch
         self.role, self.is_suspended = Role.NONE, False
         self.state = None

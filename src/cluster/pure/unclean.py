@@ -1,9 +1,9 @@
 """Elect a leader that may lack acknowledged records, if settings or an operator allow it.
 
-A former leader must not acknowledge records after such an election (P16). If the former leader's
-registration is gone, its lease has ended. But a leader stops at the end of its lease only if it
-knows the topic's setting. So the state records in `is_lease_kept` that the leader knows the
-setting.
+A former leader must not acknowledge records after such an election (P16). If the former leader has
+no registration any more, its lease has ended. But a leader stops at the end of its lease only if it
+knows the topic's setting for unclean elections. So the field `is_lease_kept` of the state records
+that the leader knows this setting.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ def elect_uncleanly(
 ) -> Decision | None:
     """Let the live replica with the longest log lead, even if it lacks records (P16).
 
-    The election waits until no former leader can serve: for each replica, its registration is gone
-    from the store, or it has answered since the partition has no leader.
+    The election waits until no former leader can serve. For each replica, one of two facts proves
+    this: its broker has no registration in the store, or the replica has answered after the
+    partition lost its leader.
 
     Args:
         registered: the registrations in the store, including brokers whose port refused a
             connection.
-        is_forced: whether an operator asserts that brokers without a registration do not run.
+        is_forced: whether an operator asserts that no broker without a registration is running.
     """
     if state.leader != NO_BROKER or not (state.is_unclean_allowed or is_forced):
         return None

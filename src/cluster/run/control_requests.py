@@ -28,12 +28,13 @@ def answer_roles(message: Any, host: Host, replicas: HostedReplicas) -> Any:
         return LeaderAndIsrResponse(ErrorCode.INVALID_REQUEST)
     epoch = host.registration_epoch
     answers = replicas.obey(roles)
-    # Answers from after a new registration are left out, because the message names only one epoch.
+    # The message names only one registration epoch. So if the broker was registered again
+    # meanwhile, the later answers are left out.
     return encode_role_answers(epoch, [one for one in answers if one.registration_epoch == epoch])
 
 
 def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
-    """Delete replicas; a row without an error means that no replica is left."""
+    """Delete replicas. If a row has no error, no replica is left."""
     if message.broker_epoch != host.broker_epoch:
         return StopReplicaResponse(ErrorCode.STALE_BROKER_EPOCH)
     try:
@@ -44,7 +45,7 @@ def answer_stops(message: Any, host: Host, replicas: HostedReplicas) -> Any:
 
 
 def answer_update(message: Any, host: Host, metadata: MetadataCache) -> Any:
-    """Take over the controller's metadata of the cluster."""
+    """Update this broker's metadata from a message of the controller."""
     if message.broker_epoch != host.broker_epoch:
         return UpdateMetadataResponse(ErrorCode.STALE_BROKER_EPOCH)
     return UpdateMetadataResponse(metadata.update(message))

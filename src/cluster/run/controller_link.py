@@ -1,6 +1,6 @@
 """Send a broker's proposals to the controller, and return the refusals.
 
-A proposal that cannot be sent is dropped, because its leader repeats it (P7).
+If a proposal cannot be sent, it is dropped. The leader that made the proposal sends it again later.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BACKOFF_SECONDS = 0.2
 
 
 class FindController(Protocol):
-    """Find the controller now."""
+    """Find out which broker is the controller now."""
 
     def __call__(self) -> int | None:
         """Return the controller's broker id; None if there is no controller."""
@@ -44,7 +44,7 @@ class ControllerLink:
     ) -> None:
         """Start the thread."""
         self._find, self._connect, self._on_refusal = find, connect, on_refusal
-        self._changed = threading.Condition()  # guards the next two
+        self._changed = threading.Condition()  # guards the next two fields
         self._waiting: dict[PartitionId, AlterPartition] = {}
         self._is_ended = False
         self._broker: int | None = None
@@ -53,7 +53,7 @@ class ControllerLink:
         self._thread.start()
 
     def send(self, change: AlterPartition) -> None:
-        """Queue a proposal; replace a queued proposal for the same partition."""
+        """Queue a proposal. It replaces a queued proposal for the same partition."""
         with self._changed:
             self._waiting[change.topic.topic_id, change.partition] = change
             self._changed.notify_all()
@@ -81,7 +81,7 @@ class ControllerLink:
                 self._pause()
 
     def _take(self) -> list[AlterPartition]:
-        """Take the proposals of the newest registration; return none at the end."""
+        """Take the proposals of the newest registration; the list is empty at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_ended)
             if self._is_ended:

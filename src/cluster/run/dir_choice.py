@@ -1,10 +1,11 @@
 """Choose the log dir of a new replica, as Kafka does.
 
-1. The log dir that a request named before the replica existed (AlterReplicaLogDirs, KIP-113). 2.
-Otherwise the log dir with the fewest replicas.
+1. The log dir that a request named before the replica existed (AlterReplicaLogDirs, KIP-113).
+2. Without such a request, the log dir with the fewest replicas.
 
 A log dir that is OFFLINE, full or cordoned takes no new replica, so it is not chosen. If no log dir
-takes new replicas, a working log dir is chosen, and the error of the creation gives the reason.
+takes new replicas, a working log dir is chosen. Then the creation fails, and its error gives the
+reason.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ DirChoice = Callable[[str, int, Mapping[str, int]], str]
 
 
 def fewest_replicas(host: Host) -> DirChoice:
-    """Choose by the number of replicas alone, among the log dirs that work."""
+    """Choose the working log dir that has the fewest replicas."""
 
     def choose(name: str, number: int, counts: Mapping[str, int]) -> str:
         return min(host.dirs, key=lambda one: (not host.dirs[one].is_good, counts.get(one, 0)))
@@ -29,7 +30,7 @@ def fewest_replicas(host: Host) -> DirChoice:
 
 
 def dir_choice(host: Host, store: LogStore) -> DirChoice:
-    """Choose the requested log dir, or else by the number of replicas."""
+    """Choose the requested log dir; without a request, the one with the fewest replicas."""
     by_number = fewest_replicas(host)
 
     def choose(name: str, number: int, counts: Mapping[str, int]) -> str:

@@ -1,7 +1,7 @@
 """Give each log dir a thread that does the work on its replicas, one piece after another.
 
-A hanging disk blocks only the thread of its own log dir. The threads end with the process, because
-it cannot wait for a thread whose disk hangs.
+If a disk hangs, only the thread of its log dir waits. The process does not wait for these threads
+when it ends, because such a thread may wait for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Work = Callable[[], object]
 
 
 class Piece:
-    """A piece of work; `is_over` is set when the work has ended, even with an error."""
+    """A piece of work. When the work has ended, even with an error, `is_over` is set."""
 
     __slots__ = ("_work", "is_over")
 
@@ -37,18 +37,18 @@ class Piece:
 
 
 class DirWorkers:
-    """The threads of the log dirs; each is started by its first work.
+    """The threads of the log dirs. A thread starts when it gets its first work.
 
     Threads: any thread may call any method.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the next two
+        self._lock = threading.Lock()  # guards the next two fields
         self._queues: dict[str, queue.SimpleQueue[Piece | None]] = {}
         self._is_closed = False
 
     def submit(self, log_dir: str, work: Work) -> Piece:
-        """Do work in the thread of a log dir; drop the work after `close`."""
+        """Let the thread of a log dir do this work. After `close`, drop the work."""
         piece = Piece(work)
         with self._lock:
             if self._is_closed:

@@ -1,13 +1,13 @@
 """Fetch from one leader broker, for the followers in one log dir.
 
-One thread and one connection serve all partitions of a pair of leader and log dir. So a silent
-leader, or a hanging log dir, delays no other pair. Only one fetch runs at a time. The next fetch is
-sent when the records of the last fetch are in the logs, because a fetch tells the leader that the
-follower has all records before its offset.
+There is one thread and one connection for each pair of a leader and a log dir; they serve all
+partitions of the pair. So if a leader does not answer, or a log dir hangs, no other pair waits.
+Only one fetch runs at a time. A fetch confirms to the leader that the follower has all records
+before its offset. So the next fetch is sent when the records of the last fetch are in the logs.
 
-A new role does not wait for the running fetch: the connection is cut. The next fetch begins a
-moment later, because roles often come in a series. If a leader does not know its own role yet, it
-is asked again soon, twice.
+If a replica gets a new role, it does not wait for the end of the running fetch: the connection is
+cut. The next fetch begins a moment later, because often several replicas get new roles one after
+another. If a leader does not know its own role yet, it is asked twice more after short pauses.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId
 
 LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
-ANSWER_SECONDS = 30.0  # how long a leader may take, in addition to the wait for records
+ANSWER_SECONDS = 30.0  # the time limit of an answer, in addition to the wait for records
 CUT_SECONDS = 0.005  # the time between a fetch that was cut and the next fetch
-TELL_AGAIN_SECONDS = 5.0  # the rules get an unchanged answer again only after this time
+TELL_AGAIN_SECONDS = 5.0  # only after this time, the rules get an unchanged answer again
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
-# Errors of a broker that has lost the leadership, or does not have it yet; each election causes
-# them.
+# A broker answers with one of these errors if it no longer leads, or does not lead yet. Each
+# election causes such answers.
 ORDINARY = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
@@ -64,7 +64,7 @@ class Fetcher:
 
         Args:
             connection: a connection to the leader, which only this fetcher uses.
-            on_error: called if the leader does not answer.
+            on_error: this function is called if the leader does not answer.
         """
         self._leader = leader
         self._connection = connection
@@ -76,9 +76,9 @@ class Fetcher:
         self._changed = threading.Condition()  # guards the fields that follow
         # the replicas, each with the time of its next fetch
         self._replicas: dict[HostedReplica, float] = {}
-        # the number of refusals since the replica's last new role
+        # how often a fetch was refused since the replica got its last role
         self._refusals: dict[HostedReplica, int] = {}
-        # the last answer, without records, and its time
+        # the last answer that had no records, and its time
         self._told: dict[HostedReplica, tuple[FetchAnswer, float]] = {}
         # whether a fetch is running, and whether it was cut
         self._is_fetching = self._is_cut = False
@@ -87,11 +87,11 @@ class Fetcher:
         self._thread.start()
 
     def add(self, replica: HostedReplica, *, is_new_role: bool = False) -> None:
-        """Fetch for a replica at once, even if it waits for the end of a backoff.
+        """Fetch for a replica at once, even if its backoff has not ended.
 
         Args:
-            is_new_role: whether the running fetch names another leader epoch, or does not name the
-                replica.
+            is_new_role: whether the replica has a new role. Then the running fetch is cut, because
+                it names another leader epoch or does not name the replica.
         """
         with self._changed:
             self._replicas[replica] = self._clock()
@@ -104,7 +104,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def remove(self, replica: HostedReplica) -> None:
-        """Stop fetching for a replica; a running fetch may still be answered."""
+        """Stop fetching for a replica. If a fetch is running, it may still be answered."""
         with self._changed:
             self._replicas.pop(replica, None)
             self._refusals.pop(replica, None)
@@ -112,11 +112,11 @@ class Fetcher:
 
     @property
     def count(self) -> int:
-        """How many replicas the fetcher serves."""
+        """The number of replicas that the fetcher serves."""
         return len(self._replicas)
 
     def end(self) -> None:
-        """Ask the thread to end; a running fetch is given up."""
+        """Ask the thread to end. A running fetch is interrupted."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -134,7 +134,7 @@ class Fetcher:
                 LOG.exception("a fetch for %d replicas failed, and is tried again", len(due))
 
     def _fetch_for(self, due: list[HostedReplica]) -> None:
-        """Fetch once, if a replica wants it; report a leader that does not answer."""
+        """Fetch once, if a replica wants records. Report a leader that does not answer."""
         asked = self._ask_rules(due)
         if not asked:
             return
@@ -155,7 +155,8 @@ class Fetcher:
     def _take_due(self) -> list[HostedReplica] | None:
         """Return the replicas that may fetch now, and set their backoff; None after `end`.
 
-        Only progress, a new role or a retry makes a replica due again before its backoff ends.
+        A replica may fetch before the end of its backoff in three cases: its log has changed, it
+        has a new role, or a refused fetch is tried again.
         """
         with self._changed:
             self._is_fetching = False
@@ -176,7 +177,7 @@ class Fetcher:
                 self._replicas[replica] = self._clock() + seconds
 
     def _make_due_soon(self, replica: HostedReplica) -> None:
-        """Ask a leader again soon that does not know its role yet, but only the first times."""
+        """If a leader does not know its role yet, ask it again soon, but only a few times."""
         with self._changed:
             count = self._refusals.get(replica, 0)
             self._refusals[replica] = count + 1
@@ -184,7 +185,7 @@ class Fetcher:
             self._make_due(replica, RETRY_SECONDS[count])
 
     def _take_cut(self) -> bool:
-        """Report whether a new role has cut the connection; then wait for further roles."""
+        """Report whether a new role has cut the connection. If so, wait for further roles."""
         with self._changed:
             is_cut, self._is_cut = self._is_cut, False
             if is_cut:
@@ -192,7 +193,7 @@ class Fetcher:
         return is_cut
 
     def _ask_rules(self, due: list[HostedReplica]) -> dict[PartitionId, _Asked]:
-        """Let the rules of each replica make its fetch; some replicas may not want to fetch now."""
+        """Let the rules of each replica make a fetch. Leave out replicas that do not fetch now."""
         asked = {}
         for replica in due:
             if self._put_off(replica):
@@ -203,14 +204,14 @@ class Fetcher:
         epochs = {one.fetch.registration_epoch for one in asked.values()}
         if len(epochs) <= 1:
             return asked
-        newest = max(epochs)  # the broker has just been registered again
+        newest = max(epochs)  # the broker was registered again just now
         return {key: one for key, one in asked.items() if one.fetch.registration_epoch == newest}
 
     def _is_throttled(self, replica: HostedReplica) -> bool:
         return self._throttle.fetches(replica.name, replica.number)
 
     def _put_off(self, replica: HostedReplica) -> bool:
-        """Let a throttled replica wait until its next records fit into the rate (KIP-73)."""
+        """Report whether a throttled replica must wait before it fetches again (KIP-73)."""
         if not self._is_throttled(replica):
             return False
         seconds = self._throttle.wait_of(Side.FOLLOWER)
@@ -219,7 +220,7 @@ class Fetcher:
         return bool(seconds)
 
     def _fetch(self, asked: dict[PartitionId, _Asked]) -> None:
-        """Send one fetch, and give each replica its part of the answer."""
+        """Send one fetch. Give each replica its part of the answer."""
         fetches = {key: one.fetch for key, one in asked.items()}
         shares = self._shares.divide(fetches)
         message = follower_fetches.encode_fetches(fetches.values(), self._limits, shares)
@@ -264,8 +265,7 @@ class Fetcher:
     def _is_news(self, replica: HostedReplica, answer: FetchAnswer) -> bool:
         """Report whether the rules must see an answer.
 
-        They need not see an answer again that equals the last answer to an equal fetch, in the same
-        role.
+        If the last answer was equal, for an equal fetch and in the same role, they need not see it.
         """
         with self._changed:
             known = self._told.pop(replica, None)
@@ -281,7 +281,7 @@ class Fetcher:
 
 
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
-    """Report whether the log changed as the answer demands, so that the next fetch differs."""
+    """Report whether the log changed as the answer says. If so, the next fetch will differ."""
     log = replica.log
     if log is None:
         return False
@@ -291,7 +291,7 @@ def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
 
 
 class _Asked:
-    """A sent fetch, and its replica."""
+    """A fetch that was sent, and its replica."""
 
     __slots__ = ("fetch", "replica")
 

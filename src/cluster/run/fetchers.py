@@ -15,7 +15,7 @@ Pair = tuple[int, str]  # a leader broker, and a log dir of this broker
 
 
 class Fetchers:
-    """The fetchers of a broker; each exists as long as a replica needs it.
+    """The fetchers of a broker. A fetcher exists as long as a replica needs it.
 
     Threads: any thread may call any method. Only `close` waits for a fetcher.
     """
@@ -30,26 +30,26 @@ class Fetchers:
         """Begin without fetchers.
 
         Args:
-            connect: makes a new connection to a broker, which connects at its first use.
+            connect: makes a new connection to a broker. The connection is opened at its first use.
         """
         self._connect = connect
         self._limits = limits
         self._clock = clock
         self._throttle = throttle
-        self._lock = threading.Lock()  # guards the next three
+        self._lock = threading.Lock()  # guards the next three fields
         self._fetchers: dict[Pair, Fetcher] = {}
         self._pairs: dict[HostedReplica, Pair] = {}
         self._is_closed = False
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The leaders from which this broker fetches now, each with the log dir of the replicas."""
+        """The pairs for which this broker fetches now: a leader, and a log dir with replicas."""
         return tuple(self._fetchers)
 
     def follow(
         self, replica: HostedReplica, leader: int, log_dir: str, *, is_new_role: bool = True
     ) -> None:
-        """Fetch for a replica from a leader; if it already does so, fetch at once."""
+        """Fetch for a replica from a leader. If a fetcher does this already, fetch at once."""
         pair = leader, log_dir
         with self._lock:
             if self._is_closed:

@@ -4,8 +4,9 @@
                              ^                   |
                              +-- a log changes <-+
 
-A follower's position counts once, when its request comes. While the request waits for records, the
-logs are only read again, because the follower has not fetched again.
+The position of a follower is counted once, when its request comes. While the request waits for
+records, the logs are read again, but the position is not counted again: the follower has not
+confirmed more records.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError, Subscription
 
 Find = Callable[[PartitionId], HostedReplica | None]
 Data = FetchResponse.PartitionData
-# A follower finds the last stable offset in its own log. Reading it here would take the lock that
-# the next append needs.
+# The last stable offset is not sent, because a follower finds it in its own log. To read it here,
+# the broker would need a lock that the next append also needs.
 NO_STABLE_OFFSET = -1
 
 
 class Asked(NamedTuple):
-    """A Fetch request of a follower: the message, and the facts that its answer has to name."""
+    """A Fetch request of a follower: the message, and the facts that the answer must name."""
 
     message: Any
     version: int
@@ -48,11 +49,11 @@ class Asked(NamedTuple):
 def answer(
     asked: Asked, find: Find, now: float, bytes_max: int, throttle: ReplicationThrottle
 ) -> Answer | Pending:
-    """Answer a follower's Fetch, or let it wait for records.
+    """Answer the Fetch of a follower, or let the request wait for records.
 
     Args:
         find: finds this broker's replica of a partition.
-        bytes_max: an answer has at most this size, or one batch.
+        bytes_max: an answer has at most this size, unless it consists of one larger batch.
 
     Raises:
         BadRequestError: the request contradicts itself.
@@ -65,7 +66,7 @@ def answer(
 
 
 class _Place(NamedTuple):
-    """A partition of a request, and the answer of the rules; None if they refuse the fetch."""
+    """A partition of a request, and the answer of the rules, or None if they refuse the fetch."""
 
     fetch: FollowerFetch
     replica: HostedReplica | None
@@ -76,10 +77,10 @@ class _Place(NamedTuple):
 def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
     """Read the batches that follow a follower's last batch.
 
-    The log may begin inside the first of these batches. The follower gets the whole batch.
+    If the log begins inside the first of these batches, the follower still gets the whole batch.
 
     Raises:
-        OffsetOutOfRangeError: records after the offset were deleted just now. When the follower
+        OffsetOutOfRangeError: records at this offset were deleted just now. When the follower
             fetches again, the rules know the new log start.
     """
     start = log.log_start_offset
@@ -93,11 +94,11 @@ def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
 
 
 class _FollowerRead:
-    """One Fetch request of a follower, and the results of its last reading.
+    """A Fetch request of a follower, and the results of the last read of the logs.
 
     Attributes:
-        throttled_seconds: the time after which a throttled partition may get records; 0.0 if no
-            partition of the last reading is throttled.
+        throttled_seconds: the time until a throttled partition may get records; 0.0 if the last
+            read found no throttled partition.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class _FollowerRead:
         self._rows: list[tuple[str, Any]] = []
 
     def read(self) -> bool:
-        """Read all partitions; return whether the request is to be answered now."""
+        """Read all partitions; return whether the request must be answered now."""
         self.forget()
         left, found_bytes, is_final = self._bytes_max, 0, False
         self.throttled_seconds = 0.0
@@ -170,14 +171,14 @@ class _FollowerRead:
         return replica is not None and self._throttle.sends(replica.name, replica.number, follower)
 
     def forget(self) -> None:
-        """Release the files of the last reading."""
+        """Release the files of the last read."""
         for _, row in self._rows:
             if isinstance(row.records, FileRange):
                 row.records.file.close()
         self._rows = []
 
     def encode(self) -> Answer:
-        """Encode the results of the last reading; the sender closes their files."""
+        """Encode the results of the last read. The sender closes the files."""
         for place, (_, row) in zip(self._places, self._rows, strict=True):
             if isinstance(row.records, FileRange) and self._is_throttled(place):
                 self._throttle.take(Side.LEADER, row.records.size_bytes)
@@ -198,7 +199,7 @@ class _FollowerRead:
             if place.served is not None:
                 try:
                     subscriptions.append(place.served.log.subscribe(lambda _: wake()))
-                except LogStoreError:  # the log dir failed just now: the next reading reports this
+                except LogStoreError:  # the log dir failed just now; the next read reports this
                     wake()
         return subscriptions
 
@@ -232,14 +233,14 @@ class _WaitingRead(Pending):
         self._subscriptions = self._read.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:
-        """Read again; answer if there are records, if there is a fault, or if the time is over."""
+        """Read again. Answer if there are records or a fault, or if the time is over."""
         if self._read.read() or is_last:
             return self._read.encode()
         self._read.forget()
         return None
 
     def close(self) -> None:
-        """Stop watching, and release the files of the last reading."""
+        """Stop watching, and release the files of the last read."""
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions.clear()

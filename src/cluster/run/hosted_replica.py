@@ -1,11 +1,11 @@
 """Carry out the decisions of one replica's rules on its log.
 
-The rules see each change of the log in its order: one lock is held while an event is decided and
-its effects are carried out. A flush is the exception. It runs without the lock, and its result
-comes back as an event.
+The rules must see the changes of the log in their order. So one lock is held while the rules decide
+about an event and the effects are carried out. A flush runs without this lock, and its result comes
+back as an event.
 
-A log can fail at any effect. Then the rules may have facts that are not in the log. So the replica
-is read again from the log, without a role, and the controller learns that it cannot be used now.
+A log can fail at any effect. After that, the rules may have facts that are not in the log. So the
+replica loses its role, and its log is read again. The controller learns that it is offline.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Outbox(Protocol):
         """Call `replica.flush` in another thread."""
 
     def changed_role(self, replica: HostedReplica) -> None:
-        """Take note that the replica's role, leader or log dir may have changed."""
+        """Handle a change of the replica's role, leader or log dir, if there was one."""
 
     def may_fetch(self, replica: HostedReplica) -> None:
         """Let a follower fetch at once, because its flush has ended."""
@@ -63,7 +63,7 @@ class HostedReplica:
     Threads: any thread may call any method.
 
     Attributes:
-        on_topic: called when the replica belongs to another topic than before. It must not wait.
+        on_topic: called when the replica gets another topic. This function must not wait.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class HostedReplica:
         """Make a replica without a role; `open` reads its log dir.
 
         Args:
-            host: the broker's registration and log dirs; their ids are their paths.
+            host: the broker's registration and log dirs. The id of a log dir is its path.
             config_of: the configuration for the log of a new replica of a topic.
-            is_leased: returns whether the broker's session is sure to live (P16).
+            is_leased: returns whether it is certain that the broker's session has not ended (P16).
         """
         self.name, self.number = name, number
         self._store, self._outbox, self._clock = store, outbox, clock
@@ -94,7 +94,7 @@ class HostedReplica:
         self._log: Log | None = None
         self._told_start = 0  # the log start that the rules know
         self.on_topic: Callable[[HostedReplica, TopicIdentity], None] = lambda *_: None
-        self._told_topic = self._rules.topic  # the last topic that `on_topic` was called with
+        self._told_topic = self._rules.topic  # the last topic that `on_topic` got
         # The results of the present event for the caller.
         self._is_asked = False
         self._answer: RoleAnswer | StopAnswer | None = None
@@ -111,7 +111,7 @@ class HostedReplica:
 
     @property
     def needs_ticks(self) -> bool:
-        """Whether the replica needs events about the passing time, or about the lease."""
+        """Whether the replica needs events about the time or about the lease."""
         return self._rules.role is Role.LEADER or self._rules.is_suspended
 
     @property
@@ -121,12 +121,12 @@ class HostedReplica:
 
     @property
     def dir_id(self) -> str:
-        """The log dir that holds the replica, or is preferred for it."""
+        """The log dir of the replica, even if its log does not exist yet."""
         return self._rules.dir_id
 
     @property
     def leader(self) -> int:
-        """The broker that leads the partition, as far as this replica knows."""
+        """The leader of the partition, as far as this replica knows."""
         state = self._rules.state
         return NO_BROKER if state is None else state.leader
 
@@ -142,12 +142,12 @@ class HostedReplica:
 
     @property
     def log(self) -> Log | None:
-        """The log, or None if there is none, or its log dir does not serve."""
+        """The log; None if there is no log, or if its log dir does not work."""
         return self._log
 
     @property
     def isr_sizes(self) -> IsrSizes:
-        """The size of the ISR that this replica knows, its minimum, and its maximum."""
+        """The size of the ISR that this replica knows, and its minimum and maximum."""
         return IsrSizes.of(self._rules.state)
 
     @property
@@ -161,11 +161,11 @@ class HostedReplica:
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Report whether no other broker can have led until this many seconds ago."""
+        """Check that no other broker can have led, except in the last `seconds`."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
-        """Read the replica from its log dir; this ends its role."""
+        """Read the replica from its log dir. It has no role after that."""
         with self._lock:
             self._reopen()
 
@@ -183,7 +183,7 @@ class HostedReplica:
             self._handle(event)
 
     def serve(self, fetch: FollowerFetch) -> Served | None:
-        """Count a follower's position, and return its answer; None if this is not its leader."""
+        """Count a follower's position; return the answer, or None if the rules refuse."""
         with self._lock:
             self._served = None
             self._handle(fetch)
@@ -198,9 +198,9 @@ class HostedReplica:
             return self._fetch
 
     def obey(self, role: LeaderAndIsr) -> RoleAnswer | None:
-        """Take a role from the controller; None if the request is not for this incarnation.
+        """Take a role from the controller; return the answer, or None.
 
-        If the log could not be read before, it is first read again; None, too, if this fails.
+        None means that the request names another broker epoch, or that the log cannot be read.
         """
         with self._lock:
             if self.is_unread:
@@ -211,7 +211,7 @@ class HostedReplica:
         return answer if isinstance(answer, RoleAnswer) else None
 
     def stop(self, request: StopReplica) -> StopAnswer | None:
-        """Delete the replica; None if a replica of the topic may be left."""
+        """Delete the replica; return None if a replica of the topic may still exist."""
         answer = self._ask(request)
         return answer if isinstance(answer, StopAnswer) else None
 
@@ -232,7 +232,7 @@ class HostedReplica:
         """Flush the log without the lock, and report the flushed offset."""
         if (log := self._log) is None:
             return
-        life = self._rules.log_life  # if an event changes it, the result is void
+        life = self._rules.log_life  # if an event changes it, the flush does not count
         try:
             flushed = log.flush()
         except LogStoreError as error:
@@ -267,7 +267,7 @@ class HostedReplica:
             try:
                 self._carry_out(effect)
             except LogStoreError as error:
-                # Drop the other effects, because the log is read again; but answer waiting clients.
+                # The log is read again: drop the other effects, except answers to waiting clients.
                 for left in effects[number:]:
                     if isinstance(left, x.Acknowledge | x.Refuse):
                         left.waiter.refuse(x.ProduceError.TIMED_OUT)
@@ -337,9 +337,9 @@ class HostedReplica:
     # --- records ----------------------------------------------------------------------------------
 
     def _append(self, effect: x.AppendAsLeader) -> None:
-        """Append a client's records; if the log refuses them, only this client gets an error.
+        """Append a client's records. If the log refuses them, only this client gets an error.
 
-        Records may be in the log although their append raised an error.
+        Even if the append raises an error, the records may be in the log.
         """
         life, waiter, leader_epoch, acks = effect
         log, before = self._open_log(), self._rules.log.end
@@ -355,7 +355,7 @@ class HostedReplica:
         self._handle(x.Appended(life, spans, waiter, end_offset, leader_epoch))
 
     def _append_as_follower(self, effect: x.AppendAsFollower) -> None:
-        """Append the leader's batches; if the log refuses them, they are fetched again."""
+        """Append the leader's batches. If the log refuses them, they are fetched again."""
         log, before = self._open_log(), self._rules.log.end
         try:
             if effect.records:

@@ -1,9 +1,9 @@
 """Hold all replicas of a broker, and obey the controller's requests about them.
 
 A request names many partitions, on several log dirs. Each log dir has its own thread, which gives
-its replicas their roles. So a hanging log dir delays only the answers about its own replicas. After
-`OBEY_SECONDS`, the answer says that these replicas are offline. The thread continues, and the next
-answer has the result.
+its replicas their roles. So if a log dir hangs, only the answers about its own replicas are late.
+If they take longer than `OBEY_SECONDS`, the answer says that these replicas are offline. The thread
+continues, and the next answer has the result.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Place = tuple[str, int]  # topic name and partition
 class HostedReplicas:
     """The replicas of a broker.
 
-    Threads: any thread may call any method. One thread for each log dir passes events to its
-    replicas.
+    Threads: any thread may call any method. Each log dir has a thread that passes events to the
+    replicas in this log dir.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class HostedReplicas:
         """Begin without replicas.
 
         Args:
-            host: the broker's registration and log dirs; their ids are their paths.
+            host: the broker's registration and log dirs. The id of a log dir is its path.
             make: makes a replica of a topic name and partition, without reading the disk.
             choose_dir: chooses the log dir of a new replica; by default, the log dir with the
                 fewest replicas.
@@ -57,7 +57,7 @@ class HostedReplicas:
         self._make = make
         self._choose_dir = choose_dir or fewest_replicas(host)
         self._workers = DirWorkers()
-        self._lock = threading.Lock()  # guards the next one
+        self._lock = threading.Lock()  # guards the next field
         self._replicas: dict[Place, HostedReplica] = {}
         self._by_topic = _ByTopic()
 
@@ -72,18 +72,18 @@ class HostedReplicas:
             self._replica(place).open()
 
     def open_new(self, places: Iterable[Place]) -> None:
-        """Read the replicas that have no log yet; the others keep their roles."""
+        """Read the replicas that have no log yet. The other replicas keep their roles."""
         for place in places:
             replica = self._replica(place)
             if replica.log is None:
                 replica.open()
 
     def at(self, name: str, number: int) -> HostedReplica | None:
-        """Find a replica by its topic's name."""
+        """Find a replica by the name of its topic."""
         return self._replicas.get((name, number))
 
     def find(self, partition: PartitionId) -> HostedReplica | None:
-        """Find a replica by its topic's id; the time does not depend on the number of replicas."""
+        """Find a replica by the id of its topic, in the same time for any number of replicas."""
         return self._by_topic.find(partition)
 
     def leading(self) -> list[HostedReplica]:
@@ -93,7 +93,7 @@ class HostedReplicas:
     def obey(self, roles: Iterable[NamedRole], seconds: float = OBEY_SECONDS) -> list[RoleAnswer]:
         """Give replicas their roles, and return their answers.
 
-        If a request is not for this incarnation of the broker or of the topic, there is no answer.
+        There is no answer to a request that names another broker epoch or an older topic.
         """
         groups: dict[str, list[_Told]] = defaultdict(list)
         for one in roles:
@@ -110,7 +110,7 @@ class HostedReplicas:
         return [one.answer for one in told if one.answer is not None]
 
     def stop(self, stops: Iterable[NamedStop], seconds: float = OBEY_SECONDS) -> list[StopAnswer]:
-        """Delete replicas; return an answer for each topic's replica that no longer exists."""
+        """Delete replicas; return an answer for each replica that no longer exists."""
         answers: list[StopAnswer] = []
 
         def stop(replica: HostedReplica, one: NamedStop) -> None:
@@ -131,24 +131,24 @@ class HostedReplicas:
                 self._workers.submit(replica.dir_id, partial(replica.tell, event))
 
     def reopen(self, dir_id: str) -> None:
-        """Read the replicas of a log dir again: it has changed, so their roles end."""
+        """Read the replicas of a log dir again, because it has changed. Their roles end."""
         for replica in self:
             if replica.dir_id == dir_id:
                 self._workers.submit(dir_id, partial(self._read_again, replica))
 
     def _read_again(self, replica: HostedReplica) -> None:
-        """Read a replica again; if its log dir was removed, choose another one for it."""
+        """Read a replica again. If its log dir was removed, choose another log dir."""
         replica.open()
         if replica.dir_id not in self._host.dirs:
             with self._lock:
                 replica.place(self._dir_for((replica.name, replica.number)))
 
     def close(self) -> None:
-        """Let the threads end after their queued work; do not wait for hanging threads."""
+        """Let the threads end after their queued work. Do not wait for threads that hang."""
         self._workers.close()
 
     def _replica(self, place: Place, *, is_placed: bool = False) -> HostedReplica:
-        """Return the replica of a partition; with `is_placed`, choose a log dir for a new log."""
+        """Return the replica of a partition. If `is_placed`, choose a log dir for a new log."""
         with self._lock:
             replica = self._replicas.get(place)
             if replica is None:
@@ -160,7 +160,7 @@ class HostedReplicas:
             return replica
 
     def _obey_all(self, group: list[_Told]) -> None:
-        """Give roles; if a log dir does not answer in time, its replicas are offline."""
+        """Give roles. If a log dir does not answer in time, its replicas count as offline."""
         for told in group:
             try:
                 answer = self._obey(told.replica, told.one)
@@ -170,7 +170,7 @@ class HostedReplicas:
                 LOG.exception("%r could not take its role", told.replica)
 
     def _obey(self, replica: HostedReplica, one: NamedRole) -> RoleAnswer | None:
-        """Give a role; if a log dir fails while a new replica is created, try another log dir."""
+        """Give a role. If a log dir fails when a replica is created there, try another log dir."""
         for _ in self._host.dirs:
             answer = replica.obey(one.role)
             is_offline = answer is None or answer.is_offline
@@ -195,7 +195,7 @@ class _ByTopic:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards changes of the next two; one look-up is atomic
+        self._lock = threading.Lock()  # guards changes of the next two fields; a look-up is atomic
         self._replicas: dict[PartitionId, HostedReplica] = {}
         self._keys: dict[HostedReplica, PartitionId] = {}
 
@@ -203,7 +203,7 @@ class _ByTopic:
         return self._replicas.get(partition)
 
     def put(self, replica: HostedReplica, topic: TopicIdentity) -> None:
-        """Record the new topic of a replica, which then is no longer found by its old topic."""
+        """Record the new topic of a replica. It is no longer found by its old topic."""
         with self._lock:
             before = self._keys.pop(replica, None)
             if before is not None and self._replicas.get(before) is replica:
@@ -214,7 +214,7 @@ class _ByTopic:
 
 
 class _Told:
-    """A replica and its role; the answer is "offline" until the replica answers."""
+    """A replica and its new role. Until the replica answers, the answer is "offline"."""
 
     __slots__ = ("answer", "one", "replica")
 

@@ -1,4 +1,4 @@
-"""Read the start of a log and its leader epochs, in the form that the rules use."""
+"""Read the start of a log and its leader epochs, as the rules need them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def spans_of(log: Log, after: int = 0) -> Spans:
     Records without an epoch are in a span of NO_EPOCH. An epoch without records is left out.
 
     Args:
-        after: only spans that end after this offset are given.
+        after: leave out spans that end at or before this offset.
     """
     end, known = log.log_end_offset, log.log_start_offset
     begins = [
@@ -31,10 +31,10 @@ def spans_of(log: Log, after: int = 0) -> Spans:
 
 
 def start_of(log: Log) -> int:
-    """Return the offset at which the first batch begins that has a record of the log.
+    """Return the offset where the first batch begins that still has a record.
 
-    This is before the log start if records were deleted up to an offset inside the batch. Followers
-    copy whole batches, so a follower without records begins here.
+    If records were deleted up to an offset inside a batch, this offset is before the log start.
+    Followers copy whole batches, so a follower without records begins at this offset.
     """
     start = log.log_start_offset
     if start == log.log_end_offset:
@@ -42,5 +42,5 @@ def start_of(log: Log) -> int:
     try:
         with log.read_range(start, 1) as found:
             return min(start, found.first_offset) if found.size_bytes else start
-    except LogStoreError:  # the start rose just now, or the batch is damaged
+    except LogStoreError:  # the log start rose just now, or the batch is damaged
         return start

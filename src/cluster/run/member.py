@@ -1,11 +1,11 @@
-"""Run one broker's part of a cluster: registration, replicas, fetchers, a candidate controller.
+"""Run a broker as a member of a cluster: registration, replicas, fetchers, and a candidate.
 
     coordination store <- registering, controller_host      other brokers <- fetchers, links
                                   |                                  |
                                   +--------> hosted_replicas <-------+
 
-A `ClusterMember` serves no clients. Its `answer` takes the requests of other brokers, and `at`
-finds the replica that takes a client's produce.
+A `ClusterMember` does not serve clients. Its method `answer` answers the requests of other brokers.
+`replicas.at` finds the replica for the produce of a client.
 """
 
 from __future__ import annotations
@@ -61,23 +61,25 @@ from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
 
 LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
-ANNOUNCE_TICKS = 10  # between two events: after each, all replicas of this broker are asked
-TICKS_PER_SESSION = 20  # so that the end of the lease is noticed long before the session's
+ANNOUNCE_TICKS = 10  # between two events, because each makes the controller ask all replicas
+TICKS_PER_SESSION = 20  # so the end of the lease is noticed long before the session ends
 ALTER_SECONDS = 8.0
 FLUSH_THREADS = 4
 FOLLOWER_READS = 1
 
 
 class MemberSettings(NamedTuple):
-    """How a broker takes part in a cluster.
+    """The settings of a member of a cluster.
 
     Attributes:
-        records: a directory on tmpfs that outlives the broker's process (P4).
-        look_seconds: how often a controller asks again.
-        session_seconds: the coordination store ends a session that gives no sign of life for this
-            long; None if it never does.
-        unknown_seconds: how long the cluster must not know a replica's topic before the alarm.
-        security: how to connect to other brokers.
+        records: a directory on tmpfs for the records of failed log dirs. It must still exist after
+            the process of the broker has ended (P4).
+        look_seconds: the time after which a controller asks again.
+        session_seconds: if the coordination store hears nothing from a session for this time, it
+            ends the session; None if it never does this.
+        unknown_seconds: if the cluster does not know the topic of a replica for this time, there is
+            an alarm.
+        security: the way to connect to other brokers.
     """
 
     broker: int
@@ -92,7 +94,7 @@ class MemberSettings(NamedTuple):
 
 
 class ClusterMember:
-    """One broker's part of a cluster, over a store that is open and a session that lives.
+    """A member of a cluster. The caller must give it an open store and a live session.
 
     Threads: any thread may call any method.
     """
@@ -104,7 +106,7 @@ class ClusterMember:
         session: LastingSession,
         config_of: Callable[[str], LogConfig | None],
     ) -> None:
-        """Prepare; `start` registers.
+        """Store the arguments; `start` registers the broker.
 
         Args:
             config_of: the configuration for the log of a new replica of a topic.
@@ -129,31 +131,32 @@ class ClusterMember:
         self._controller: ControllerHost | None = None
         self.operator_requests = OperatorRequests(lambda: self._controller)
         self._is_closed = threading.Event()
-        self._connecting = threading.Lock()  # guards the next one
+        self._connecting = threading.Lock()  # guards the next field
         self._connections: WeakSet[PeerConnection] = WeakSet()
-        self.reaches: Callable[[int], bool] = lambda _: True  # tests of users cut brokers off
+        self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to cut a broker off
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
-        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses the two
+        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses both fields
         seconds = settings.session_seconds or TICK_SECONDS
         self._tick_seconds = min(TICK_SECONDS, seconds / TICKS_PER_SESSION)
         self.alarms: list[tuple[str, int, str]] = []
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
-        # Hears of each change of a role. It must neither wait nor call the replica.
+        # Called after each change of a role. This function must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
-        self.on_lease: Callable[[], object] = lambda: None  # while it is not held, and once more
+        # Called again and again while no lease is held, and once after the lease is held again.
+        self.on_lease: Callable[[], object] = lambda: None
 
     def start(self, endpoints: Sequence[Endpoint], protocols: Mapping[str, str] = {}) -> None:
-        """Register, attest the log dirs, read the replicas, and stand for controller.
+        """Register the broker and its log dirs, read the replicas, and stand for election.
 
         Raises:
             NodeExistsError: another session has registered this broker's id.
         """
         controller_store = ControllerStore(self._session, self.settings.broker)
         controller_store.prepare()
-        # The replicas are read before the controller can ask for one: otherwise it would be created
-        # anew, because all log dirs work and it is not found (P17).
+        # The replicas must be read before the controller can ask for one. A replica that is not
+        # found would be created again, because all log dirs work (P17).
         self.replicas.open(self.store)
-        self.store.add_listener(self._on_event)  # from now on, no failure of a log dir is missed
+        self.store.add_listener(self._on_event)  # from now on, each failure of a log dir is noticed
         with self._news.lock:
             session = self._session.current
             self._registering.register(endpoints, self.settings.rack, protocols)
@@ -167,12 +170,13 @@ class ClusterMember:
         self._ticker.start()
 
     def close(self, shutdown_seconds: float = SHUTDOWN_SECONDS) -> None:
-        """Leave the cluster: let others lead, mark the log dirs as whole, end the registration.
+        """Leave the cluster: let other brokers lead, mark a clean stop, end the registration.
 
-        The store and the session stay open. The replicas keep their logs, and have no roles.
+        The store and the session stay open. The replicas keep their logs, but have no roles.
 
         Args:
-            shutdown_seconds: how long to wait until others lead what this broker leads.
+            shutdown_seconds: the longest time to wait until other brokers lead the partitions of
+                this broker.
         """
         if self._controller is not None and not self._is_closed.is_set():
             leaving = Departure(self.host, self._controller, self._find_controller, self.connect)
@@ -183,7 +187,7 @@ class ClusterMember:
             self._registering.withdraw()
 
     def abandon(self) -> None:
-        """Stop all threads as a death of the process would; nothing is written."""
+        """Stop all threads, as if the process were killed. Write nothing."""
         self._stop()
 
     def _stop(self) -> None:
@@ -200,13 +204,13 @@ class ClusterMember:
 
     @property
     def controller(self) -> ControllerHost | None:
-        """This broker's candidate for controller; None before the start."""
+        """The candidate on this broker for the role of controller; None before the start."""
         return self._controller
 
     # --- requests of other brokers ----------------------------------------------------------------
 
     def answer(self, request: Request) -> Answer | Pending:
-        """Answer a request of another broker: of the controller, to it, or a follower's Fetch.
+        """Answer a request between brokers: from or to the controller, or a follower's Fetch.
 
         Raises:
             WireError, BadRequestError: the request cannot be read; close the connection.
@@ -235,7 +239,7 @@ class ClusterMember:
         return [encode_response(request.key, request.version, request.correlation_id, answer)]
 
     def answer_follower(self, request: Request, message: Any) -> Answer | Pending:
-        """Answer the Fetch of a follower, whose message is decoded; raises BadRequestError."""
+        """Answer the Fetch of a follower, from its decoded message; raises BadRequestError."""
         asked = follower_reads.Asked(message, request.version, request.correlation_id)
         find, bytes_max, now = self.replicas.find, self.settings.limits.bytes_max, time.monotonic()
         return follower_reads.answer(asked, find, now, bytes_max, self.throttle)
@@ -281,7 +285,7 @@ class ClusterMember:
             self._fetchers.leave(replica)
 
     def alarm(self, name: str, number: int, reason: str) -> None:
-        """Keep the reason why a replica stopped, or belongs to no topic."""
+        """Store the reason why a replica stopped, or why it belongs to no topic."""
         self.alarms.append((name, number, reason))
 
     # --- the rest ---------------------------------------------------------------------------------
@@ -293,7 +297,7 @@ class ClusterMember:
         )  # fmt: skip
 
     def connect(self, broker: int) -> PeerConnection:
-        """Give a new connection to another broker."""
+        """Make a new connection to another broker."""
         made = PeerConnection(
             lambda: self._address_of(broker), f"broker-{self.settings.broker}",
             security=self.settings.security,
@@ -303,14 +307,14 @@ class ClusterMember:
         return made
 
     def break_connections(self) -> None:
-        """Break the connections to other brokers; those that are needed are made again."""
+        """Break the connections to other brokers. If a connection is needed, it is made again."""
         with self._connecting:
             connections = tuple(self._connections)
         for connection in connections:
             connection.interrupt()
 
     def _address_of(self, broker: int) -> tuple[str, int]:
-        """Read where a broker is; raises OSError if it is not registered."""
+        """Read the address of a broker; raises OSError if the broker is not registered."""
         if not self.reaches(broker):
             raise OSError(f"broker {broker} is cut off")
         path = znodes.broker_path(broker)
@@ -337,11 +341,11 @@ class ClusterMember:
             replica.tell(refused)
 
     def _on_event(self, event: StoreEvent) -> None:
-        """Tell the cluster of a log dir that has changed, and the rules of a move."""
+        """Report a changed log dir to the cluster, and a move of a replica to the rules."""
         if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
             if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
-                # Its replicas are read first: while the log dir counts as bad, none of them is
-                # created anew, and afterwards it is known where they are (P17).
+                # Read the replicas of the log dir before it counts as good. Until then, no missing
+                # replica is created; after that, these replicas are known (P17).
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
@@ -352,7 +356,7 @@ class ClusterMember:
     # --- the session ------------------------------------------------------------------------------
 
     def _register_again(self, session: Session) -> None:
-        """Register in a new session; a reign, if there was one, has ended with the old one."""
+        """Register in a new session. If this broker was the controller, its reign has ended."""
         with self._news.lock:
             if self._is_closed.is_set():
                 return

@@ -1,13 +1,13 @@
 """Keep the metadata of the cluster, which the controller sends by UpdateMetadata (6).
 
-A controller numbers its changes, and each message says which changes it has. The cache takes:
+A controller numbers its changes. Each message says which changes it contains. The cache answers:
 
 | the controller epoch, compared with the last one | the message | answer |
 |---|---|---|
 | smaller | any | STALE_CONTROLLER_EPOCH |
-| the same, or larger | everything (FULL) | it is taken; if it is late, it changes nothing |
-| the same | changes after one that this broker does not know | INVALID_UPDATE_VERSION |
-| the same | other changes | they are taken; if they are late, they change nothing |
+| the same, or larger | everything (FULL) | it is accepted; if it is late, it changes nothing |
+| the same | changes that follow a change which the broker lacks | INVALID_UPDATE_VERSION |
+| the same | other changes | they are accepted; if they are late, they change nothing |
 | larger | changes | INVALID_UPDATE_VERSION |
 
 After INVALID_UPDATE_VERSION, the controller sends everything.
@@ -51,25 +51,25 @@ class MetadataCache:
     def __init__(self) -> None:
         """Begin without topics and brokers."""
         self.view: ClusterView = EMPTY
-        self._updating = threading.Lock()  # guards the next two, and the writes of the view
+        self._updating = threading.Lock()  # guards the next two fields, and the writes of the view
         self._epoch = self._last_change = NOTHING_KNOWN
         self._listening = threading.Lock()  # guards the writes of the callbacks
         self._callbacks: tuple[ViewCallback, ...] = ()
 
     def is_in_sync(self, name: str, partition: int, broker: int) -> bool:
-        """Report whether a broker is in the ISR of a partition, by the newest metadata."""
+        """Report whether the newest metadata has a broker in the ISR of a partition."""
         topic = self.view.topics.get(name)
         found = None if topic is None else topic.partitions.get(partition)
         return found is not None and broker in found.isr
 
     def on_change(self, callback: ViewCallback) -> Callable[[], None]:
-        """Call back with each new view, in the order of the views.
+        """Call a function with each new view, in the order of the views.
 
         The callback must return soon, because the next update waits for it. It must not call
         `update`.
 
         Returns:
-            a function that ends these calls.
+            A function that ends these calls.
         """
         with self._listening:
             self._callbacks = (*self._callbacks, callback)
@@ -81,7 +81,7 @@ class MetadataCache:
         return end
 
     def update(self, message: Any) -> ErrorCode:
-        """Take a message of a controller, and return the answer to it."""
+        """Handle a message of a controller; return the answer to the message."""
         try:
             update = decode_update(message)
         except BadRequestError as error:

@@ -1,9 +1,9 @@
-"""Find replicas of topics that the cluster does not know, keep them, and raise an alarm.
+"""Find replicas whose topic the cluster does not know. Keep them, and raise an alarm.
 
-A deletion of a topic records in the coordination store which replicas must be deleted (P19). If the
+If a topic is deleted, the coordination store records which replicas must be deleted (P19). If the
 store has neither the topic of a replica nor such a record, no request has deleted the topic. Then
-its znodes were removed by hand, or the store is an older copy, or another store. The records may
-still be needed, so nothing is deleted. An operator restores the store, or deletes the replica.
+somebody removed its znodes by hand, or the store is an older copy or another store. The replica may
+still be needed, so it is not deleted. An operator must restore the store, or delete the replica.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cluster.wire.topic_ids import bytes_of
 
 LOG = logging.getLogger("cluster")
 LOOK_SECONDS = 5.0
-# How long a topic must be unknown, because a broker's metadata may be older than a replica's role.
+# A topic must be unknown for this time, because the metadata of a broker may be older than the role
+# of a replica.
 UNKNOWN_SECONDS = 30.0
 SHOWN_MAX = 10
 
@@ -43,7 +44,8 @@ class Orphans:
         """Begin without orphans.
 
         Args:
-            alarm: called once for each replica, with its topic name, its partition, and the reason.
+            alarm: this function is called once for each replica, with its topic name, its
+                partition, and the reason.
         """
         self._alarm = alarm
         self._unknown_seconds, self._look_seconds = unknown_seconds, look_seconds
@@ -52,7 +54,7 @@ class Orphans:
         self.found: frozenset[Place] = frozenset()
 
     def look(self, replicas: Iterable[HostedReplica], view: ClusterView, now: float) -> None:
-        """Compare the replicas with the broker's metadata; most calls do nothing."""
+        """Compare the replicas with the broker's metadata, but only from time to time."""
         if now < self._look_at or view.controller_id == NO_BROKER:
             return
         self._look_at = now + self._look_seconds
@@ -75,7 +77,7 @@ class Orphans:
 
 
 def _is_unknown(replica: HostedReplica, view: ClusterView) -> bool:
-    """Report whether a replica exists whose topic is unknown; without an id, the name decides."""
+    """Report whether a replica exists, and its topic is unknown (without an id: its topic name)."""
     topic_id = replica.topic.topic_id
     if replica.log is None:
         return False
@@ -83,5 +85,5 @@ def _is_unknown(replica: HostedReplica, view: ClusterView) -> bool:
         return replica.name not in view.topics
     try:
         return bytes_of(topic_id) not in view.ids
-    except ValueError:  # the log names a topic that no cluster can have
+    except ValueError:  # the topic id in the log is not valid
         return True

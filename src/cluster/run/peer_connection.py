@@ -3,9 +3,9 @@
 The first request makes the connection. After any error, the connection is closed, and the next
 request makes a new connection. So an answer is never mistaken for the answer to another request.
 
-Only the thread that asks closes the socket. Other threads only shut it down. If another thread
-closed the socket, a new file could get the same descriptor, and the asking thread could then read
-from the wrong file.
+Only the thread that calls `ask` closes the socket. Other threads only shut it down. If another
+thread closed the socket, a new file could get the same descriptor. Then the thread in `ask` could
+read from the wrong file.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Read = Callable[[int], bytes]
 
 
 class ReadLarge(Protocol):
-    """Read a large answer, whose bytes come from a function, and return what `ask` returns."""
+    """Read a large answer; the result is the result of `ask`."""
 
     def __call__(self, read: Read, size_bytes: int, number: int) -> Any:
-        """Read exactly `size_bytes`; the answer must name the correlation id `number`."""
+        """Read exactly `size_bytes`. The answer must have the correlation id `number`."""
 
 
 class PeerConnection:
     """A connection to one broker.
 
-    Threads: one thread calls `ask` and `check`; any thread may call `close` or `interrupt`, which
+    Threads: one thread calls `ask` and `check`. Any thread may call `close` or `interrupt`, which
     end a running `ask`. An interruption ends one `ask` or one `check`.
     """
 
@@ -55,13 +55,14 @@ class PeerConnection:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         security: PeerSecurity = OPEN,
     ) -> None:
-        """Keep the way to find the broker; do not connect yet.
+        """Store the arguments; do not connect yet.
 
         Args:
             where: returns the broker's host and port. It is called for each new connection, because
                 a broker may be registered again at another address.
-            frame_bytes_max: the largest answer; a larger answer is refused before it is read.
-            security: how to encrypt the connection and to log in.
+            frame_bytes_max: the size of the largest answer. A larger answer is refused before it is
+                read.
+            security: the way to encrypt the connection and to log in.
         """
         self._where = where
         self._client_id = client_id
@@ -71,7 +72,7 @@ class PeerConnection:
         self._expires_at = FOREVER  # when the broker ends the session of the login
         self._numbers = itertools.count(1)
         self._stream: ByteStream | None = None
-        self._lock = threading.Lock()  # guards socket and flags against `close` and `interrupt`
+        self._lock = threading.Lock()  # guards the socket and the flags
         self._is_closed = self._is_asking = self._is_interrupted = False
 
     def __repr__(self) -> str:
@@ -97,14 +98,14 @@ class PeerConnection:
         """Send a request, and return the answer.
 
         Args:
-            seconds: how long to wait for the answer, after the connection is made.
-            large: reads an answer of more than `LARGE_BYTES`. Each of its reads may take as long
-                as `seconds`.
+            seconds: the longest time to wait for the answer, after the connection is made.
+            large: reads an answer of more than `LARGE_BYTES`. The time limit `seconds` counts for
+                each of its reads.
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
-            PeerError: there is no answer in time, or the answer does not belong to this request.
-                The broker may have received the request.
+            PeerError: there is no answer in time, or the answer belongs to another request. The
+                broker may still have received this request.
         """
         number = next(self._numbers) & 0x7FFFFFFF
         frame = encode_request(key, version, number, self._client_id, message)
@@ -134,10 +135,10 @@ class PeerConnection:
         return decoded
 
     def check(self) -> None:
-        """Connect again if the broker has closed the connection since the last answer.
+        """If the broker has closed the connection since the last answer, connect again.
 
-        The operating system closes the connections of a killed process, so this check notices its
-        end.
+        If the process of the broker is killed, the operating system closes its connections. So this
+        check notices the end of the process.
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
@@ -156,24 +157,24 @@ class PeerConnection:
             self._finish()
 
     def interrupt(self) -> None:
-        """Let the running call fail, or else the next call; the call after that connects again."""
+        """Let the running call fail; if no call is running, the next call fails."""
         with self._lock:
             self._is_interrupted = True
             if self._is_asking and self._stream is not None:
                 self._stream.shut_down()
 
     def close(self) -> None:
-        """Close the connection for good; a running `ask` fails."""
+        """Close the connection for ever. A running `ask` fails."""
         with self._lock:
             self._is_closed = True
             if self._is_asking and self._stream is not None:
-                self._stream.shut_down()  # wakes the thread that reads, which closes the socket
+                self._stream.shut_down()  # wakes the reading thread, which closes the socket
             is_asking = self._is_asking
         if not is_asking:
             self._disconnect()
 
     def _finish(self) -> None:
-        """Clear an interruption after the call that it ended, and close the connection."""
+        """Clear an interruption, because it has ended a call, and close the connection."""
         with self._lock:
             is_over = self._is_closed or self._is_interrupted
             self._is_asking = self._is_interrupted = False
@@ -181,7 +182,7 @@ class PeerConnection:
             self._disconnect()
 
     def _connected(self) -> ByteStream:
-        """Return the connection; make one if there is none."""
+        """Return the connection. If there is none, make one."""
         with self._lock:
             if self._is_closed:
                 raise self._error("the connection was closed by this broker")
@@ -201,7 +202,7 @@ class PeerConnection:
         raise self._error("the connection was given up by this broker")
 
     def _opened(self) -> Opened:
-        """Make a connection; for an unusable address, raise PeerError."""
+        """Make a connection; raise PeerError if the address cannot be used."""
         try:
             return self._security.open(self._where(), self._connect_seconds, self._client_id)
         except (LogStoreError, ValueError) as error:  # such as a host name with an empty label
@@ -218,7 +219,7 @@ class PeerConnection:
     def _read_large(
         self, stream: ByteStream, size_bytes: int, seconds: float, large: Callable[..., Any]
     ) -> Any:
-        """Let a reader read an answer; it must read all of it, and no more."""
+        """Let a reader read an answer. It must read the whole answer, and no more."""
         left = size_bytes
 
         def read(size: int) -> bytes:

@@ -10,23 +10,23 @@ from logstore import AppendInfo, Log
 
 
 class Produce(Protocol):
-    """A client's request to append to one partition. Only the method `append` may wait."""
+    """A client's request to append to one partition. Only its method `append` may wait."""
 
     def append(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the records in this leader epoch; raises LogStoreError or ValueError."""
 
     def acknowledge(self, end_offset: int) -> None:
-        """Report that the records are in the log, up to this offset, with the requested acks."""
+        """Report that the records before this offset are acknowledged, as the acks ask for."""
 
     def refuse(self, error: x.ProduceError) -> None:
         """Report that the records may not be replicated."""
 
     def fail(self, error: Exception) -> None:
-        """Report that the log did not take the records."""
+        """Report that the log refused the records."""
 
 
 class Served(NamedTuple):
-    """The answer of a leader: records from the fetch's offset on, or a divergence."""
+    """The answer of a leader: a divergence, or records that begin at the offset of the fetch."""
 
     log: Log
     high_watermark: int
@@ -35,7 +35,7 @@ class Served(NamedTuple):
 
 
 class IsrSizes(NamedTuple):
-    """The sizes of an ISR: its members, the minimum for acks=all, and all replicas."""
+    """The number of members of the ISR, the minimum for acks=all, and the number of replicas."""
 
     present: int
     min_isr: int
@@ -43,7 +43,7 @@ class IsrSizes(NamedTuple):
 
     @classmethod
     def of(cls, state: State | None) -> IsrSizes:
-        """Return the sizes in a state; without a state, all are 0."""
+        """Return the sizes in a state. If there is no state, all sizes are 0."""
         if state is None:
             return cls(0, 0, 0)
         return cls(len(state.isr), state.min_isr, len(state.replicas))

@@ -1,6 +1,7 @@
-"""Store the facts of a log that its replica's rules need: its topic, and since when it is whole.
+"""Store two facts of a replica in its log: its topic, and since when the replica is whole.
 
-The log itself stores these facts (`logstore`), so a move of the replica keeps them.
+The rules of the replica need these facts. The log itself stores them (`logstore`), so a move of the
+replica keeps them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 def create(
     store: LogStore, name: str, number: int, effect: x.CreateReplica, config: LogConfig | None
 ) -> Log:
-    """Create a log; store the facts that P4 and P6 need before the first record."""
+    """Create a log. Before its first record, store its topic and since when it is whole."""
     topic, dir_id, own_since = effect
     log = store.create(
         name, number, log_dir=dir_id, config=config, is_new=True,
@@ -36,7 +37,7 @@ def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
 
 
 def write_topic(log: Log, topic: TopicIdentity) -> None:
-    """Write the topic that has adopted a log without a topic id."""
+    """Write the topic of a log that had no topic id before."""
     log.facts.update({ADOPTED: topic.topic_id, CREATED: topic.created})
 
 
@@ -57,9 +58,9 @@ def own_since_of(log: Log) -> x.WriteOwnSince:
 
 
 def describe(log: Log) -> x.Opened:
-    """Describe a log; from now on, only the rules set its high watermark."""
+    """Describe a log. From now on, only the rules set the high watermark of the log."""
     log.advance_high_watermark(log.high_watermark)
-    start_offset = log.log_start_offset  # later deletions are reported as StartRose
+    start_offset = log.log_start_offset  # StartRose reports later deletions
     spans, known = spans_of(log), own_since_of(log)
     return x.Opened(
         log.log_dir,
@@ -78,9 +79,9 @@ def describe(log: Log) -> x.Opened:
 
 
 def _is_writable(log: Log) -> bool:
-    """Report whether a log takes changes; an incomplete or damaged log does not."""
+    """Report whether a log accepts changes. An incomplete or damaged log does not."""
     try:
-        # a change of nothing, only to see whether the log refuses it
+        # this cuts nothing; it only shows whether the log refuses changes
         log.truncate_to(log.log_end_offset)
     except LogStoreError:
         return False

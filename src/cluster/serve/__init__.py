@@ -1,1 +1,1 @@
-"""Serves a cluster's partitions to Kafka's clients: leaders, appends, reads, metadata."""
+"""Serve the partitions of a cluster to Kafka's clients: leaders, appends, reads, metadata."""

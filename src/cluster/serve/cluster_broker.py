@@ -54,19 +54,19 @@ from cluster.wire import isr_changes, metadata_updates, roles, shutdowns, stops
 from logstore import LogStore
 
 LOG = logging.getLogger("cluster")
-HEARD_SECONDS = 10.0  # how long a start waits for the first metadata
+HEARD_SECONDS = 10.0  # at a start, the longest wait for the first metadata
 SIDES = {side.rate_key: side for side in Side}
 PEER_APIS = (roles.API, stops.API, metadata_updates.API, isr_changes.API, shutdowns.API)
 
 
 class ClusterBroker:
-    """One broker of a cluster, over an open store and a live session.
+    """One broker of a cluster. The caller must give it an open store and a live session.
 
-    Close the broker before the store and the session, or use it in a `with` block.
+    The caller must close the broker before the store and the session. A `with` block closes it.
 
     Attributes:
         broker: the sockets and the handlers of clients' requests.
-        member: the replicas, and this broker's part in the cluster.
+        member: the registration and the replicas of this broker.
         leadership: reports the leaders of partitions to clients.
     """
 
@@ -81,7 +81,7 @@ class ClusterBroker:
 
         Raises:
             NodeExistsError: another session has registered this broker's id.
-            OSError: a listener's address is taken.
+            OSError: the address of a listener is in use.
             CoordinationError: the coordination store does not answer.
         """
         self.config = BrokerConfig.of(config)
@@ -182,7 +182,7 @@ class ClusterBroker:
         return self.broker.bootstrap_servers
 
     def close(self, timeout: float = STOP_SECONDS) -> None:
-        """Leave the cluster, then stop serving; the store and the session stay open."""
+        """Leave the cluster, then stop serving. The store and the session stay open."""
         self._settings.close()
         try:
             self.member.close()
@@ -191,7 +191,7 @@ class ClusterBroker:
             self.broker.close(timeout)
 
     def abandon(self) -> None:
-        """Stop all threads, as a crash of the process would; write nothing."""
+        """Stop all threads, as if the process were killed. Write nothing."""
         self._close_peers()
         self.broker.close(0.0)
         self._settings.close()
@@ -220,7 +220,7 @@ class ClusterBroker:
             LOG.warning("deletions that a crash interrupted will be completed later: %s", error)
 
     def _wait_for_metadata(self) -> None:
-        """Wait until this broker's metadata, which clients may ask for, contains the broker."""
+        """Wait until the metadata that clients get from this broker contains the broker."""
         heard = threading.Event()
         end = self.member.metadata.on_change(lambda _: heard.set())
         try:

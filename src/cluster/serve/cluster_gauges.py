@@ -1,4 +1,4 @@
-"""Return the values that operators of a cluster watch, under Kafka's names in Prometheus."""
+"""Return the values that operators of a cluster watch, with Kafka's names in Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTROLLER = "kafka_controller_kafkacontroller_"
 
 
 def gauges_of(member: ClusterMember) -> Iterator[Gauge]:
-    """Return the present values of a broker; only memory is read."""
+    """Return the present values of a broker. This reads only memory."""
     replicas = [*member.replicas]
     leading = [one for one in replicas if one.role is Role.LEADER]
     isr_sizes = [(one, *one.isr_sizes) for one in leading]
@@ -59,7 +59,7 @@ def _is_offline(member: ClusterMember, replica: HostedReplica) -> bool:
 
 
 def _of_controller(member: ClusterMember) -> Iterator[Gauge]:
-    """Return the controller's values of all partitions; other brokers report 0, as Kafka's do."""
+    """Return the controller's values of all partitions. Other brokers report 0, as in Kafka."""
     is_active = member.controller is not None and member.controller.epoch is not None
     yield Gauge(
         f"{CONTROLLER}activecontrollercount", "1 on the broker that is the controller.", is_active

@@ -1,10 +1,10 @@
-"""Find the partitions of coordinators in a cluster; append to those that this broker leads.
+"""Find the partitions of coordinators in a cluster, and append if this broker leads them.
 
 The coordinator of a group is the leader of the group's partition of `__consumer_offsets`. The
-coordinator of a transactional id is the leader of its partition of `__transaction_state`. A
-coordinator's state is valid for one leader epoch only, because between two epochs another broker
-may have changed it. So an append names this epoch, and the rules of replication refuse the append
-in any other epoch.
+coordinator of a transactional id is the leader of that id's partition of `__transaction_state`. The
+state that a coordinator has in memory is valid for one leader epoch only: between two epochs,
+another broker may have changed the partition. So an append names the leader epoch, and the rules of
+replication refuse the append in any other epoch.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class ClusterGroupLogs:
 
     Args:
         partitions: how many partitions the topic gets if it is created now.
-        factor: how many replicas each partition gets, but at most one on each live broker.
-        is_leased: returns whether the broker's session is sure to live (P16).
+        factor: how many replicas each partition gets; if there are fewer live brokers, each of them
+            gets one replica.
+        is_leased: returns whether it is certain that the broker's session has not ended (P16).
     """
 
     def __init__(
@@ -65,17 +66,18 @@ class ClusterGroupLogs:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions the topic has; 0 if this broker does not know the topic."""
+        """The number of partitions of the topic; 0 if this broker does not know the topic."""
         topic = self._metadata.view.topics.get(self._internal.name)
         return 0 if topic is None else len(topic.partitions)
 
     def ensure(self) -> int:
-        """Return how many partitions the topic has; if there is no topic, create it.
+        """Return the number of partitions of the topic. If the topic does not exist, create it.
 
-        If several brokers create the topic at the same time, only the first one succeeds.
+        If several brokers create the topic at the same time, only the first broker succeeds.
 
         Raises:
-            NotServedError: this broker's metadata do not have the topic yet; the client asks again.
+            NotServedError: the metadata of this broker does not have the topic yet. The client asks
+                again.
         """
         count = self.partition_count
         if count:
@@ -111,22 +113,23 @@ class ClusterGroupLogs:
         return True
 
     def open(self, partition: int) -> LedGroupLog:
-        """Find the replica that leads a partition on this broker, in its present leader epoch."""
+        """Find the replica on this broker that leads a partition, and its leader epoch."""
         try:
             replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
-        # The epoch is read first: if the role changes now, this epoch is no longer led.
+        # The epoch is read first. If the role changes now, the replica no longer leads in this
+        # epoch.
         led = LedGroupLog(replica, log, replica.leader_epoch, self._is_leased)
         if not led.is_led:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED)
         return led
 
     def find(self, partition: int, endpoint: Endpoint) -> Node:
-        """Find the leader of a partition, as the controller has announced it.
+        """Find the leader that the controller has announced for a partition.
 
-        If this broker led the partition when it was cut off, it does not know the present leader.
-        An error would not help, because some clients ask the same broker again as long as they are
+        If this broker led the partition and was then cut off, it does not know the present leader.
+        An error code would not help: some clients ask the same broker again as long as they are
         connected. So the connection is closed, and the client asks another broker.
 
         Raises:
@@ -153,16 +156,17 @@ class LedGroupLog(NamedTuple):
 
     @property
     def is_led(self) -> bool:
-        """Whether the replica leads this epoch, and no other broker can lead a later epoch yet.
+        """Whether the replica leads in this epoch, and certainly no broker leads in a later one.
 
-        This is sure if the broker's session lives, or the other in-sync replicas still follow.
+        This is certain if the broker's session has not ended, or if the other in-sync replicas
+        still fetch.
         """
         is_same = self.replica.leads(self.leader_epoch) and self.replica.log is self.log
         return is_same and (self.is_leased() or self.replica.is_followed(FOLLOWED_SECONDS))
 
     @property
     def is_settled(self) -> bool:
-        """Whether all records are replicated; only this broker's groups append more records."""
+        """Whether all records are replicated. More records come only from this broker's groups."""
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
 
@@ -172,12 +176,12 @@ class LedGroupLog(NamedTuple):
         return self.leader_epoch
 
     def mend(self) -> None:
-        """Do nothing: a follower fetches the records that a damaged log lacks."""
+        """Do nothing. A damaged log gets its missing records as a follower."""
 
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int
     ) -> Wait | None:
-        """Append with acks=all, in this leader epoch only."""
+        """Append with acks=all, but only in this leader epoch."""
         return self._append(GroupAppend(self, keys, values, timestamp))
 
     def append_of(
@@ -187,7 +191,7 @@ class LedGroupLog(NamedTuple):
         values: Sequence[bytes | None],
         timestamp: int,
     ) -> Wait | None:
-        """Append a batch of a transaction with acks=all, in this leader epoch only."""
+        """Append a batch of a transaction with acks=all, but only in this leader epoch."""
         return self._append(GroupAppend(self, keys, values, timestamp, producer))
 
     def _append(self, append: GroupAppend) -> Wait | None:
@@ -214,12 +218,12 @@ class GroupAppend(ReplicaAppend):
         self._producer = producer
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records; refuse if another broker may have led since the groups were read."""
+        """Append the records. Refuse if another broker may have led since the groups were read."""
         is_same = leader_epoch == self._led.leader_epoch and log is self._led.log
         if not is_same or leader_epoch < log.leader_epoch:
             raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason=NOT_LED)
         keys, values, timestamp = self._rows
-        self._rows = (), (), 0  # free the records, because the request may wait for long
+        self._rows = (), (), 0  # free the records, because the request may wait for a long time
         if (producer := self._producer) is not None:
             return log.append_of_transaction(
                 producer.id, producer.epoch, values, keys, timestamp,

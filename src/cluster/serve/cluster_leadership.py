@@ -1,8 +1,8 @@
 """Report brokers, leaders and replicas to the handlers of requests, for a broker of a cluster.
 
-There are two sources for the leader of a partition. The replica on this broker knows its own role,
-and decides what this broker serves. The metadata from the controller knows all partitions, and
-tells clients which broker to use.
+There are two sources for the leader of a partition. The replica on this broker knows its own role.
+Its role decides what this broker serves. The metadata from the controller contains all partitions.
+From the metadata, clients learn which broker to use.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from logstore import Log, LogStoreError, ReplicaOfflineError, UnknownPartitionEr
 
 
 class Led(NamedTuple):
-    """A leading replica, and its log."""
+    """A replica that leads, and its log."""
 
     replica: HostedReplica
     log: Log
@@ -52,17 +52,17 @@ class ClusterLeadership:
     def __init__(
         self, member: ClusterMember, cluster_id: str, *, is_rack_aware: bool = False
     ) -> None:
-        """Describe the cluster of a member.
+        """Store the arguments.
 
         Args:
-            is_rack_aware: whether clients are sent to a replica in their own rack (KIP-392).
+            is_rack_aware: whether a client should read from a replica in its own rack (KIP-392).
         """
         self._is_rack_aware = is_rack_aware
         self.broker_id, self.cluster_id = member.settings.broker, cluster_id
         self._rack = member.settings.rack
         self._host, self._replicas, self._metadata = member.host, member.replicas, member.metadata
         self.watches = RoleWatches()
-        # Called at each change of a role. This function must neither wait nor call the replica.
+        # Called after each change of a role. This function must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
         member.on_role = self._on_role
 
@@ -70,14 +70,14 @@ class ClusterLeadership:
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller; -1 if it is not known or not alive."""
+        """The id of the controller; -1 if it is not known, or if its broker is down."""
         view = self._metadata.view
         return view.controller_id if view.controller_id in view.brokers else -1
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """List the live brokers that have a listener with the name of the client's listener.
+        """List the live brokers that have a listener of the same name as the client's.
 
-        This broker is in the list even before its metadata contains it.
+        This broker is always in the list, even if the metadata does not contain it yet.
         """
         own = Node(self.broker_id, endpoint.host, endpoint.port, self._rack or None)
         found = {self.broker_id: own}
@@ -94,7 +94,7 @@ class ClusterLeadership:
         return None if topic is None else topic.partitions.get(partition)
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition by the controller's metadata; its leader must be alive."""
+        """Describe a partition from the controller's metadata. Leave out a leader that is down."""
         found = self._view_of(name, partition)
         if found is None:  # the partition was deleted just now
             return PartitionFacts(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Leader())
@@ -110,7 +110,7 @@ class ClusterLeadership:
         )
 
     def leader_of(self, name: str, partition: int) -> Leader:
-        """Find another broker that leads a partition; the newer leader epoch wins."""
+        """Find another broker that leads a partition. The larger leader epoch counts."""
         found, replica = self._view_of(name, partition), self._replicas.at(name, partition)
         leader = Leader() if found is None else Leader(found.leader, found.leader_epoch)
         if replica is not None and replica.leader_epoch > leader.epoch:
@@ -124,11 +124,11 @@ class ClusterLeadership:
         """Find the replica that leads a partition on this broker.
 
         Args:
-            epoch: the leader epoch that the client knows; -1 for none.
+            epoch: the leader epoch that the client knows; -1 if it knows none.
 
         Raises:
             NotServedError: this broker does not lead the partition, or leads another epoch.
-            LogStoreError: there is no such partition, or its log dir does not serve.
+            LogStoreError: there is no such partition, or its log dir does not work.
         """
         replica = self._replicas.at(name, partition)
         if replica is not None and replica.role is Role.LEADER:
@@ -139,7 +139,7 @@ class ClusterLeadership:
         raise self._refusal(name, partition, replica, epoch)
 
     def _is_present(self, name: str, log: Log) -> bool:
-        """Check that a log belongs to the topic in the metadata, not to a namesake."""
+        """Check that a log belongs to the topic in the metadata, not to an older topic."""
         topic = self._metadata.view.topics.get(name)
         return topic is None or log.topic_id in (topic.topic_id, NO_ID)
 
@@ -167,7 +167,7 @@ class ClusterLeadership:
         return self.leading(name, partition, epoch).log
 
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
-        """Find a log for a client of a rack, or the broker from which it should read."""
+        """Find a log for a client in a rack, or the broker from which it should read."""
         if rack and rack == self._rack:
             replica = self._replicas.at(name, partition)
             if replica is not None and replica.role is Role.FOLLOWER:
@@ -179,7 +179,7 @@ class ClusterLeadership:
         return Reading(log, preferred=self._preferred(name, partition, rack))
 
     def _preferred(self, name: str, partition: int, rack: str) -> int:
-        """Find an in-sync replica in a rack, if this broker is in another rack."""
+        """If this broker is in another rack, find an in-sync replica in the client's rack."""
         found = self._view_of(name, partition)
         if not self._is_rack_aware or not rack or rack == self._rack or found is None:
             return NO_LEADER
@@ -192,7 +192,7 @@ class ClusterLeadership:
         return next(near, NO_LEADER)
 
     def replica_log(self, name: str, partition: int) -> Log:
-        """Find the log of this broker's replica, whatever its role is."""
+        """Find the log of the replica on this broker, in any role."""
         replica = self._replicas.at(name, partition)
         log = None if replica is None else replica.log
         if log is not None and self._is_present(name, log):
@@ -200,7 +200,7 @@ class ClusterLeadership:
         raise self._refusal(name, partition, replica, NO_EPOCH)
 
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
-        """Return an error while a new leader's high watermark may be too low (KIP-207)."""
+        """Return an error while the high watermark of a new leader may be too low (KIP-207)."""
         replica = self._replicas.at(name, partition)
         is_known = replica is not None and replica.is_end_replicated
         return ErrorCode.NONE if is_known else ErrorCode.OFFSET_NOT_AVAILABLE

@@ -14,8 +14,8 @@ from logstore import Log, LogConfig, LogStore
 class ClusterTopics:
     """Implement `ServedTopics` for a broker of a cluster.
 
-    Threads: any thread may call any method. The list of all topics is made when a request needs it,
-    and is used until the metadata change.
+    Threads: any thread may call any method. The list of all topics is made when a request needs it.
+    It is used until the metadata changes.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ClusterTopics:
         self._listed: tuple[ClusterView, Topics] = EMPTY, Topics({}, {})
 
     def start(self) -> None:
-        """Do nothing: the controller sends the changes."""
+        """Do nothing, because the controller sends the changes."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -71,7 +71,7 @@ class ClusterTopics:
 
 
 def _topic(found: TopicView, known: Topic | None) -> Topic:
-    """Describe a topic; if it is the same as before, keep its tuple of partitions."""
+    """Describe a topic. If it is the same as before, use the same tuple of partitions."""
     is_same = (
         known is not None
         and known.id == found.topic_id

@@ -1,7 +1,7 @@
 """Send coordinators' requests to other brokers: write markers, and verify batches.
 
-For each broker there are two connections: one for markers, one for verifications. One thread at a
-time uses a connection.
+For each broker, there are two connections: one for markers, and one for verifications. Only one
+thread at a time uses a connection.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from cluster.serve.cluster_leadership import ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
 VERIFY, VERIFY_VERSION, VERIFY_SECONDS = 24, 5, 5.0
-# How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
-# than the metadata of the broker that coordinated the transaction before.
+# A topic counts as deleted if it was unknown for this time. A shorter time is not enough: the
+# metadata of this broker may be older than the metadata of the broker that coordinated the
+# transaction before.
 UNKNOWN_SECONDS = 10.0
 NO_ANSWER = "the coordinator of the transactional id does not answer"
 
@@ -41,7 +42,7 @@ class Peers:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._lock = threading.Lock()  # guards the next two
+        self._lock = threading.Lock()  # guards the next two fields
         self._is_closed = False
         self._known: dict[int, tuple[threading.Lock, PeerConnection]] = {}
 
@@ -49,7 +50,7 @@ class Peers:
         """Send a request to a broker, and return its answer.
 
         Raises:
-            PeerError, WireError: there is no valid answer in time.
+            PeerError, WireError: there was no valid answer in time.
         """
         with self._lock:
             if self._is_closed:
@@ -68,7 +69,7 @@ class Peers:
             lock.release()
 
     def close(self) -> None:
-        """Close all connections; a running `ask` fails."""
+        """Close all connections. A running `ask` fails."""
         with self._lock:
             self._is_closed = True
             known = list(self._known.values())
@@ -109,14 +110,14 @@ class ClusterRoutes:
         return HERE if leader == self._leadership.broker_id else leader
 
     def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
-        """Send markers to another broker; call `told` with the result of each marker."""
+        """Send markers to another broker. Call `told` with the result of each marker."""
         numbers = {(row.producer_id, row.place): number for number, row in enumerate(rows)}
         try:
             answer = self._peers.ask(
                 broker, MARKERS, MARKERS_VERSION, _markers(rows), MARKERS_SECONDS
             )
         except (PeerError, WireError):
-            return  # the caller sends the markers without a result again
+            return  # the caller sends markers again if they have no result
         for marker in answer.markers:
             for topic in marker.topics:
                 for one in topic.partitions:
@@ -194,7 +195,7 @@ def _question(name: str, asker: Asker, places: Sequence[Place]) -> Any:
 
 
 def _code(number: int) -> ErrorCode:
-    """Read an error code of another broker; an unknown code counts as an unexpected error."""
+    """Read the error code of another broker. An unknown code counts as an unexpected error."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -11,14 +11,15 @@ class DeletedTopics:
     """Compare each view with the previous view.
 
     Args:
-        forget: called with the name and the id of each deleted topic; it must return at once.
+        forget: called with the name and the id of each deleted topic. This function must return at
+            once.
     """
 
     def __init__(self, forget: Callable[[str, bytes], object]) -> None:
         self._forget, self._ids = forget, EMPTY.ids
 
     def heard(self, view: ClusterView) -> None:
-        """Take the next view; an unchanged view shares its `ids` with the previous view."""
+        """Handle the next view. If no topic has changed, both views share the same `ids`."""
         before, self._ids = self._ids, view.ids
         if before is view.ids:
             return

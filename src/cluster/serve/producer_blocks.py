@@ -1,8 +1,8 @@
-"""Take blocks of producer ids from the coordination store, so that each id is given only once.
+"""Take blocks of producer ids from the coordination store, so that each id is used only once.
 
     /latest_producer_id_block    {"version":1,"broker":2,"block_start":"5000","block_end":"5999"}
 
-The znode has the last block; path and JSON are Kafka's.
+The znode has the last block. Its path and its JSON are the same as in Kafka.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TRIES = 50
 
 
 class ProducerBlocks:
-    """Take blocks for one broker; any thread may call `claim`."""
+    """Take blocks for one broker. Any thread may call `claim`."""
 
     def __init__(self, session: Session, broker: int) -> None:
         self._session, self._broker = session, broker
 
     def claim(self, first: int) -> range:
-        """Take the next block; none of its ids is below `first`.
+        """Take the next block. All its ids are at or above `first`.
 
         Raises:
             LogStoreError: the coordination store does not answer, or the znode cannot be read.
@@ -49,9 +49,9 @@ class ProducerBlocks:
         )
 
     def _claim_once(self, first: int) -> range | None:
-        """Take a block; return None if another broker has just taken it.
+        """Take a block; return None if another broker has taken it first.
 
-        If the answer of the store is lost, the block is lost, too: no broker gives its ids.
+        If the answer of the store is lost, no broker uses the ids of this block.
         """
         try:
             znode: Znode | None = self._session.get(PATH)
@@ -84,7 +84,7 @@ def end_of(data: bytes) -> int:
     """Read the first id after the last block.
 
     Raises:
-        BadZnodeError: the znode cannot be read, so no id is known to be free.
+        BadZnodeError: the znode cannot be read, so it is not known which ids are free.
     """
     text = ZnodeDocument(data, PATH).text("block_end")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):

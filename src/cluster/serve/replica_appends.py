@@ -4,8 +4,8 @@
                          |
                          +-- acks=all: later, when all in-sync replicas have the records
 
-A waiting request holds no thread. The rules call `acknowledge` or `refuse` in the thread that
-passed the event to them, and this call wakes the request.
+A request that waits uses no thread. A thread that passes an event to the rules also calls
+`acknowledge` or `refuse`, and this call wakes the request.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class ReplicaAppends:
     def append(
         self, name: str, partition: int, records: Any, acks: int, token: int | None = None
     ) -> tuple[AppendInfo, Wait | None]:
-        """Append in the present leader epoch; with acks=all, wait for the in-sync replicas."""
+        """Append in the present leader epoch. With acks=all, wait for the in-sync replicas."""
         replica = self._leadership.leading(name, partition).replica
         append = ReplicaAppend(replica, records, token)
         replica.tell(x.Produced(append, acks))
         info = append.taken()
         if append.is_acknowledged:
             return info, None
-        if acks != ALL_ACKS:  # the log failed after the append
+        if acks != ALL_ACKS:  # the records are in the log, but the log failed later
             raise refusal_of(x.ProduceError.TIMED_OUT)
         return info, append
 
@@ -69,7 +69,7 @@ class ReplicaAppends:
         return None if append.is_acknowledged else append
 
     def delete_before(self, name: str, partition: int, offset: int) -> Wait | None:
-        """Delete the records before an offset; wait for the in-sync replicas."""
+        """Delete the records before an offset, and wait for the in-sync replicas."""
         replica, log = self._leadership.leading(name, partition)
         log.delete_records_before(offset)
         wait = ReplicaWait(replica)
@@ -78,10 +78,10 @@ class ReplicaAppends:
 
 
 class ReplicaWait:
-    """Implement `Wait` for a request that waits until all in-sync replicas made the same change.
+    """Implement `Wait` for a request that waits until the in-sync replicas have a change.
 
-    Threads: the rules call `acknowledge` and `refuse`, one at a time. Any thread may call the other
-    methods.
+    Threads: the rules call `acknowledge` and `refuse`, one call at a time. Any thread may call the
+    other methods.
     """
 
     __slots__ = ("_replica", "_wake", "error", "is_acknowledged")
@@ -113,7 +113,7 @@ class ReplicaWait:
 
     @property
     def is_over(self) -> bool:
-        """Whether the change is acknowledged, or refused."""
+        """Whether the change was acknowledged or refused."""
         return self.is_acknowledged or self.error is not None
 
     def watch(self, wake: Callable[[], None]) -> None:
@@ -121,9 +121,9 @@ class ReplicaWait:
         self._wake = wake
 
     def give_up(self) -> None:
-        """End the wait in the rules, unless they have just acknowledged it."""
+        """End the wait in the rules, unless they have just acknowledged the change."""
         self._replica.tell(x.GaveUp(self))
-        if not self.is_over:  # the rules no longer knew this wait
+        if not self.is_over:  # the rules did not know this wait any more
             self.error = refusal_of(x.ProduceError.TIMED_OUT)
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ class ReplicaAppend(ReplicaWait):
         self._info: AppendInfo | None = None
 
     def taken(self) -> AppendInfo:
-        """Return where the records are; raise why they were refused."""
+        """Return the offsets of the records; if they were refused, raise the reason."""
         if self._failure is not None:
             raise self._failure
         if self.error is not None:
@@ -160,14 +160,14 @@ class ReplicaAppend(ReplicaWait):
         return self._info
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records; a log of a later leader epoch refuses them."""
-        # free the batch, because the request may wait for long
+        """Append the records. If the log has a later leader epoch, it refuses them."""
+        # free the batch, because the request may wait for a long time
         records, self._records = self._records, None
         check_format(log)
         return log.append_encoded(records, leader_epoch=leader_epoch, token=self._token)
 
     def fail(self, error: Exception) -> None:
-        """Wake the request, so that the client gets the log's error."""
+        """Wake the request, so that the client gets the error of the log."""
         self._failure = error
 
 
@@ -181,7 +181,7 @@ class MarkerAppend(ReplicaAppend):
         self._marker = marker
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the marker; a log of a later leader epoch refuses it."""
+        """Append the marker. If the log has a later leader epoch, it refuses the marker."""
         check_format(log)
         producer_id, epoch, is_commit, coordinator_epoch = self._marker
         return log.append_marker(
@@ -191,5 +191,5 @@ class MarkerAppend(ReplicaAppend):
 
 
 def refusal_of(error: x.ProduceError) -> NotServedError:
-    """Translate a refusal of the rules, which has Kafka's name for the error."""
+    """Translate a refusal of the rules. It has the same name as the error in Kafka."""
     return NotServedError(code=ErrorCode[error.value], reason=REASONS[error])

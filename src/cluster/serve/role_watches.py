@@ -1,4 +1,4 @@
-"""Wake requests that wait at a partition when this broker's role for it changes."""
+"""If this broker's role for a partition changes, wake the requests that wait there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Place = tuple[str, int]  # topic name and partition
 
 
 class RoleWatches:
-    """The requests that wait, by partition.
+    """The requests that wait, for each partition.
 
-    Threads: any thread may call any method. `_lock` is held only briefly.
+    Threads: any thread may call any method. A thread holds `_lock` only for a short time.
     """
 
     def __init__(self) -> None:
@@ -21,10 +21,10 @@ class RoleWatches:
         self._waiting: dict[Place, set[RoleWatch]] = {}
 
     def add(self, place: Place, wake: Callable[[], None], other: Watch | None) -> RoleWatch:
-        """Call `wake` at each change of the role, until the watch is closed.
+        """Call `wake` after each change of the role, until the watch is closed.
 
         Args:
-            other: is closed together with the watch.
+            other: a watch that is closed together with the new watch.
         """
         watch = RoleWatch(self, place, wake, other)
         with self._lock:
@@ -71,7 +71,7 @@ class RoleWatch:
         self._watches, self._other = watches, other
 
     def close(self) -> None:
-        """Stop calling `wake`; a second close is allowed."""
+        """Stop calling `wake`. A second call does nothing."""
         self._watches.forget(self)
         if self._other is not None:
             self._other.close()

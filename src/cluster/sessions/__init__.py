@@ -1,1 +1,1 @@
-"""Keep a broker's session in the coordination store, and track until when it is sure to live."""
+"""Keep a broker's session in the coordination store, and track how long it certainly lasts."""

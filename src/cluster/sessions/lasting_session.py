@@ -1,9 +1,9 @@
-"""Begin a new session when the coordination store has ended the old one.
+"""If the coordination store has ended a session, begin a new session.
 
     old session ends -> connect again and again -> the callback registers the broker -> it goes on
 
-Ephemeral znodes and watches end with their session, so the callback makes them again. Until a new
-session lives, each verb raises the error of the old one.
+Ephemeral znodes and watches end with their session, so the callback makes them again. Until the new
+session begins, each verb raises the error of the old session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RenewalCallback = Callable[[Session], object]
 
 
 class LastingSession(Session):
-    """A session that is replaced by a new session when the store ends it.
+    """A session. If the store ends it, a new session replaces it.
 
     Threads: any thread may call any method. One thread waits for the end of the session.
     """
@@ -46,7 +46,7 @@ class LastingSession(Session):
             retry_seconds: the time between two tries.
         """
         self._connect, self._retry_seconds = connect, retry_seconds
-        self._changed = threading.Condition()  # guards the next four
+        self._changed = threading.Condition()  # guards the next four fields
         self._is_over = self._is_closed = False
         self._on_state: list[StateCallback] = []
         self._on_renewal: list[RenewalCallback] = []
@@ -66,7 +66,7 @@ class LastingSession(Session):
         return self._session.key
 
     def on_renewal(self, callback: RenewalCallback) -> None:
-        """Call a callback with each new session; if it raises an error, call it again.
+        """Call a callback with each new session. If the callback raises an error, call it again.
 
         The callbacks are called in the order of their registration.
         """
@@ -92,11 +92,11 @@ class LastingSession(Session):
         return self._session.watch_children(path, callback)
 
     def zxid(self) -> int:
-        """Return the number of the newest change, as of this call or later."""
+        """Return the number of the newest change, at the time of this call or later."""
         return self._session.zxid()
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the state, including the states of later sessions."""
+        """Call back at each change of the state, also in later sessions."""
         with self._changed:
             self._on_state.append(callback)
             session = self._session
@@ -151,7 +151,7 @@ class LastingSession(Session):
         return False
 
     def _tell(self) -> None:
-        """Call back until all calls succeed, or this session has ended, too."""
+        """Repeat the callbacks until all succeed, or until this session has also ended."""
         session, callbacks = self._session, [*self._on_renewal]
         while callbacks and not (self._is_over or self._is_closed):
             try:

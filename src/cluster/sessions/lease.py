@@ -1,11 +1,11 @@
-"""Track until when this broker's session is sure to live (P16).
+"""Track how long it is certain that the session of this broker has not ended (P16).
 
-A *heartbeat* is a small read. Its answer proves that the session was alive after the heartbeat was
-sent. So the session lives for at least one session timeout after the sending. The lease ends after
-two thirds of this time, because the clocks of two machines differ.
+A *heartbeat* is a small read. Its answer proves that the session had not ended when the heartbeat
+was sent. So the session lasts for at least one session timeout after that time. The lease ends
+after two thirds of the session timeout, because the clocks of two machines differ.
 
-The lease belongs to one session. In a new session, an answer extends no lease until the broker is
-registered in this session (`begin`).
+A lease belongs to one session. In a new session, the broker must first register and call `begin`.
+Before that, no answer extends the lease.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FOREVER = float("inf")
 
 
 def boot_clock() -> float:
-    """Return seconds since the boot, including the time of a suspended machine."""
+    """Return the seconds since the boot, including the time while the machine was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """The lease of a broker, which is not held before `begin`.
+    """The lease of a broker. It is not held before `begin`.
 
     Threads: any thread may call any method. One thread sends heartbeats.
     """
@@ -43,14 +43,15 @@ class Lease:
         timeout_seconds: float | None,
         clock: Callable[[], float] = boot_clock,
     ) -> None:
-        """Prepare; `begin` starts the lease.
+        """Store the arguments; `begin` starts the lease.
 
         Args:
-            timeout_seconds: the store ends a session after this time without a sign of life. None
-                means that the store never does this, like the embedded store.
+            timeout_seconds: if the store hears nothing from a session for this time, it ends the
+                session. None means that the store never does this; the embedded store is an
+                example.
         """
         self._session, self._timeout, self._clock = session, timeout_seconds, clock
-        self._lock = threading.Lock()  # guards the next two
+        self._lock = threading.Lock()  # guards the next two fields
         self._begun_in: Session | None = None
         self._held_until = 0.0
         self._ended = threading.Event()
@@ -58,11 +59,11 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether the session is sure to live."""
+        """Whether it is certain that the session has not ended."""
         return self._clock() < self._held_until
 
     def begin(self, session: Session) -> None:
-        """Hold the lease from now on: the broker is registered in this session.
+        """Hold the lease from now on. Before this call, register the broker in this session.
 
         Raises:
             CoordinationError: the session does not answer, so the lease is not held.
@@ -96,7 +97,7 @@ class Lease:
                 session.get(ROOT)
             except CoordinationError:
                 continue
-            except Exception:  # as without an answer: the lease is not extended
+            except Exception:  # the lease is not extended, as if there were no answer
                 LOG.exception("a heartbeat of the lease failed")
                 continue
             self._extend(session, sent)

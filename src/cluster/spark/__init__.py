@@ -1,1 +1,1 @@
-"""Read the topics of a cluster in Spark: from replicas on the executor's machine, or by Fetch."""
+"""Read the topics of a cluster in Spark: from replicas on the same machine, or by Fetch."""

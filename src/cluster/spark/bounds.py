@@ -1,10 +1,10 @@
-"""Ask the leaders of a cluster which offsets of its partitions can be read.
+"""Ask the leaders of partitions which offsets can be read.
 
     Metadata -> the leader of each partition -> ListOffsets: earliest, high watermark, last stable
 
-A range ends at the high watermark, or at the last stable offset if only committed records are
-wanted. Right after an election, a leader does not know its high watermark yet. So a question that
-gets a retriable error is asked again, with new metadata, for as long as `SECONDS_MAX`.
+A range ends at the high watermark. If only committed records are wanted, it ends at the last stable
+offset. Right after an election, a leader does not know its high watermark yet. So if a question
+gets a retriable error, it is asked again, with new metadata, for at most `SECONDS_MAX`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ Found = TypeVar("Found")
 
 
 class NotKnownYetError(ClusterError):
-    """Report that the cluster cannot say now where a partition is, or which offsets it has."""
+    """Report that the leader or the offsets of a partition are not known now."""
 
     reason: str
 
 
 class Place(NamedTuple):
-    """Where a partition is, by the metadata of a broker.
+    """The brokers of a partition, as the metadata of a broker says.
 
     Attributes:
-        leader: the broker that leads it, as a row of the metadata; None if there is none.
+        leader: the broker that leads the partition, as a row of the metadata; None if there is
+            none.
         in_sync: the ids of the in-sync replicas, the leader first.
         replicas: the ids of all replicas.
     """
@@ -56,7 +57,7 @@ class Place(NamedTuple):
 
 
 class RemoteLog(NamedTuple):
-    """The log of a partition at its leader, as it was at the survey."""
+    """The log of a partition on its leader, at the time of the survey."""
 
     key: TopicPartition
     topic_id: bytes
@@ -75,7 +76,7 @@ class RemoteLog(NamedTuple):
 
 
 class ClusterSpan(NamedTuple):
-    """Describe a partition's readable range at the time of the survey, and where it is."""
+    """The range of a partition that could be read at the time of the survey, and its brokers."""
 
     log: RemoteLog
     start: int
@@ -101,9 +102,9 @@ def look(
 ) -> dict[TopicPartition, ClusterSpan]:
     """Find the present readable ranges of partitions.
 
-    If the options accept data loss, partitions that do not exist are left out. An old leader that
-    does not know yet that it was replaced may answer with a high watermark that is too low. So if a
-    log ends before an offset in `known`, the question is asked again for some seconds.
+    If the options accept data loss, partitions that do not exist are left out. If a leader was
+    replaced and does not know this yet, it may answer with a high watermark that is too low. So if
+    a log ends before an offset in `known`, the question is repeated for some seconds.
     """
     deadline = time.monotonic() + OLD_LEADER_SECONDS
     while True:
@@ -138,7 +139,7 @@ def _look_once(
 
 
 def connected(servers: str) -> Asked:
-    """Prepare to ask a cluster; raises ValueError if an address cannot be read."""
+    """Prepare questions to a cluster; raises ValueError if an address cannot be read."""
     return Asked(parse_servers(servers), ANSWER_SECONDS)
 
 
@@ -149,7 +150,7 @@ def repeated(
     *,
     is_strict: bool = True,
 ) -> Found:
-    """Call `find` with the places of partitions, until it needs nothing that is not known yet.
+    """Call `find` with the places of partitions, again and again while it raises NotKnownYetError.
 
     Args:
         is_strict: whether a partition that does not exist is an error.
@@ -171,7 +172,7 @@ def places_of(
     """Ask for the leaders and replicas of partitions.
 
     Raises:
-        UnknownPartitionError: a partition does not exist, and `is_strict` is set.
+        UnknownPartitionError: `is_strict` is set, and a partition does not exist.
         NotKnownYetError: a partition has no leader now.
     """
     topics = sorted({key.topic for key in keys})
@@ -204,7 +205,7 @@ def _row_of(topic: Any, partition: int) -> Any:
 
 
 def error_of(key: TopicPartition, code: ErrorCode) -> LogStoreError:
-    """Create the error for a code: another question may succeed, or not."""
+    """Make the error for a code; NotKnownYetError if the same question may succeed later."""
     reason = f"{key}: the broker answers {code.name}"
     if code.is_retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
         return NotKnownYetError(reason=reason)
@@ -214,7 +215,7 @@ def error_of(key: TopicPartition, code: ErrorCode) -> LogStoreError:
 def offsets_at(
     asked: Asked, places: Mapping[TopicPartition, Place], timestamp: int, level: int
 ) -> dict[TopicPartition, int]:
-    """Ask the leaders for the offsets at a time, or at a special time; -1 if there is none.
+    """Ask the leaders for the offsets at a time, or at a special time; -1 if there is no offset.
 
     Args:
         level: the isolation level.

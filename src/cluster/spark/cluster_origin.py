@@ -1,4 +1,4 @@
-"""Make a cluster an origin of records for Spark: `option("brokers", "host:9092")`."""
+"""Let Spark read records from a cluster: `option("brokers", "host:9092")`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ClusterOrigin:
-    """Read the topics of a cluster; a task reads a replica's files if they are on its machine."""
+    """Read the topics of a cluster. A task reads the files of a replica on its own machine."""
 
     def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
         """Select partitions, and ask their leaders for the readable ranges."""
@@ -41,12 +41,12 @@ class ClusterOrigin:
 
     def read(self, partition: InputPartition, options: ReadOptions) -> Iterator[pa.RecordBatch]:
         """Read one piece of a partition."""
-        if not isinstance(partition, ClusterPiece):  # there was nothing to read
+        if not isinstance(partition, ClusterPiece):  # there is nothing to read
             return iter(())
         return read_piece(partition, options)
 
     def forget(self, options: ReadOptions) -> None:
-        """Close the files that this process has open."""
+        """Close the files that this process has opened."""
         forget_all()
 
 

@@ -1,8 +1,8 @@
 """Check and decode the batches of a Fetch response, and leave out aborted transactions. No I/O.
 
-With `read_committed`, a response has the aborted transactions that overlap it: a producer and the
-offset of its first record. A batch of such a producer is left out, from this offset on up to the
-marker that ends the transaction.
+With `read_committed`, a response lists the aborted transactions that overlap with its range: for
+each one, the producer and the offset of its first record. From this offset on, the batches of this
+producer are left out, up to the marker that ends the transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Run = list[tuple[int, BatchHeader]]
 
 
 class AbortedProducers:
-    """The producers whose transaction is aborted at a place in the log."""
+    """The producers that have an aborted transaction at the present place in the log."""
 
     def __init__(self, aborted: Sequence[Any]) -> None:
         """Take rows with `producer_id` and `first_offset`, in any order."""
@@ -40,10 +40,10 @@ class AbortedProducers:
 
 
 class FetchedBatches:
-    """The batches of an answer, in a range of offsets.
+    """The batches of an answer that are in a range of offsets.
 
     Attributes:
-        offset: before this offset, all records were yielded or left out.
+        offset: all records before this offset were yielded or left out.
     """
 
     def __init__(self, data: bytes, aborted: Sequence[Any], offset: int, end: int) -> None:
@@ -52,7 +52,7 @@ class FetchedBatches:
         self._data, self._aborted, self._end = memoryview(data), AbortedProducers(aborted), end
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield the batches that have records in the range; a damaged batch raises ValueError.
+        """Yield the batches that have records in the range; raises ValueError for a damaged batch.
 
         Raises:
             RecordExpansionError, UnsupportedFormatError: a batch cannot be decoded here.
@@ -68,9 +68,9 @@ class FetchedBatches:
         self.offset = max(start, min(following, self._end))
 
     def _checked(self) -> tuple[Run, int]:
-        """Check the whole batches of the answer; return those with wanted records.
+        """Check the whole batches of the answer; return the batches that have wanted records.
 
-        Also return the offset before which the answer has all records.
+        Also return an offset: the answer has all records before this offset.
         """
         wanted: Run = []
         following = 0

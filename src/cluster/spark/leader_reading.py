@@ -1,8 +1,8 @@
 """Fetch the batches of a piece from the leader of its partition, as a consumer does.
 
-The topic is named by its id, so a topic that was created again under the same name is not read. If
-the leader changes or dies, the reading asks for the new leader, and continues after the last batch
-that it returned.
+A fetch names the topic by its id. So if the topic is deleted and created again under the same name,
+the new topic is not read. If the leader changes or fails, this code asks for the new leader, and
+continues after the last batch that it returned.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TopicGoneError(ClusterError):
 
 
 class LeaderReading:
-    """The reading of the rest of a piece from the leader.
+    """Read the rest of a piece from the leader.
 
     Attributes:
         offset: all records of the piece before this offset were returned.
@@ -54,11 +54,11 @@ class LeaderReading:
         self._leader: Any = None
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield batches, each of them checked, up to the end of the piece.
+        """Yield checked batches, up to the end of the piece.
 
         Raises:
             OffsetOutOfRangeError: records of the piece are gone, and `failOnDataLoss` is set.
-            ClusterError: no leader gave records for too long, or the topic was deleted.
+            ClusterError: no leader sent records for too long, or the topic was deleted.
             CorruptRecordBatchError: the leader sent a damaged batch again and again.
         """
         deadline, before = self._deadline(), self.offset
@@ -118,7 +118,7 @@ class LeaderReading:
             ) from error
 
     def _find_leader(self, asked: Asked) -> Any:
-        """Ask for the leader; raise TopicGoneError if the topic is another one now."""
+        """Ask for the leader; raise TopicGoneError if the name now has another topic."""
         key = self._piece.key
         try:
             place = places_of(asked, [key])[key]
@@ -148,7 +148,7 @@ class LeaderReading:
         )  # fmt: skip
 
     def _row(self, answer: Any) -> Any:
-        """Return the row of the partition; an answer without it is an error that may pass."""
+        """Return the row of the partition. If it is missing, raise an error that allows a retry."""
         if answer.error_code:
             raise bounds.error_of(self._piece.key, ErrorCode(answer.error_code))
         for topic in answer.responses:
@@ -159,7 +159,7 @@ class LeaderReading:
         raise NotKnownYetError(reason=f"{self._piece.key}: the answer does not have the partition")
 
     def _skip_lost(self, asked: Asked) -> None:
-        """Step over records that do not exist any more; raise if that is not accepted."""
+        """Skip records that do not exist any more; raise if the options do not accept this."""
         key, piece = self._piece.key, self._piece
         places = places_of(asked, [key])
         first = bounds.offsets_at(asked, places, bounds.EARLIEST, bounds.UNCOMMITTED)[key]

@@ -7,8 +7,9 @@ A directory is read only if it proves that it is the replica:
     the replica                           lacks nothing, and begins at or before the wanted offset
     its high watermark on the disk        bounds what is read: below it, no election changes records
 
-The owner writes the high watermark every few seconds. So the newest records of a read may be after
-it, and are fetched. Below it, the log of a replica and the log of the leader have the same records.
+The owner of the log dir writes the high watermark to the disk every few seconds. So the newest
+wanted records may be above this high watermark. They are fetched from the leader. Below the high
+watermark, the log of a replica and the log of the leader have the same records.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class LocalReplica(NamedTuple):
     """A replica on this machine that can be read.
 
     Attributes:
-        end: its records before this offset are those of the leader.
+        end: before this offset, the replica has the same records as the leader.
         aborted: the aborted transactions, if only committed records are wanted.
     """
 
@@ -47,7 +48,7 @@ class LocalReplica(NamedTuple):
 
 
 class LocalReading:
-    """The reading of a piece from files of this machine, as far as they have its records.
+    """Read the part of a piece that is in the files of this machine.
 
     Attributes:
         offset: all records of the piece before this offset were returned.
@@ -59,7 +60,7 @@ class LocalReading:
         self._piece, self._options = piece, options
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield batches, each of them checked; end early if the files cannot be read."""
+        """Yield checked batches. If the files cannot be read, end early."""
         for holder in self._piece.holders:
             if self.offset >= self._piece.end:
                 return
@@ -79,7 +80,7 @@ class LocalReading:
                 forget(place)
 
     def _find(self, place: Place, holder: Holder) -> LocalReplica | None:
-        """Open the replica; return None if it is not the replica, or has no wanted records."""
+        """Open the replica; None if the directory has another replica or no wanted records."""
         piece = self._piece
         log = view_of(place).log(*piece.key)
         host.refresh(log)
@@ -104,8 +105,9 @@ class LocalReading:
         """Read up to the end of the replica.
 
         The owner may change the files meanwhile, so a walk may end early without an error. If a
-        whole walk finds no further record, and the log has the end before and after the walk, the
-        last offsets have no records: they are markers, or compaction removed them.
+        whole walk finds no further record, and the log reaches the end both before and after the
+        walk, the last offsets have no records: they belong to markers, or compaction removed their
+        records.
         """
         log = found.log
         while self.offset < found.end:
@@ -113,7 +115,7 @@ class LocalReading:
             if log.log_end_offset < found.end:
                 return
             for batch in log.read_batches(self.offset, end_offset=found.end):
-                if log.topic_id != self._piece.topic_id:  # its directory is of a new topic now
+                if log.topic_id != self._piece.topic_id:  # a new topic now has this directory
                     return
                 if not is_aborted(found.aborted, batch.header):
                     yield batch
@@ -124,12 +126,12 @@ class LocalReading:
 
 
 def own_paths(holder: Holder) -> tuple[str, ...]:
-    """Return the paths at which this machine has log dirs of a broker, judged by their ids."""
+    """Return the paths of a broker's log dirs that are on this machine; their ids prove it."""
     return tuple(path for path, id_ in holder.log_dirs if directory_id_at(path) == id_)
 
 
 def directory_id_at(path: str) -> str | None:
-    """Read the id of a log dir; return None if there is none that can be read."""
+    """Read the id of a log dir; None if no id can be read."""
     meta = os.path.join(path, FILE_NAME)
     with suppress(OSError, LogStoreError):
         return decode_meta(files.read_file(meta), meta).directory_id

@@ -1,9 +1,9 @@
-"""Read one piece in a task: from a replica on this machine as far as possible, then by Fetch.
+"""Read one piece in a task: as far as possible from a local replica, then by Fetch.
 
     LocalReading 0..4711  ->  LeaderReading 4711..5000
 
-Both end at the same offset, and the second begins after the last batch of the first. So each record
-is read once, whatever happens to the files.
+The second reading begins after the last batch of the first reading, and ends where the piece ends.
+So each record is read once, even if the files change.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LOG = logging.getLogger("logstore")
 
 
 def read_piece(piece: ClusterPiece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Yield a piece's records as Arrow batches; every batch is verified.
+    """Yield the records of a piece as Arrow batches. Every batch is verified.
 
     Raises:
-        LogStoreError: the records can be read neither here nor from the leader.
+        LogStoreError: the records cannot be read here, and cannot be read from the leader.
     """
     from logstore.spark.read.columns import FETCHED, LOCAL, ArrowColumns
 

@@ -2,11 +2,11 @@
 
     DescribeLogDirs to each broker -> path and directory id of its log dirs, size of each replica
 
-A piece names every in-sync replica, because the machine of the task may have any of them. The path
-of a log dir alone proves nothing: another machine has another disk at the same path. So a piece
-also has the directory ids, which are random and on the disks.
+A piece names every in-sync replica, because any of them may be on the machine of the task. The path
+of a log dir alone proves nothing, because another machine may have another disk at the same path.
+So a piece also has the directory ids. They are random, and are stored on the disks.
 
-Brokers of Kafka send no directory ids. Then the tasks fetch all records.
+Kafka's own brokers send no directory ids. From them, the tasks fetch all records.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Holder(NamedTuple):
     """A broker that has an in-sync replica.
 
     Attributes:
-        log_dirs: path and directory id of all log dirs of the broker that serve. The replica is in
-            one of them now, and may move to another one before a task reads it.
+        log_dirs: for each working log dir of the broker, its path and directory id. The replica is
+            in one of these log dirs, and may move to another one before a task reads it.
     """
 
     broker: int
@@ -42,7 +42,7 @@ class Holder(NamedTuple):
 
 
 class DirsFound(NamedTuple):
-    """The log dirs of a broker that serve, and the sizes of its replicas in bytes."""
+    """The log dirs of a broker that work, and the sizes of its replicas in bytes."""
 
     log_dirs: tuple[tuple[str, str], ...]
     sizes: Mapping[TopicPartition, int]
@@ -50,11 +50,11 @@ class DirsFound(NamedTuple):
 
 @dataclass
 class ClusterPiece(InputPartition):
-    """Describe the records that one task reads, in a form that can be pickled.
+    """The records that one task reads. This object can be pickled.
 
     Attributes:
-        holders: the in-sync replicas, the leader's first.
-        is_sole: whether the partition has only one replica. Then all records of its log are
+        holders: the brokers with in-sync replicas, the leader first.
+        is_sole: whether the partition has only one replica. If so, all records in its log count as
             replicated.
         servers: the addresses of all brokers.
     """
@@ -69,7 +69,7 @@ class ClusterPiece(InputPartition):
     servers: str
 
     def __post_init__(self) -> None:
-        """Let Spark know what the piece is."""
+        """Describe the piece for Spark."""
         super().__init__((self.topic, self.partition, self.start, self.end))
 
     @property
@@ -84,7 +84,7 @@ def pieces_of(
     ends: Mapping[TopicPartition, int],
     options: ReadOptions,
 ) -> list[ClusterPiece]:
-    """Cut the ranges into pieces of similar size; the options set the least number of pieces."""
+    """Cut the ranges into pieces of similar size, at least as many as the options say."""
     wanted = [key for key in spans if starts[key] < ends[key]]
     if not wanted:
         return []
@@ -119,9 +119,9 @@ def dirs_of(
     spans: Mapping[TopicPartition, ClusterSpan],
     keys: Sequence[TopicPartition],
 ) -> dict[int, DirsFound]:
-    """Ask the brokers that have in-sync replicas for their log dirs, several at once.
+    """Ask the brokers with in-sync replicas for their log dirs, several brokers at once.
 
-    If a broker does not answer, it is left out: a task then finds no files of it.
+    If a broker does not answer, it is left out. Then the tasks do not read its files.
     """
     wanted: dict[int, list[TopicPartition]] = {}
     for key in keys:
@@ -143,7 +143,7 @@ def dirs_of(
 
 
 def _found(client: Asked, broker: Any, keys: Sequence[TopicPartition]) -> DirsFound:
-    """Ask one broker; log dirs without an id are left out, and so are copies of moves."""
+    """Ask one broker. Leave out log dirs without an id, and copies that moves make."""
     log_dirs, sizes = [], {}
     for row in client.log_dirs(broker, keys):
         if row.error_code:
@@ -161,7 +161,7 @@ def _found(client: Asked, broker: Any, keys: Sequence[TopicPartition]) -> DirsFo
 def _size_of(
     key: TopicPartition, span: ClusterSpan, found: Mapping[int, DirsFound], count: int
 ) -> int:
-    """Estimate how many stored bytes a number of offsets have."""
+    """Estimate how many bytes are stored for this number of offsets."""
     sizes = [found[one].sizes.get(key, 0) for one in span.place.in_sync if one in found]
     whole = max(span.log.log_end_offset - span.start, 1)
     return max(sizes, default=0) * min(count, whole) // whole

@@ -1,11 +1,11 @@
-"""Limit the bytes that a broker sends to followers, and the bytes that it fetches as a follower.
+"""Limit the rate at which a broker sends bytes to followers, or fetches bytes as a follower.
 
     topic settings   which replicas are throttled
     broker settings  leader.replication.throttled.rate, follower.replication.throttled.rate
     the ISR          a replica in sync is never throttled: producers wait for it (KIP-73)
 
-Both limits are token buckets (`broker/quotas/buckets`). If the bytes exceed a rate, the next bytes
-wait.
+Both limits are token buckets (`broker/quotas/buckets`). If more bytes were sent than a rate allows,
+the next bytes wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cluster.throttle.throttled_replicas import (
 
 
 class Side(Enum):
-    """The side whose rate counts; each side has settings for its rate and its replicas."""
+    """The leader or the follower. Each side has settings for its rate and its replicas."""
 
     LEADER = "leader.replication.throttled.rate", LEADER_REPLICAS
     FOLLOWER = "follower.replication.throttled.rate", FOLLOWER_REPLICAS
@@ -44,11 +44,11 @@ class Side(Enum):
 class ReplicationThrottle:
     """The limits of one broker.
 
-    Until the settings of the topics are known, each replica counts as throttled, so that a broker
-    does not copy faster at its start.
+    Until the settings of the topics are known, each replica counts as throttled. Otherwise, a
+    broker could exceed the rate at its start.
 
-    Threads: any thread may call any method. `_lock` guards the buckets, and is held only briefly.
-    The dicts are replaced entry by entry.
+    Threads: any thread may call any method. `_lock` guards the buckets, and is held only for a
+    short time. A change of a dict replaces one entry.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ReplicationThrottle:
                 self._buckets[side] = Bucket(rate, self._clock())
 
     def set_topic(self, name: str, settings: Mapping[str, str]) -> None:
-        """Take over which replicas of a topic are throttled; a wrong value means none."""
+        """Set which replicas of a topic are throttled. If a value is wrong, none is."""
         for side in Side:
             try:
                 found = parse(settings.get(side.replicas_key, ""))
@@ -88,7 +88,7 @@ class ReplicationThrottle:
                 self._replicas[side][name] = found
 
     def settings_are_known(self) -> None:
-        """Trust the lists from now on: the settings of all topics have been read."""
+        """Use the lists from now on. Before this call, the settings of all topics must be read."""
         self._is_known = True
 
     def sends(self, name: str, partition: int, follower: int) -> bool:
@@ -107,7 +107,7 @@ class ReplicationThrottle:
         return is_listed and not self._is_in_sync(name, partition, follower)
 
     def wait_of(self, side: Side) -> float:
-        """Return after how many seconds the next bytes may be sent or fetched."""
+        """Return the seconds until the next bytes may be sent or fetched."""
         return self._take(side, 0)
 
     def take(self, side: Side, size_bytes: int) -> None:

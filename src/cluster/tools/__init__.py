@@ -1,1 +1,1 @@
-"""Asks the brokers of a cluster what an operator wants to know, by Kafka's own requests."""
+"""Give operators commands for a cluster. The commands send Kafka's own requests to its brokers."""

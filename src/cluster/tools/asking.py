@@ -1,6 +1,6 @@
-"""Ask a cluster, as a client does: begin at any broker, and send some requests to the controller.
+"""Send requests to a cluster, as a client does: to any broker, or to the controller.
 
-Each request has a version that Kafka 3 and 4 know, too, so the questions also work for Kafka's
+Each request has a version that Kafka 3 and 4 also know, so the requests also work for Kafka's
 brokers.
 """
 
@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 class Refusal(NamedTuple):
-    """The code of an error, and the broker's sentence about it."""
+    """The code of an error, and the broker's message about it."""
 
     code: ErrorCode
     message: str | None
@@ -49,7 +49,7 @@ def parse_servers(text: str) -> list[tuple[str, int]]:
 
 
 class Asked:
-    """A cluster that can be asked; use it in a `with` block."""
+    """A client of a cluster. Use it in a `with` block."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class Asked:
         seconds: float = SECONDS,
         security: PeerSecurity = OPEN,
     ) -> None:
-        """Connect to nobody yet.
+        """Store the arguments; do not connect yet.
 
         Args:
-            servers: brokers of the cluster; one that answers is enough.
-            seconds: how long to wait for each answer.
-            security: how to connect, and to log in.
+            servers: brokers of the cluster. It is enough if one of them answers.
+            seconds: the longest wait for each answer.
+            security: the way to connect and to log in.
         """
         self._servers, self._seconds, self._security = servers, seconds, security
         self._connections: dict[tuple[str, int], PeerConnection] = {}
@@ -71,7 +71,7 @@ class Asked:
         """Ask for all brokers, and for the partitions of some topics; None means all topics.
 
         Raises:
-            PeerError: no server answers; the error is that of the last one.
+            PeerError: no server answers. This is the error of the last server.
         """
         named = None
         if topics is not None:
@@ -87,7 +87,7 @@ class Asked:
         raise failure
 
     def hidden(self, metadata: Any, names: Iterable[str]) -> list[str]:
-        """Name the topics that this client may not see, so that they are not in the metadata."""
+        """Return the topics that the metadata lacks because this client may not see them."""
         known = {topic.name for topic in metadata.topics}
         unknown = sorted(set(names) - known)
         if not unknown:
@@ -100,7 +100,7 @@ class Asked:
         return [one.name for one in answer.topics if one.error_code == refused]
 
     def setting(self, metadata: Any, key: str) -> Mapping[str, str]:
-        """Ask for a setting of each topic; a topic that was deleted just now is left out."""
+        """Ask for a setting of each topic. Leave out topics that were deleted just now."""
         names = [topic.name for topic in metadata.topics]
         if not names:
             return {}
@@ -117,7 +117,7 @@ class Asked:
     def elect(
         self, metadata: Any, places: Sequence[Place] | None, kind: int
     ) -> dict[Place, Refusal]:
-        """Elect leaders; None means the preferred leaders of all partitions."""
+        """Elect leaders of these partitions; None means all partitions."""
         one = m.ElectLeadersRequest.TopicPartitions
         topics = None
         if places is not None:
@@ -134,7 +134,7 @@ class Asked:
     def reassign(
         self, metadata: Any, wanted: Mapping[Place, Sequence[int] | None]
     ) -> dict[Place, Refusal]:
-        """Begin reassignments; None cancels the one of a partition."""
+        """Begin reassignments. None cancels the reassignment of a partition."""
         request = m.AlterPartitionReassignmentsRequest
         topics = [
             request.ReassignableTopic(
@@ -153,7 +153,7 @@ class Asked:
         }
 
     def reassignments(self, metadata: Any) -> dict[Place, Any]:
-        """List the reassignments that are under way: `adding_replicas`, `removing_replicas`."""
+        """List the running reassignments, with `adding_replicas` and `removing_replicas`."""
         asked = m.ListPartitionReassignmentsRequest(timeout_ms=self._wait_ms)
         answer = self._ask(self._controller(metadata), REASSIGNMENTS, asked)
         self._check(answer)
@@ -180,7 +180,7 @@ class Asked:
         return rows
 
     def move_replicas(self, broker: Any, paths: Mapping[Place, str]) -> dict[Place, ErrorCode]:
-        """Ask a broker of the metadata to hold its replicas in these log dirs."""
+        """Ask a broker of the metadata to move its replicas to these log dirs."""
         request = m.AlterReplicaLogDirsRequest
         places: dict[str, list[Place]] = {}
         for place, path in paths.items():
@@ -200,20 +200,20 @@ class Asked:
         }
 
     def fetch(self, broker: Any, request: Any) -> Any:
-        """Fetch from a broker of the metadata, as a tool that reads any replica."""
+        """Fetch from a broker of the metadata. The broker may be a follower."""
         return self.ask(broker, FETCH, request)
 
     def ask(self, broker: Any, api: tuple[int, int], request: Any) -> Any:
-        """Send a request of an API and a version to a broker of the metadata; raises PeerError."""
+        """Send a request to a broker of the metadata; raises PeerError."""
         return self._ask((broker.host, broker.port), api, request)
 
     @property
     def _wait_ms(self) -> int:
-        """How long a broker may take: less than this client waits."""
+        """Return the time limit for a broker. It is shorter than the wait of this client."""
         return int(self._seconds * 500)
 
     def _anyone(self, metadata: Any) -> tuple[str, int]:
-        """Give the broker that was just asked."""
+        """Return the address of the broker that answered last."""
         asked = next(reversed(self._connections), None)
         return asked or self._controller(metadata)
 
@@ -225,7 +225,7 @@ class Asked:
         raise PeerError(address="the cluster", reason=reason)
 
     def _check(self, answer: Any, address: str = "the controller") -> None:
-        """Raise PeerError if a whole request was refused."""
+        """If a whole request was refused, raise PeerError."""
         if answer.error_code:
             told = Refusal(ErrorCode(answer.error_code), getattr(answer, "error_message", None))
             raise PeerError(address=address, reason=str(told))
@@ -234,7 +234,7 @@ class Asked:
         connection = self._connections.pop(server, None) or PeerConnection(
             lambda: server, CLIENT, security=self._security
         )
-        self._connections[server] = connection  # the last one asked is at the end
+        self._connections[server] = connection  # the server that was asked last is at the end
         try:
             return connection.ask(*api, asked, self._seconds)
         except PeerError:

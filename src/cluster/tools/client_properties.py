@@ -1,4 +1,4 @@
-"""Read the properties file of a client of Kafka: how the tools connect to brokers, and log in.
+"""Read the properties file of a Kafka client, so that the tools can connect and log in.
 
     security.protocol=SASL_SSL
     ssl.truststore.location=/etc/logstore/authority.pem
@@ -6,8 +6,8 @@
     sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
         username="admin" password="...";
 
-Instead of `sasl.jaas.config`, `sasl.credentials.file` may name a file with a line `user:password`.
-No error shows the value of a setting that may be a secret.
+Instead of `sasl.jaas.config`, the key `sasl.credentials.file` may name a file with a line
+`user:password`. If the value of a setting may be a secret, no error shows it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KNOWN = (
     PROTOCOL, MECHANISM, JAAS, CREDENTIALS, TRUSTED, OWN, KEY_PASSWORD, KEY_PASSWORD_FILE, *TYPES,
     *STORE_PASSWORDS, HOST_CHECK, VERSIONS,
 )  # fmt: skip
-# Clients of Kafka have these settings; they have no meaning for the tools.
+# Kafka's clients have these settings. The tools do not use them.
 IGNORED = (
     "bootstrap.servers", "client.id", "client.dns.lookup", "connections.max.idle.ms",
     "default.api.timeout.ms", "metadata.max.age.ms", "reconnect.backoff.max.ms",
@@ -74,7 +74,7 @@ def security_of(given: Mapping[str, str], *, is_shared: bool = False) -> PeerSec
     """Make the settings of connections from properties.
 
     Args:
-        is_shared: whether others than the owner of the file may read or change it.
+        is_shared: whether other users than the owner may read or change the file.
 
     Raises:
         ValueError: a setting cannot be used.
@@ -94,7 +94,7 @@ def security_of(given: Mapping[str, str], *, is_shared: bool = False) -> PeerSec
 
 
 def _check_keys(given: Mapping[str, str]) -> None:
-    """Refuse an unknown key; one that does not look like a key may be a part of a password."""
+    """Refuse an unknown key. Show it only if it looks like a key: it may be part of a password."""
     for key in given:
         if key in KNOWN or key in IGNORED:
             continue
@@ -106,7 +106,7 @@ def _check_keys(given: Mapping[str, str]) -> None:
 
 
 def _check_protocol(given: Mapping[str, str], protocol: Protocol) -> None:
-    """Refuse settings of a protection that the protocol does not give: it would be missed."""
+    """Refuse settings of TLS or of a login that the protocol does not use."""
     for prefix, has in (("sasl.", protocol.is_sasl), ("ssl.", protocol.is_tls)):
         found = next((key for key in given if key in KNOWN and key.startswith(prefix)), None)
         if found is not None and not has:
@@ -123,7 +123,7 @@ def _login(given: Mapping[str, str], mechanism: str) -> Password:
     if bool(file) == bool(jaas):
         raise ValueError(f"a login needs either {JAAS} or {CREDENTIALS}")
     own = read_own_password(file, CREDENTIALS) if file else parse_jaas(jaas or "", mechanism)
-    ClientLogin(mechanism, own)  # raises ImportError if the extra is missing
+    ClientLogin(mechanism, own)  # this raises ImportError if the extra is missing
     return own
 
 
@@ -160,7 +160,7 @@ def _unquoted(text: str) -> str:
 
 
 def _context(given: Mapping[str, str]) -> ssl.SSLContext:
-    """Make a context; without trusted certificates of its own, it has those of the system."""
+    """Make a TLS context. By default, it trusts the certificates of the system."""
     for key in TYPES:
         if given.get(key, "PEM").strip().upper() != "PEM":
             raise ValueError(f"{key}={given[key]} is not supported; {PEM_ADVICE}")

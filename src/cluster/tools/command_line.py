@@ -29,7 +29,7 @@ from logstore.cli.options import format_option, wrong_usage
 from logstore.cli.output import Column, optional_text, print_rows, to_json
 
 PREFERRED, UNCLEAN = 0, 1
-# With these codes, nothing was to be done.
+# These codes mean that there was nothing to do.
 NOTHING_TO_DO = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
 
 
@@ -185,7 +185,7 @@ def reassign(
 
 
 def _begin(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict[Place, Refusal]:
-    """Ask for the log dirs, then for the brokers of those partitions that no log dir refused."""
+    """Ask for the log dirs. For each partition that was not refused, then change the brokers."""
     refused = ask_for_dirs(asked, metadata, wishes_of(wanted))
     present = replicas_of(metadata)
     found = {place: refused.get(place, Refusal(ErrorCode.NONE, None)) for place in wanted}
@@ -224,7 +224,7 @@ def _generate(asked: Asked, file: IO[str], brokers: str, output_format: str) -> 
 
 
 def replicas_of(metadata: Any) -> dict[Place, list[int]]:
-    """Give the brokers of each partition."""
+    """Return the brokers of each partition."""
     return {
         (topic.name, one.partition_index): list(one.replica_nodes)
         for topic in metadata.topics
@@ -238,7 +238,7 @@ def verified(
     running: Collection[Place],
     copies: Sequence[Copy],
 ) -> list[dict[str, Any]]:
-    """Say for each partition whether its replicas are where they shall be."""
+    """Report for each partition whether its replicas are where they should be."""
     present = replicas_of(metadata)
     rows = []
     for place, one in wanted.items():
@@ -263,7 +263,7 @@ def _place(text: str) -> Place:
 
 
 def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: str) -> None:
-    """Print what became of each partition; exit with 1 if one was refused."""
+    """Print the result for each partition. If one was refused, exit with 1."""
     rows = [
         {"name": place_text(place), "state": str(one) if one.code else done}
         for place, one in sorted(found.items())

@@ -4,10 +4,10 @@
     broker 2   0-9  10-19  20-29
     broker 3   0-9  10-14  15-19  20-29     one difference, at offset 10
 
-Followers append the batches of their leader unchanged, so the batches of all replicas are the
-same. Compaction is the exception: each replica compacts its own log, when it likes. So replicas of
-a compacted topic may lack different records, and their batches may differ. There, records with the
-same offset must be the same, and a record that only some replicas have is no difference.
+Followers append the batches of their leader unchanged, so the batches of all replicas are the same.
+Compaction is an exception: each replica compacts its own log, at its own time. So replicas of a
+compacted topic may lack different records, and their batches may differ. In such a topic, records
+with the same offset must be the same. If only some replicas have a record, this is no difference.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Difference(NamedTuple):
     """One place where replicas differ.
 
     Attributes:
-        kind: one of the words above.
-        found: what each broker has there, in words.
+        kind: one of the words that the constants of this module define.
+        found: for each broker, a description of its data at this place.
     """
 
     offset: int
@@ -42,26 +42,26 @@ class Difference(NamedTuple):
 
 
 class Comparison:
-    """The replicas of one partition, which are read side by side.
+    """Compare the replicas of one partition, which are read side by side.
 
     Attributes:
         readers: the replicas that are compared, by broker.
-        faults: why other replicas are not compared any more, by broker.
+        faults: for each broker whose replica is not compared any more, the reason.
     """
 
     def __init__(self, readers: Mapping[int, ReplicaReader], *, is_compacted: bool) -> None:
-        """Begin where the readers are."""
+        """Begin at the offset of the readers."""
         self.readers = dict(readers)
         self.faults: dict[int, str] = {}
         self._is_compacted = is_compacted
-        # Batches that begin up to here overlap a difference that was reported.
+        # If a batch begins at or before this offset, it overlaps with a reported difference.
         self._reported = -1
-        # Up to here, the records of a compacted topic were compared.
+        # The records of a compacted topic up to this offset were compared.
         self._compared = -1
 
     @property
     def offset(self) -> int:
-        """All batches before this offset were compared."""
+        """The offset up to which all batches were compared."""
         return min((one.offset for one in self.readers.values()), default=0)
 
     def seek(self, offset: int) -> None:
@@ -74,7 +74,8 @@ class Comparison:
         """Compare the next batches; return None at the end.
 
         Raises:
-            LogStartMovedError: a replica begins later now; `seek` there, and go on.
+            LogStartMovedError: a replica now begins at a later offset. The caller must `seek` to
+                it.
         """
         found: list[Difference] = []
         heads = self._heads(found)
@@ -98,7 +99,7 @@ class Comparison:
         return found
 
     def _heads(self, found: list[Difference]) -> dict[int, Batch | None]:
-        """Give the next batch of each replica; step over a batch that a broker cannot read."""
+        """Return the next batch of each replica. Skip a batch that a broker cannot read."""
         heads: dict[int, Batch | None] = {}
         unreadable: dict[int, int] = {}
         for broker, reader in tuple(self.readers.items()):
@@ -114,7 +115,7 @@ class Comparison:
             if not ends:
                 self._drop(broker, f"no other replica says where the batch at {offset} ends")
                 continue
-            # All batches that end before the offset were taken, so the others end after it.
+            # All batches that end before this offset were taken, so the other batches end after it.
             end = min(ends)
             self._reported = max(self._reported, end)
             self.readers[broker].seek(end + 1)
@@ -128,7 +129,7 @@ class Comparison:
     def _differences(
         self, heads: Mapping[int, Batch | None], over: Mapping[int, Batch], end: int
     ) -> Iterator[Difference]:
-        """Report what differs up to an offset at which a batch ends."""
+        """Report the differences up to an offset where a batch ends."""
         if self._is_compacted:
             yield from self._record_differences(over, end)
             return
@@ -148,7 +149,7 @@ class Comparison:
                 try:
                     contents[broker] = one.contents()
                 except (ValueError, LogStoreError) as error:
-                    if one.key.last_offset == end:  # once, although it overlaps several batches
+                    if one.key.last_offset == end:  # report a record only once
                         yield Difference(one.key.base_offset, UNREADABLE, {broker: str(error)})
         offsets = {
             offset for each in contents.values() for offset in each

@@ -1,10 +1,10 @@
-"""Let other brokers have the replicas of brokers that are to be removed, a few at a time.
+"""Move the replicas of brokers that will be removed to other brokers, a few at a time.
 
     look -> wait for reassignments that are under way -> plan again -> begin some -> look
 
-Nothing is remembered between two looks but how often a partition was refused: the cluster knows
-which reassignments are under way. So a drain can be interrupted at any moment, and run again. Each
-look plans with the free space, the brokers and the partitions as they are then.
+Between two looks, the drain remembers only how often each partition was refused. The cluster knows
+which reassignments are running. So a drain can be interrupted at any moment, and run again. Each
+look plans with the present free space, brokers and partitions.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from cluster.tools.parts import place_text
 from logstore.cli.output import size_text
 
 LOOK_SECONDS = 1.0
-SILENT_SECONDS_MAX = 60.0  # as long may no broker or no controller answer
-DEAD_SECONDS_MAX = 60.0  # if a target is away for so long, another one gets the replica
+SILENT_SECONDS_MAX = 60.0  # the longest time without an answer of a broker or the controller
+DEAD_SECONDS_MAX = 60.0  # if a target is down for this time, another broker gets the replica
 DELETION_SECONDS_MAX = 30.0
-SHOW_SECONDS = 10.0  # the time between two lines about bytes that are being copied
+SHOW_SECONDS = 10.0  # the time between two lines about the progress of copies
 REFUSALS_MAX = 10
 
 Show = Callable[[str], None]
 
 
 class DrainError(ClusterError):
-    """Report why replicas stay on a broker that was to be drained."""
+    """Report why some replicas stay on a drained broker."""
 
     reason: str
 
 
 class DrainSettings(NamedTuple):
-    """How to drain.
+    """The settings of a drain.
 
     Attributes:
-        drained: the brokers that shall have no replicas.
-        at_once: how many partitions may be under way at the same time.
+        drained: the brokers that will have no replicas.
+        at_once: how many partitions may be reassigned at the same time.
         free_share_min: the share of each disk that must stay free.
         look_seconds: the time between two looks.
-        dead_seconds_max: after this time, a target that is away is replaced. The drain gives up if
-            no broker can get a replica for so long.
+        dead_seconds_max: if a target is down for this time, another broker replaces it. If no
+            broker can get a replica for this time, the drain ends with an error.
     """
 
     drained: frozenset[int]
@@ -66,9 +66,10 @@ class Look(NamedTuple):
     """The cluster at one moment.
 
     Attributes:
-        running: the reassignments that are under way, and take replicas from drained brokers, or
-            concern partitions that have one.
-        left: the partitions with a replica on a drained broker whose reassignment has not begun.
+        running: the running reassignments that remove replicas from drained brokers, or whose
+            partitions have a replica there.
+        left: the partitions that have a replica on a drained broker, and whose reassignment has not
+            begun.
     """
 
     metadata: Any
@@ -91,11 +92,11 @@ def look(asked: Asked, drained: Collection[int]) -> Look:
 
 
 def plan_now(asked: Asked, seen: Look, settings: DrainSettings) -> Plan:
-    """Ask the brokers for their log dirs, and plan where the replicas that are left will be.
+    """Ask the brokers for their log dirs, and choose the brokers of the remaining replicas.
 
     Raises:
-        PeerError: a broker that lives does not answer.
-        DrainError: this client may not see a topic, which may have replicas there.
+        PeerError: a broker that is registered does not answer.
+        DrainError: this client may not see a topic, and this topic may have replicas there.
     """
     rows = {one.node_id: asked.log_dirs(one) for one in seen.metadata.brokers}
     names = {topic.name for dirs in rows.values() for row in dirs for topic in row.topics}
@@ -126,14 +127,14 @@ def plan_now(asked: Asked, seen: Look, settings: DrainSettings) -> Plan:
 
 
 def faults_text(plan: Plan) -> str:
-    """Say how many partitions cannot leave, and why the first of them cannot."""
+    """Describe how many partitions cannot leave, and why the first of them cannot."""
     first = plan.faults[min(plan.faults)]
     count = len(plan.faults)
     return first if count == 1 else f"{count} partitions cannot leave; the first is {first}"
 
 
 def _sizes_of(rows: Mapping[int, Any]) -> dict[Place, dict[int, int]]:
-    """Give the size of each replica of each partition."""
+    """Return the size of each replica of each partition."""
     sizes: dict[Place, dict[int, int]] = defaultdict(dict)
     for broker, dirs in rows.items():
         for row in dirs:
@@ -147,7 +148,7 @@ def _sizes_of(rows: Mapping[int, Any]) -> dict[Place, dict[int, int]]:
 def _owed(
     broker: int, running: Mapping[Place, Any], sizes: Mapping[Place, Mapping[int, int]]
 ) -> dict[Place, int]:
-    """Give what the replicas that a broker is copying still lack."""
+    """Return how many bytes a broker must still copy for each of its replicas."""
     return {
         place: max(0, max(sizes[place].values(), default=0) - sizes[place].get(broker, 0))
         for place, row in running.items()
@@ -168,16 +169,16 @@ def _dirs_of(broker: int, rows: Any, owed: Mapping[Place, int]) -> tuple[DirSpac
             found.append(
                 DirSpace(row.log_dir, row.total_bytes, row.usable_bytes, len(held), promised)
             )
-    # A replica that is not created yet may be created in any of the log dirs.
+    # If a replica does not exist yet, it may be created in any of the log dirs.
     unplaced = sum(size for place, size in owed.items() if place not in created)
     return tuple(one._replace(promised_bytes=one.promised_bytes + unplaced) for one in found)
 
 
 class Drain:
-    """Carry a drain out; `run` returns when no replica is left.
+    """Carry out a drain. `run` returns when no replica is left.
 
     Attributes:
-        begun: what this drain has begun, in this order.
+        begun: the reassignments that this drain has begun, in their order.
     """
 
     def __init__(
@@ -207,8 +208,8 @@ class Drain:
         """Reassign until no partition has a replica on a drained broker.
 
         Raises:
-            DrainError: some partitions cannot be reassigned. The others were.
-            PeerError: no broker, or no controller, answers for a minute.
+            DrainError: some partitions cannot be reassigned. The other partitions were reassigned.
+            PeerError: no broker or no controller has answered for a minute.
         """
         heard = self._clock()
         while True:
@@ -223,7 +224,7 @@ class Drain:
             self._sleep(self._settings.look_seconds)
 
     def _step(self) -> bool:
-        """Look once, and begin what may begin; return whether nothing is left."""
+        """Look once, and begin reassignments; return whether the drain is complete."""
         seen = look(self._asked, self._settings.drained)
         self._show_done(seen)
         self._replace_dead(seen)
@@ -242,7 +243,7 @@ class Drain:
         return False
 
     def _wait_for_targets(self, plan: Plan) -> None:
-        """Wait for a broker that may only be restarting; raise DrainError after some time."""
+        """Wait for a broker that may be restarting; raise DrainError after some time."""
         if self._stuck_since is None:
             self._stuck_since = self._clock()
             self._show(f"waiting: {faults_text(plan)}")
@@ -264,7 +265,7 @@ class Drain:
                 raise DrainError(reason=f"{place_text(one.place)} was refused: {refusal}")
 
     def _replace_dead(self, seen: Look) -> None:
-        """Cancel reassignments to targets that are away for too long; the next plan avoids them."""
+        """If a target is down for too long, cancel its reassignments. The next plan avoids it."""
         alive = {one.node_id for one in seen.metadata.brokers}
         wanted = {one for row in seen.running.values() for one in row.adding_replicas}
         now = self._clock()
@@ -283,7 +284,7 @@ class Drain:
             self._asked.reassign(seen.metadata, stuck)
 
     def _show_done(self, seen: Look) -> None:
-        """Show which partitions were completed since the last look, and how much is left."""
+        """Show which partitions are complete since the last look, and how many are left."""
         for place, one in self.begun.items():
             is_done = place not in seen.running and place not in seen.left
             if is_done and place not in self._shown_done:
@@ -292,7 +293,7 @@ class Drain:
                 self._show(f"{place_text(place)}: done, {_brokers_text(one)}; {left} left")
 
     def _show_running(self, seen: Look) -> None:
-        """Show now and then how many bytes the targets still lack."""
+        """Show from time to time how many bytes the targets still lack."""
         if not seen.running or self._clock() < self._shown_at + SHOW_SECONDS:
             return
         self._shown_at = self._clock()
@@ -305,9 +306,9 @@ class Drain:
         )
 
     def _is_deleted(self, seen: Look) -> bool:
-        """Check that the drained brokers that live have deleted the files of their replicas.
+        """Check that the drained brokers, if they run, have deleted the files of their replicas.
 
-        A broker that does not do so in time is reported: it does so when it starts again.
+        If a broker does not do this in time, report it. It deletes them when it starts again.
         """
         names = {topic.name for topic in seen.metadata.topics}
         held = {

@@ -100,7 +100,7 @@ def _run(asked: Asked, settings: DrainSettings, seen: Look, plan: Plan, output_f
 
 
 def _check_known(seen: Look, drained: Iterable[int]) -> None:
-    """Refuse a broker that does not exist: it may be a typing error."""
+    """Refuse a broker that does not exist, because it may be a typing error."""
     alive = {one.node_id for one in seen.metadata.brokers}
     held = {
         broker
@@ -116,7 +116,7 @@ def _check_known(seen: Look, drained: Iterable[int]) -> None:
 
 
 def plan_rows(plan: Plan) -> Iterable[Row]:
-    """Give a row for each partition: first those that cannot leave, then the moves."""
+    """Return a row for each partition: first partitions that cannot leave, then the moves."""
     for place, fault in sorted(plan.faults.items()):
         yield {"name": place_text(place), "state": fault.split(": ", 1)[1]}
     yield from _rows(plan.moves, None)

@@ -1,15 +1,16 @@
-"""Plan which brokers get the replicas of brokers that are to be removed, no I/O.
+"""Plan which brokers get the replicas of brokers that will be removed. No I/O.
 
     a replica of a drained broker -> brokers that live and have no replica of the partition
                                   -> of these, the ones that keep the most racks
                                   -> of these, the ones whose log dirs all have room
                                   -> of these, the one with the fewest bytes
 
-Each replica of a drained broker is copied once, and no other replica moves, so no plan moves fewer
-bytes. The largest replicas are placed first.
+Each replica of a drained broker is copied once, and no other replica moves. So no other plan moves
+fewer bytes. The largest replicas are placed first.
 
-A broker chooses the log dir of a new replica by the number of replicas, and not by the free space
-(`HostedReplicas`). So a broker gets a replica only if each of its log dirs has room for it.
+When a broker chooses the log dir of a new replica, it compares the numbers of replicas, not the
+free space (`HostedReplicas`). So a broker gets a replica only if each of its log dirs has room for
+the replica.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class DirSpace(NamedTuple):
     """A log dir that works.
 
     Attributes:
-        usable_bytes: the free bytes of its disk; -1 if the broker does not tell.
-        promised_bytes: what replicas that are being copied into it still lack.
+        usable_bytes: the free bytes of its disk; -1 if the broker does not report them.
+        promised_bytes: how many bytes must still be copied into it.
     """
 
     path: str
@@ -37,7 +38,7 @@ class DirSpace(NamedTuple):
 
 
 class BrokerSpace(NamedTuple):
-    """A broker that lives and may get replicas; `stored_bytes` is the size of all its replicas."""
+    """A live broker that may get replicas. `stored_bytes` is the size of all its replicas."""
 
     rack: str
     dirs: tuple[DirSpace, ...]
@@ -54,11 +55,12 @@ class Holding(NamedTuple):
 
 
 class Reassigning(NamedTuple):
-    """One line of a plan.
+    """The reassignment of one partition in a plan.
 
     Attributes:
-        wanted: the brokers that the partition gets. A new broker takes the place of the drained one
-            in this list, so the preferred leader stays among the same replicas, or is the new one.
+        wanted: the new list of brokers of the partition. A new broker takes the place of the
+            drained broker in this list. So the preferred leader stays the same, unless it was
+            drained.
         is_narrower: whether the replicas will be in fewer racks than now.
     """
 
@@ -75,7 +77,7 @@ class Reassigning(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to reassign, and why some partitions cannot be."""
+    """The reassignments, and for each other partition, why it cannot be reassigned."""
 
     moves: tuple[Reassigning, ...]
     faults: Mapping[Place, str]
@@ -88,11 +90,11 @@ def plan_drain(
     racks: Mapping[int, str],
     free_share_min: float,
 ) -> Plan:
-    """Give each partition brokers that live and are not drained.
+    """Choose for each partition live brokers that are not drained.
 
     Args:
         brokers: the brokers that may get replicas.
-        racks: the rack of each broker that lives; "" is no rack.
+        racks: the rack of each live broker; "" means no rack.
         free_share_min: the share of each disk that must stay free.
     """
     planner = _Planner(brokers, drained, racks, free_share_min)
@@ -107,7 +109,7 @@ def plan_drain(
 
 
 class _Planner:
-    """The space that is left while replicas are placed one after the other."""
+    """Track the free space while replicas are placed one after the other."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class _Planner:
         self._dirs = {one: list(space.dirs) for one, space in brokers.items()}
 
     def place(self, holding: Holding) -> Reassigning | str:
-        """Choose brokers for a partition, and take their space; or say why it is impossible."""
+        """Choose brokers for a partition and take their space, or return why this is impossible."""
         if not holding.is_led:
             return "nobody leads it, so no other broker can copy it"
         for broker in holding.replicas:
@@ -157,7 +159,7 @@ class _Planner:
         return min(roomy, key=lambda one: (self._stored[one], self._count(one), one))
 
     def _width(self, replicas: Iterable[int]) -> int:
-        """Count the racks of some replicas; racks do not count if a broker has none."""
+        """Count the racks of some replicas. If a broker has no rack, racks do not count."""
         if not self._are_racks_known:
             return 0
         return len({self._racks[one] for one in replicas if one in self._racks})
@@ -175,7 +177,7 @@ class _Planner:
         return ""
 
     def _take(self, broker: int, size_bytes: int) -> None:
-        """Promise space to a replica, in the log dir that the broker will choose."""
+        """Reserve space for a replica in the log dir that the broker will choose."""
         dirs = self._dirs[broker]
         index = min(range(len(dirs)), key=lambda one: dirs[one].replicas)
         dirs[index] = dirs[index]._replace(

@@ -1,4 +1,4 @@
-"""Implement `logstore cluster grow`: a broker alone becomes the first broker of a cluster."""
+"""Implement `logstore cluster grow`: a single broker becomes the first broker of a cluster."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from logstore.cli.options import log_dirs_option, note, tell_of_opening
 from logstore.cli.output import progress_bar
 from logstore.units import format_count
 
-# Only this process can log in, by a password that is made for this run. So nobody else reads or
-# changes anything meanwhile, whatever the ACLs say.
+# The password is made for this run, so only this process can log in. So no other client can read or
+# change anything meanwhile, whatever the ACLs say.
 USER = "logstore-cluster-grow"
 OWN_LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0", "advertised.listeners": "",
@@ -33,8 +33,8 @@ OWN_LISTENER = {
 
 @contextmanager
 def own_login() -> Iterator[dict[str, str]]:
-    """Give the settings of a listener where only this process can log in."""
-    with tempfile.NamedTemporaryFile("w", prefix="logstore-grow-") as file:  # for the owner only
+    """Return the settings of a listener where only this process can log in."""
+    with tempfile.NamedTemporaryFile("w", prefix="logstore-grow-") as file:  # not for others
         file.write(f"{USER}:{secrets.token_hex(32)}\n")
         file.flush()
         yield {

@@ -1,4 +1,4 @@
-"""Provide what the commands `logstore cluster` share: options, connections, words."""
+"""Define the common parts of the commands `logstore cluster`: options, connections, words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def servers_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def connected(bootstrap_servers: str, command_config: str | None) -> Asked:
-    """Read the addresses and the properties; connect when something is asked."""
+    """Read the addresses and the properties. The first request makes the connection."""
     with wrong_usage():
         servers = parse_servers(bootstrap_servers)
         security = OPEN if command_config is None else client_security(command_config)

@@ -2,7 +2,7 @@
 
     {"version": 1, "topics": [{"topic": "orders"}]}      the file of the topics
 
-The proposal places all replicas of each topic anew, by the rule for new topics. So it spreads them
+The proposal places all replicas of each topic as if the topic were new. So it spreads the replicas
 evenly, but it may move replicas that could have stayed. No I/O.
 """
 
@@ -50,7 +50,7 @@ def parse_brokers(text: str) -> list[int]:
 
 
 def current(metadata: Any, names: Sequence[str]) -> Assignment:
-    """Give the brokers of the topics' partitions; raises ValueError if there is no such topic."""
+    """Return the brokers of the topics' partitions; raises ValueError for an unknown topic."""
     topics = {topic.name: topic for topic in metadata.topics}
     for name in names:
         if name not in topics:
@@ -65,10 +65,10 @@ def current(metadata: Any, names: Sequence[str]) -> Assignment:
 def proposed(
     metadata: Any, names: Sequence[str], brokers: Sequence[int], random: Random
 ) -> Assignment:
-    """Place all replicas of the topics on these brokers, which must live.
+    """Place all replicas of the topics on these brokers. All brokers must be live.
 
     Raises:
-        ValueError: a broker does not live, or there are fewer brokers than replicas.
+        ValueError: a broker is not live, or there are fewer brokers than replicas.
     """
     alive = {one.node_id: one.rack or "" for one in metadata.brokers}
     for broker in brokers:
@@ -79,7 +79,7 @@ def proposed(
     found: dict[Place, Sequence[int]] = {}
     for name in names:
         rows = {one: row for one, row in now.items() if one[0] == name}
-        factor = min(len(row) for row in rows.values())  # a reassignment adds some for a while
+        factor = min(len(row) for row in rows.values())  # during a reassignment, there are more
         start, shift = random.randrange(len(racks)), random.randrange(len(racks))
         placed = place(racks, len(rows), factor, start=start, shift=shift)
         found.update(zip(rows, map(list, placed), strict=True))
@@ -87,7 +87,7 @@ def proposed(
 
 
 def assignment_json(assignment: Assignment) -> dict[str, Any]:
-    """Give the document that `--execute` takes."""
+    """Return the document that `--execute` reads."""
     return {
         "version": 1,
         "partitions": [

@@ -11,11 +11,12 @@ ANY = "any"
 
 
 class Wanted(NamedTuple):
-    """Where the replicas of a partition shall be.
+    """The brokers and the log dirs that a partition should have.
 
     Attributes:
         replicas: the brokers, the preferred leader first.
-        dirs: by broker, the path of a log dir; a broker that is not named chooses one.
+        dirs: for each broker, the path of a log dir. If a broker is not named, it chooses a log
+            dir.
     """
 
     replicas: list[int]

@@ -1,4 +1,4 @@
-"""Read the batches of one replica, one after the other; at most one answer is in memory."""
+"""Read the batches of one replica in their order. At most one answer is in memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Fetch = Callable[[int], Any]  # gives the row of a Fetch response, for records f
 
 
 class BatchKey(NamedTuple):
-    """What two batches that are the same have in common.
+    """The fields by which two batches are compared: if they are equal, the batches are the same.
 
-    The checksum covers all bytes after it. The base offset and the leader epoch are before it.
+    The checksum covers all bytes after itself. The base offset and the leader epoch are before it,
+    so they are compared separately.
     """
 
     base_offset: int
@@ -35,7 +36,7 @@ class Batch:
     """One batch of an answer.
 
     Attributes:
-        is_sound: whether the checksum fits the bytes.
+        is_sound: whether the checksum matches the bytes.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -54,7 +55,7 @@ class Batch:
         self._contents: Mapping[int, Content] | None = None
 
     def contents(self) -> Mapping[int, Content]:
-        """Decode the records, by their offsets.
+        """Decode the records; return them by offset.
 
         Raises:
             ValueError: the records contradict each other.
@@ -89,7 +90,7 @@ class UnreadableError(ClusterError):
 
 
 class ReplicaReader:
-    """A replica from an offset up to an end; `head` is the next batch.
+    """Read a replica from an offset to an end. `head` is the next batch.
 
     Attributes:
         offset: the offset after the last batch that was taken.
@@ -97,14 +98,14 @@ class ReplicaReader:
     """
 
     def __init__(self, fetch: Fetch, offset: int, end_offset: int) -> None:
-        """Read nothing yet; batches that do not end before `end_offset` are left out."""
+        """Read nothing yet. Batches that end at or after `end_offset` will be left out."""
         self.offset = offset
         self.size_bytes = 0
         self._fetch, self._end = fetch, end_offset
         self._batches: deque[Batch] = deque()
 
     def head(self) -> Batch | None:
-        """Give the next batch; None at the end.
+        """Return the next batch; None at the end.
 
         Raises:
             LogStartMovedError: the next records were deleted.
@@ -118,7 +119,7 @@ class ReplicaReader:
     def take(self) -> None:
         """Step to the batch after the head."""
         last_offset = self._batches.popleft().key.last_offset
-        self.offset = max(self.offset, last_offset + 1)  # a damaged header may name any offset
+        self.offset = max(self.offset, last_offset + 1)  # a damaged header may contain any offset
 
     def seek(self, offset: int) -> None:
         """Continue at another offset."""

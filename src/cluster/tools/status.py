@@ -1,4 +1,4 @@
-"""Describe the state of a cluster in rows, no I/O."""
+"""Describe the state of a cluster in rows. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broker_rows(metadata: Any) -> Iterator[Row]:
 
 
 def partition_rows(metadata: Any, min_isr: Mapping[str, str]) -> Iterator[Row]:
-    """Describe each partition; `state` says the worst that is wrong with it."""
+    """Describe each partition. `state` names its worst fault."""
     for topic in sorted(metadata.topics, key=lambda one: one.name):
         text = min_isr.get(topic.name, "")
         smallest = int(text) if text.isascii() and text.isdigit() else None
@@ -45,7 +45,7 @@ def partition_rows(metadata: Any, min_isr: Mapping[str, str]) -> Iterator[Row]:
 
 
 def state_of(partition: Any, smallest: int | None) -> str:
-    """Say the worst that is wrong with a partition.
+    """Return the worst fault of a partition.
 
     Args:
         smallest: the partition's min.insync.replicas; None if it is not known.

@@ -1,11 +1,12 @@
-"""Compare the replicas of partitions across brokers, without disturbing the brokers.
+"""Compare the replicas of partitions on several brokers, while the brokers run.
 
     Fetch (replica id -2) to each broker of a partition -> Comparison -> differences
 
-Kafka has this replica id for tools that compare replicas. A broker answers such a Fetch from its
-own replica, also if the replica follows. The answer never waits, counts no position of a follower,
-and ends at the high watermark of that replica. Records below the smallest of these high watermarks
-are on every replica and do not change, so appends and elections do not matter to a comparison.
+Kafka defines this replica id for tools that compare replicas. A broker answers such a Fetch from
+its own replica, even if the replica is a follower. The answer never waits, and counts no position
+of a follower. It ends at the high watermark of that replica. The records below the smallest of
+these high watermarks are on every replica, and do not change. So appends and elections during a
+comparison do no harm.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from cluster.tools.replica_reader import (
 
 COMPARING = -2
 READ_BYTES_MAX = 1 << 20
-BEYOND = 1 << 62  # no log has this offset: the answer says where the log begins and ends
+BEYOND = 1 << 62  # no log has this offset, so the answer only says where the log begins and ends
 DIFFERENCES_MAX = 100  # of one partition; then its comparison ends
 SAME, NOT_COMPARED = "same", "not compared"
 CLEANUP, COMPACT = "cleanup.policy", "compact"
 
 
 class Finding(NamedTuple):
-    """What is known of a partition, or of one place in it.
+    """The result for a partition, or for one place in it.
 
     Attributes:
-        state: "same", "not compared", or what differs.
-        offset: where it differs; for a partition that is the same, the first offset.
-        end_offset: the end of what was compared; None for a difference.
-        found: what each broker has, or why its replica was not compared.
+        state: "same", "not compared", or the kind of the difference.
+        offset: the place of the difference; if there is no difference, the first offset.
+        end_offset: the end of the compared range; None for a difference.
+        found: for each broker, its data, or the reason why its replica was not compared.
     """
 
     place: Place
@@ -60,18 +61,18 @@ class Pace:
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with no debt; None is no limit."""
+        """Begin without a wait; None means no limit."""
         self.size_bytes = 0
         self._rate, self._sleep, self._clock = bytes_per_second, sleep, clock
         self._free_at = clock()
 
     @property
     def read_bytes_max(self) -> int:
-        """How much to ask for at once: not more than a second's bytes."""
+        """The bytes to ask for at once: at most the bytes of one second."""
         return READ_BYTES_MAX if self._rate is None else max(1, min(READ_BYTES_MAX, self._rate))
 
     def took(self, size_bytes: int) -> None:
-        """Wait as long as these bytes may take."""
+        """Wait for the time that these bytes need at this rate."""
         self.size_bytes += size_bytes
         if self._rate is None:
             return
@@ -82,10 +83,10 @@ class Pace:
 
 
 class Verification:
-    """Compares partitions, one after the other."""
+    """Compare partitions, one after the other."""
 
     def __init__(self, asked: Asked, metadata: Any, pace: Pace) -> None:
-        """Prepare.
+        """Store the arguments.
 
         Args:
             metadata: the brokers, topics and partitions.
@@ -94,7 +95,7 @@ class Verification:
         self._brokers = {one.node_id: one for one in metadata.brokers}
 
     def places(self, topics: Sequence[str]) -> Iterator[tuple[Place, tuple[int, ...]]]:
-        """List the partitions of some topics, or of all, and their replicas."""
+        """List the partitions of some topics, or of all topics, with their replicas."""
         for topic in sorted(self._metadata.topics, key=lambda one: one.name):
             if not topics or topic.name in topics:
                 for one in sorted(topic.partitions, key=lambda row: row.partition_index):
@@ -165,10 +166,10 @@ class Verification:
         return bounds
 
     def _row(self, place: Place, broker: int, offset: int) -> Any:
-        """Fetch from a replica.
+        """Fetch from a replica; return the row of the answer.
 
         Raises:
-            ReplicaFaultError: its broker does not answer.
+            ReplicaFaultError: the broker does not answer.
         """
         name, number = place
         known = self._brokers.get(broker)
@@ -195,7 +196,7 @@ class Verification:
 
 
 def _step(comparison: Comparison) -> list[Difference] | None:
-    """Compare the next batches; if records were deleted meanwhile, continue after them."""
+    """Compare the next batches. If records were deleted meanwhile, continue after them."""
     while True:
         try:
             return comparison.step()

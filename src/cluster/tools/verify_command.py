@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def rate_of(ctx: click.Context, param: click.Parameter, text: str) -> int | None:
-    """Read the rate of the reading; "none" is no limit."""
+    """Parse the limit of the read rate; "none" means no limit."""
     if text.strip().lower() == UNLIMITED:
         return None
     try:
@@ -92,14 +92,14 @@ def verify(
 
 
 class Shown:
-    """Show now and then how far the comparison is."""
+    """Show the progress of the comparison from time to time."""
 
     def __init__(self, pace: Pace) -> None:
         """Show nothing for the first seconds."""
         self._pace, self._at, self._where = pace, time.monotonic(), ""
 
     def begin(self, place: Place, number: int, count: int) -> None:
-        """Remember which partition is compared now."""
+        """Store which partition is compared now."""
         self._where = f"{place_text(place)}, partition {number + 1} of {count}"
 
     def show(self, offset: int, end: int) -> None:
@@ -119,7 +119,7 @@ def _check_known(metadata: Any, topics: tuple[str, ...]) -> None:
 
 
 def row_of(one: Finding) -> dict[str, Any]:
-    """Describe a finding; brokers with the same are named together."""
+    """Describe a finding. Brokers with the same data are named together."""
     groups: dict[str, list[int]] = {}
     for broker, words in sorted(one.found.items()):
         groups.setdefault(words, []).append(broker)

@@ -1,7 +1,8 @@
-"""Ask brokers to hold replicas in the log dirs that a reassignment names (KIP-113).
+"""Ask brokers to put replicas into the log dirs that a reassignment names (KIP-113).
 
-A broker moves a replica that it has. For a replica that it does not have yet, it remembers the log
-dir, and creates the replica there. So the log dirs are asked for before the brokers are changed.
+If a broker has the replica, it moves the replica. If it does not have the replica yet, it remembers
+the log dir, and later creates the replica there. So these requests are sent before the brokers of
+the partitions are changed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from broker.wire.error_codes import ErrorCode
 from cluster.tools.asking import Asked, Place, Refusal
 from cluster.tools.reassignment_file import Wanted
 
-# The broker has no replica of the partition yet, and remembers the log dir.
+# This code means that the broker has no replica of the partition yet, and remembers the log dir.
 REMEMBERED = ErrorCode.REPLICA_NOT_AVAILABLE
 
 
@@ -27,7 +28,7 @@ class Copy(NamedTuple):
 
 
 def wishes_of(wanted: Mapping[Place, Wanted]) -> dict[int, dict[Place, str]]:
-    """Give for each broker the log dirs that are asked for."""
+    """Return for each broker the wanted log dirs of its replicas."""
     found: dict[int, dict[Place, str]] = {}
     for place, one in wanted.items():
         for broker, path in one.dirs.items():
@@ -38,7 +39,7 @@ def wishes_of(wanted: Mapping[Place, Wanted]) -> dict[int, dict[Place, str]]:
 def ask_for_dirs(
     asked: Asked, metadata: Any, wishes: Mapping[int, Mapping[Place, str]]
 ) -> dict[Place, Refusal]:
-    """Ask each broker for its log dirs; return the refusals."""
+    """Ask each broker to use the wanted log dirs; return the refusals."""
     brokers = {one.node_id: one for one in metadata.brokers}
     refused: dict[Place, Refusal] = {}
     for broker, paths in wishes.items():
@@ -53,7 +54,7 @@ def ask_for_dirs(
 
 
 def copies_on(asked: Asked, metadata: Any, brokers: Iterable[int]) -> list[Copy]:
-    """List the replicas on some brokers; one that does not live has none."""
+    """List the replicas on some brokers. A broker that is not live has none."""
     nodes = {one.node_id: one for one in metadata.brokers}
     return [
         Copy(broker, (topic.name, one.partition_index), row.log_dir, one.is_future_key)
@@ -67,7 +68,7 @@ def copies_on(asked: Asked, metadata: Any, brokers: Iterable[int]) -> list[Copy]
 
 
 def state_of_dirs(place: Place, wanted: Wanted, copies: Iterable[Copy]) -> str:
-    """Say whether the replicas of a partition are in their log dirs: "complete" if so."""
+    """Return "complete" if the replicas of a partition are in their log dirs, or the reason."""
     found = {(one.broker, one.path, one.is_future) for one in copies if one.place == place}
     state = "complete"
     for broker, path in wanted.dirs.items():
@@ -81,7 +82,7 @@ def state_of_dirs(place: Place, wanted: Wanted, copies: Iterable[Copy]) -> str:
 def cancel_moves(
     asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]
 ) -> dict[Place, Refusal]:
-    """End the moves to the wanted log dirs: each replica is asked to stay where it is.
+    """End the moves to the wanted log dirs: ask each broker to leave its replica where it is.
 
     Returns:
         The partitions that had such a move, each with the answer.

@@ -1,1 +1,1 @@
-"""Write the requests between brokers as Kafka's messages, and read them back, checked."""
+"""Write the requests between brokers as Kafka's messages, and read and check such messages."""

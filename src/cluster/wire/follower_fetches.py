@@ -1,7 +1,7 @@
-"""Write and read a follower's Fetch (1), and its leader's answer.
+"""Write and read the Fetch (1) of a follower, and the answer of its leader.
 
-All partitions of one request have the same leader, and are in one log dir of the follower. So a
-hanging log dir delays no other log dir.
+All partitions of one request have the same leader, and are in one log dir of the follower. So if a
+log dir hangs, no other log dir waits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cluster.wire.topic_ids import bytes_of, identity_of, text_of
 API, VERSION = 1, 15
 OFFSETS_MAX = 2**62  # no log has a larger offset
 CONSUMER = -1  # the replica id of a client that only reads
-# this value instead of the registration epoch means: the follower's broker leaves (P21)
+# if this value replaces the registration epoch, the follower's broker is leaving (P21)
 NO_EPOCH = -1
 
 PartitionId = tuple[str, int]  # topic id and partition
@@ -29,8 +29,8 @@ class FetchLimits(NamedTuple):
     """The limits of a fetch: how long a leader waits for records, and how many bytes it sends.
 
     Attributes:
-        bytes_max: the most bytes of records in one answer.
-        partition_bytes_max: the most bytes for one partition, unless it is far behind.
+        bytes_max: the largest number of bytes of records in one answer.
+        partition_bytes_max: the largest number of bytes for one partition, unless it is far behind.
     """
 
     wait_ms: int = 500
@@ -47,7 +47,7 @@ class FetchRefused(NamedTuple):
 
 
 def key_of(fetch: FollowerFetch) -> PartitionId:
-    """Return the key under which the answer to a fetch is found."""
+    """Return the key by which the answer to a fetch is found."""
     return fetch.topic.topic_id, fetch.partition
 
 
@@ -96,7 +96,7 @@ def _partition_of(fetch: FollowerFetch, bytes_max: int) -> Any:
 
 
 def decode_fetches(message: Any) -> list[FollowerFetch]:
-    """Read the fetches of a follower, as its leader receives them.
+    """Read the fetches in a request of a follower.
 
     Raises:
         BadRequestError: the request comes from a consumer, or a number is out of its range.
@@ -132,7 +132,7 @@ def decode_fetches(message: Any) -> list[FollowerFetch]:
 def decode_fetch_answers(
     message: Any, asked: Mapping[PartitionId, FollowerFetch]
 ) -> list[FetchAnswer | FetchRefused]:
-    """Read a leader's answer; leave out partitions that were not requested.
+    """Read the answer of a leader. Leave out partitions that were not requested.
 
     Raises:
         BadRequestError: a high watermark, log start or diverging epoch is out of its range.

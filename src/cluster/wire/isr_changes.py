@@ -1,7 +1,7 @@
 """Write AlterPartition (56) and its answer, and read them back.
 
-The answer only reports which proposals were refused. The leader gets a changed state by
-LeaderAndIsr, like every other state.
+The answer only reports which proposals were refused. If a proposal is accepted, the leader gets the
+new state by LeaderAndIsr, like every other state.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def decode_changes(message: Any) -> list[AlterPartition]:
     """Read the proposals of a message.
 
     Raises:
-        BadRequestError: a proposal names no topic or no member, a member twice, or a bad number.
+        BadRequestError: a proposal names no topic or no member, names a member twice, or has a bad
+            number.
     """
     changes = []
     for topic in message.topics:
@@ -80,7 +81,7 @@ def decode_changes(message: Any) -> list[AlterPartition]:
 
 
 def encode_refusals(asked: Iterable[AlterPartition], refused: Iterable[AlterRefused]) -> Any:
-    """Write which of the proposals were refused; the others were accepted."""
+    """Write which of the proposals were refused. The others were accepted."""
     places = {(one.topic.topic_id, one.partition, one.version) for one in refused}
     ordered = sorted(asked, key=lambda one: (one.topic.topic_id, one.partition))
     return AlterPartitionResponse(

@@ -1,10 +1,11 @@
 """Write UpdateMetadata (6), and read it back, checked.
 
-The controller numbers its changes. Two tagged fields say which of them a message has: those after
-`changes_after`, up to `last_change`. So a broker knows if it lacks changes, or if a message is
-late. Two tagged fields of a partition name its eligible leader replicas and its suspects. A broker
-of an earlier version steps over them, and a controller of an earlier version names none.
-A message of Kafka's type FULL has everything; topics that it does not name do not exist.
+The controller numbers its changes. A message has the changes after `changes_after`, up to
+`last_change`; both numbers are tagged fields. So a broker knows if it lacks changes, or if a
+message is late. Two tagged fields of a partition name its eligible leader replicas and its
+suspects. A broker of an earlier version ignores these two fields, and a controller of an earlier
+version does not write them. A message of Kafka's type FULL contains all topics. If it does not name
+a topic, the topic does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cluster.wire.roles import Controlling
 
 API, VERSION = 6, 8
 INCREMENTAL, FULL = 1, 2  # Kafka's types of an update (KIP-866)
-LEADER_DURING_DELETE = -2  # Kafka's leader of a partition that is deleted
+LEADER_DURING_DELETE = -2  # Kafka's value for the leader of a deleted partition
 PLAINTEXT = 0  # Kafka's number for the security protocol
 PORT_MAX = 65535
 ID_BYTES = 16
@@ -37,8 +38,8 @@ class Update(NamedTuple):
 
     Attributes:
         broker_epoch: the epoch of the addressed broker.
-        changes_after: the broker must know all changes up to this number; 0 for a full update.
-        last_change: the number of the last change that the update has.
+        changes_after: the broker must know all changes up to this number. It is 0 in a full update.
+        last_change: the number of the last change in the update.
         brokers: all live brokers.
     """
 
@@ -162,7 +163,7 @@ def _partition_in(one: Any, name: str) -> PartitionView | None:
         one.leader,
         one.leader_epoch,
         replicas,
-        replicas if isr == replicas else isr,  # the same tuple needs memory only once
+        replicas if isr == replicas else isr,  # one tuple needs less memory than two
         offline,
         elr,
         suspects,
@@ -182,7 +183,7 @@ def _partition_in(one: Any, name: str) -> PartitionView | None:
 
 
 def _are_some(brokers: tuple[int, ...], known: set[int]) -> bool:
-    """Check that a list names only replicas, each of them at most once."""
+    """Check that a list names only replicas, and no replica twice."""
     return known.issuperset(brokers) and len(set(brokers)) == len(brokers)
 
 

@@ -1,8 +1,8 @@
 """Write LeaderAndIsr (4) and its answer, and read them back.
 
-Kafka's fields of a partition lack some facts that a replica needs, so a tagged field has the whole
-JSON of the state. Kafka's own fields are also written, for tools that analyse the traffic. If a
-request's own fields contradict the JSON, the request is refused.
+Kafka's fields of a partition lack some facts that a replica needs. So a tagged field has the whole
+JSON of the state. Kafka's own fields are also written, for tools that analyse the traffic. If
+Kafka's fields contradict the JSON, the request is refused.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _answer_row(answer: RoleAnswer) -> Any:
 
 
 def decode_role_answers(message: Any, broker: int) -> list[RoleAnswer]:
-    """Read the answers of a broker; a partition with another error has no answer.
+    """Read the answers of a broker. If a partition has any other error, leave it out.
 
     Raises:
         BadRequestError: an answer lacks a fact, or a fact is out of its range.

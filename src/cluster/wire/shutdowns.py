@@ -16,7 +16,7 @@ Place = tuple[str, int]  # topic name and partition
 
 
 def encode_shutdown(asked: ControlledShutdown) -> Any:
-    """Write that a broker will stop."""
+    """Write a request that announces that a broker will stop."""
     return ControlledShutdownRequest(asked.broker, asked.broker_epoch)
 
 

@@ -1,4 +1,4 @@
-"""Convert the id of a topic between text, as in the coordination store, and 16 bytes."""
+"""Convert topic ids: the coordination store has them as text, and messages have 16 bytes."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def bytes_of(text: str) -> bytes:
 
 
 def identity_of(topic_id: bytes, created: int = NO_TOPIC.created) -> TopicIdentity:
-    """Return the identity of a message's topic; a negative creation number means unknown."""
+    """Return the identity of a topic in a message. A negative creation number means unknown."""
     return TopicIdentity(text_of(topic_id), max(created, NO_TOPIC.created))

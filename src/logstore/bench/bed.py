@@ -93,7 +93,7 @@ class Bed:
         """Write, sync and then read a file, and return both speeds of the disk.
 
         The speeds are bytes per second, first of writing, then of reading. The measurement takes
-        half a second, so that a higher speed at the beginning has little influence.
+        half a second. So a higher speed at the beginning has little influence.
         """
         path = os.path.join(directory, "calibration")
         data = os.urandom(CALIBRATION_BYTES)

@@ -31,7 +31,7 @@ class Phase:
         samplers: the operations of all rounds.
         size_bytes: how many bytes of values the last round handled.
         records: how many records the last round handled.
-        seconds: the time of the last round; set only if some work in `run` does not count.
+        seconds: the time of the last round; set only if a part of the work in `run` does not count.
     """
 
     name: ClassVar[str]
@@ -252,10 +252,11 @@ class Recover(Phase):
 
 
 class Beside(Phase):
-    """Measure how the other disks are affected while the first disk is slow, full or dead.
+    """Measure how the other disks perform while the first disk is slow, full or dead.
 
     `trouble` makes the first disk slow, full or dead, and returns a function that makes the disk
-    healthy again. Each worker has the number of its disk, so that the trace shows the disk.
+    healthy again. The number of each worker is the number of the worker's disk, so that the trace
+    shows the disk.
     """
 
     name = "beside"

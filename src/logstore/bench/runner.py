@@ -118,7 +118,8 @@ def run_cases(
 
     Args:
         make: returns the phase of a case for which this package has no class (move, beside).
-        own: names of phases that `make` returns although this package has a class for the phase.
+        own: names of phases for which `make` is called, although this package has a class for the
+            phase.
         progress: called before each case with its name, its number, and the number of cases.
     """
     outcomes = []

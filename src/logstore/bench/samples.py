@@ -39,7 +39,7 @@ CHUNK = 10_000  # records in a batch of the trace
 
 
 class Sampler:
-    """Collect the samples of one worker; only the thread of that worker adds samples."""
+    """Collect the samples of one worker; only the thread of this worker adds samples."""
 
     def __init__(self, worker: int) -> None:
         self.worker = worker

@@ -23,7 +23,7 @@ def main() -> None:
     from logstore.cli.app import app
 
     # If a standard stream is closed (`logstore ... >&-`), give the stream's descriptor number to
-    # /dev/null, so that no file of a store gets this number.
+    # /dev/null. Otherwise a file of a store could get this number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, click.open_file(os.devnull, mode))

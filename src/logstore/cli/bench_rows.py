@@ -28,7 +28,7 @@ def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Ro
     """Measure directories and return the results; remove everything that was written there.
 
     Raises:
-        click.UsageError: the directory for the results is not empty.
+        click.UsageError: a directory is named twice, or the directory for the results is not empty.
         LogDirLockedError: a directory has a store that is in use.
     """
     if len({files.real_path(path) for path in paths}) < len(paths):
@@ -99,9 +99,9 @@ def moving(bed: Bed, case: Case) -> Any:
 
 
 def layout_of(paths: list[str]) -> Layout:
-    """Describe the directories of a bench whose file systems may also have other files.
+    """Describe the directories of a bench; their file systems may also have other files.
 
-    If a file system has other files, its free bytes do not show how much space a layout needs, so
+    If a file system has other files, its free bytes do not show how much space a layout needs. So
     the sizes of the layout are given as 0 (unknown).
     """
     disks = {files.stat(path).st_dev for path in paths}

@@ -66,7 +66,7 @@ class Batch(NamedTuple):
 def lines_as_they_come(
     stream: IO[bytes], source: str, line_bytes_max: int, interrupts: Interrupts
 ) -> Iterator[tuple[Lines, int]]:
-    """Yield the lines of a stream as they arrive, with the number of bytes that were read so far.
+    """Yield the lines of a stream as they arrive, with the number of bytes read so far.
 
     If the writer of a pipe pauses, the lines that have arrived are yielded without waiting for a
     full chunk.
@@ -132,7 +132,7 @@ class Intake:
     """Append records to one log, batch by batch, and count the acknowledged records."""
 
     def __init__(self, log: Log, parse: Parser | None, *, is_durable: bool) -> None:
-        """Prepare to append to `log`; without a parser, each line is a value."""
+        """Prepare to append to `log`; if there is no parser, each line is a value."""
         self.log = log
         self.parse = parse
         self.is_durable = is_durable

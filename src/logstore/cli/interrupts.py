@@ -2,8 +2,8 @@
 
 An interrupt could come after a write, but before the matching update of the state in memory. So the
 signal handler only records the interrupt. The interrupt is raised later, where the work allows an
-interrupt: while the command waits for input, or between two batches. A second Ctrl-C is raised at
-once. After a second Ctrl-C, the store recovers at its next open, as after a kill.
+interrupt: while the command waits for input, or between two batches. A second Ctrl-C is raised
+immediately. After a second Ctrl-C, the store recovers at its next open, as after a kill.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WAKE_SECONDS = 0.5
 
 
 class Interrupts:
-    """Record the interrupts of this process while they are held back; `asked` is their number."""
+    """Record the interrupts that are held back in this process; `asked` is their number."""
 
     def __init__(self) -> None:
         """Start without a recorded interrupt, and hold interrupts back outside `allowed`."""
@@ -48,10 +48,10 @@ class Interrupts:
     def wait(self) -> None:
         """Wait for a signal, which raises KeyboardInterrupt.
 
-        Only the main thread runs Python's signal handlers. A signal may fail to wake the main
-        thread if it comes just before the thread blocks. The main thread may be waiting for the
-        interpreter's lock, or another thread may have received the signal. So the main thread wakes
-        regularly.
+        Only the main thread runs Python's signal handlers. If a signal comes just before the main
+        thread blocks, perhaps the signal does not wake the thread. The main thread may be waiting
+        for the interpreter's lock, or another thread may have received the signal. So the main
+        thread wakes regularly.
         """
         with self.allowed():
             while True:
@@ -60,7 +60,7 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold back interrupts in this block; if one came, raise KeyboardInterrupt after the block."""
+    """Hold back interrupts in this block; after the block, raise KeyboardInterrupt if one came."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup

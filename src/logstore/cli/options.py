@@ -105,15 +105,15 @@ def store_as_owner(
 ) -> Iterator[LogStore]:
     """Open the store for changes; report on stderr the work that its recovery had to do.
 
-    While the store opens, Ctrl-C works at once, because recovery can be interrupted safely. While
-    the store is open, Ctrl-C works only where the caller's `interrupts` allow it. So the store is
-    always closed cleanly.
+    While the store opens, Ctrl-C works immediately, because recovery can be interrupted safely.
+    While the store is open, Ctrl-C works only where the caller's `interrupts` allow it. So the
+    store is always closed cleanly.
 
     Args:
         log_dirs: the log dirs as given on the command line.
         format_new: whether to add unformatted dirs to a store that exists.
-        must_exist: whether to raise for a log dir without a store, instead of creating a new store
-            there. So a mistyped path is noticed.
+        must_exist: whether to raise an error for a log dir without a store, instead of creating a
+            new store there. The error shows that a path was mistyped.
         interrupts: the interrupts that the caller holds back. If `interrupts` is None, this
             function holds back interrupts itself.
         is_told: whether to report the work that the recovery had to do.
@@ -139,7 +139,7 @@ def tell_offline_dirs(store: LogStore) -> None:
 
 
 def tell_of_opening(store: LogStore) -> None:
-    """If anything was wrong when the store was opened, report it on stderr."""
+    """Report on stderr anything that was wrong when the store was opened."""
     report = store.recovery_report
     if report.warnings or report.cut_bytes or not report.is_sound:
         for line in warnings_once.news_of(str(report)):

@@ -39,12 +39,12 @@ class Column(NamedTuple):
 
 
 def size_text(size_bytes: int | None) -> str:
-    """Format a size; an unknown size is a dash."""
+    """Format a size; an unknown size is shown as a dash."""
     return "-" if size_bytes is None else format_size(size_bytes)
 
 
 def rate_text(bytes_per_second: float | None) -> str:
-    """Format a rate in MB/s, the unit of throttles; an unknown rate, or 0, is a dash."""
+    """Format a rate in MB/s, the unit of throttles; an unknown rate, or 0, is shown as a dash."""
     if not bytes_per_second:
         return "-"
     rate = bytes_per_second / 1e6
@@ -53,7 +53,7 @@ def rate_text(bytes_per_second: float | None) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """Format a count with thousands separators; an unknown count is a dash."""
+    """Format a count with thousands separators; an unknown count is shown as a dash."""
     return "-" if count is None else f"{count:,}"
 
 
@@ -63,7 +63,7 @@ def optional_text(value: object) -> str:
 
 
 def time_text(timestamp: int) -> str:
-    """Format milliseconds since the epoch in UTC; a time outside the calendar stays a number."""
+    """Format milliseconds since the epoch in UTC; show a time outside the calendar as a number."""
     try:
         moment = datetime.fromtimestamp(timestamp / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -169,7 +169,7 @@ class Show(Protocol):
 
 @contextmanager
 def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
-    """Show progress if stderr is a terminal; yield the function that shows it."""
+    """Yield a function that shows progress; if stderr is not a terminal, it shows nothing."""
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

@@ -1,4 +1,4 @@
-"""Keep some space in reserve, so that records can be deleted when the disk is full.
+"""Keep some disk space in reserve, so that records can be deleted when the disk is full.
 
 Before records can be deleted, a few small files must be replaced. Each new file is written beside
 the old file. A disk without a free block has no room for the new file. So each log dir has a file
@@ -102,7 +102,7 @@ class Ballast:
         """Write the missing part of the ballast.
 
         If there is room for only a part of the ballast, this part stays on the disk, so that no
-        record takes its space.
+        record takes this space.
         """
         whole_bytes = size_bytes // BLOCK_BYTES * BLOCK_BYTES
         fd = self._open(is_there=whole_bytes > 0)
@@ -172,7 +172,7 @@ class Ballast:
 def _is_out_of_space(error: OSError) -> bool:
     """Check whether work that failed with this error could succeed with more free space.
 
-    Return False for a failed sync, because no sync is retried, and for EFBIG.
+    Return False for EFBIG. Also return False for a failed sync, because no sync is retried.
     """
     if isinstance(error, files.SyncError) or error.errno == errno.EFBIG:
         return False

@@ -110,7 +110,7 @@ def sync_path(path: str) -> None:
 def remove_tree(path: str) -> None:
     """Remove a directory with its contents, durably; symlinks are removed, never followed.
 
-    Without a sync, a power cut could undo the removal after later steps relied on it.
+    Without a sync, a power cut could undo the removal even after later steps that rely on it.
     """
     _remove_tree(path)
     files.sync_dir(os.path.dirname(path))

@@ -8,7 +8,7 @@ lock. An append is not registered, to save time; instead, the append stores its 
 the log (see `log/write/hung_locks`).
 
 Ctrl-C may interrupt the code of this module before a call is removed from the set. So the set has
-weak references to the calls. If a thread has left its call, the call does not count, so its disk is
+weak references to the calls. If a thread has left its call, the call does not count. So the disk is
 not reported as hanging.
 
 A process can be stopped, and its machine can be paused or asleep. When the process continues, all
@@ -64,7 +64,7 @@ class call:  # noqa: N801 - the class is used as a statement
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Report progress: one of several system calls returned, so the call's age is 0 again."""
+        """Report that one of several system calls returned; the age of the call is 0 again."""
         self.since = time.monotonic()
 
 
@@ -74,7 +74,7 @@ under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Return the running calls; first remove the entries of calls that their threads have left."""
+    """Return the running calls, except calls that their threads have left."""
     found = []
     for entry in tuple(under_way):
         one = entry()
@@ -108,7 +108,7 @@ _noting = threading.Lock()
 
 
 def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
-    """Wait for a short time by calling `wait`; if the call takes far too long, record a nap."""
+    """Wait for a short time by calling `wait`; if this takes far too long, record a nap."""
     due = time.monotonic() + seconds
     waited = wait(seconds)
     now = time.monotonic()

@@ -4,11 +4,11 @@
                         "admin_socket": path or null}
     .clean-shutdown    {"version": 1, "start_id"}
 
-`.lock` contains the ids of the owner's process and of its *start*. The clean-shutdown marker counts
-only if it contains the same start id. So a marker of an older start does not count, even if a power
-cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process could
-make a new `.lock` and lock the new file, while the first process still holds the lock of the old
-file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
+`.lock` contains the id of the owner's process, and the id of its *start*. The clean-shutdown marker
+counts only if it contains the same start id. So a marker of an older start does not count, even if
+a power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
+could make a new `.lock` and lock the new file, while the first process still holds the lock of the
+old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def lock_hint(dir_path: str) -> Hint:
 
 
 class Owner(NamedTuple):
-    """The owner process that a lock file names; the process may have ended in the meantime."""
+    """The owner process that a lock file names; the process may have ended since then."""
 
     pid: int | None
     admin_socket: str | None
@@ -89,8 +89,8 @@ _held: set[DirLock] = set()
 def _drop_after_fork() -> None:
     """Close the child's copies of the descriptors; the parent keeps the locks.
 
-    A `flock` belongs to the open file, which a forked child shares. If a child kept its copy of the
-    descriptor open and outlived its parent, the log dirs would stay locked.
+    A `flock` belongs to the open file, which a forked child shares. If a child kept this descriptor
+    open and outlived the parent, the log dirs would stay locked.
     """
     for lock in list(_held):
         lock.drop()
@@ -209,18 +209,18 @@ class DirLock:
         return was_clean
 
     def mark_clean(self, start_id: str) -> None:
-        """Write the clean-shutdown marker; the caller has already made all other data durable."""
+        """Write the clean-shutdown marker; the caller must first make all other data durable."""
         data = encode_document({"version": VERSION, "start_id": start_id})
         files.write_atomically(self.marker_path, data)
 
     def let_go(self, *, is_known: bool) -> bool:
-        """Close the gate; the lock is freed when no call that changes the dir is running any more.
+        """Close the gate; the lock is freed when the last call that changes the dir has ended.
 
         This method never waits. Returns whether this call has freed the lock.
 
         Args:
-            is_known: whether to keep the closed gate. A closed gate refuses this process's calls on
-                files below the dir until this process takes the dir again.
+            is_known: whether to keep the closed gate. Until this process takes the dir again, a
+                closed gate refuses the calls of this process to files below the dir.
         """
         if not is_known:
             gates.forget(self.gate)
@@ -232,7 +232,7 @@ class DirLock:
         self.gate.is_forgotten()
 
     def release(self) -> None:
-        """Free the lock at once, even if forked children still have a copy of the descriptor.
+        """Free the lock immediately, even if forked children still have a copy of the descriptor.
 
         Raises:
             OSError: the disk failed; the descriptor is closed.
@@ -282,8 +282,8 @@ class KafkaLock:
 
     Kafka locks a range of `.lock`, and a store locks the file with a `flock`. The two kinds of
     locks do not see each other, so a change between Kafka and a store takes both. The lock of the
-    range belongs to the descriptor. So it lasts even if this process closes another descriptor of
-    the file.
+    range belongs to the descriptor. So this lock lasts even if the process closes another
+    descriptor of the file.
     """
 
     def __init__(self, dir_path: str) -> None:

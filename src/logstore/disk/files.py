@@ -153,7 +153,7 @@ def replace_file(path: str, mode: int = FILE_MODE) -> int:
 
 
 def set_aside(path: str) -> None:
-    """Rename an object that blocks the path of a file; no code reads the object any more."""
+    """Rename an object that is in the way of a file; no code reads the renamed object."""
     rename(path, f"{path}.{os.urandom(4).hex()}.quarantine")
 
 
@@ -233,7 +233,7 @@ def write_fully(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def probe(fd: int) -> None:
-    """Read a file's status and one byte: this can fail on a dying disk, even after a good sync."""
+    """Read a file's status and one byte, which can fail on a dying disk even after a good sync."""
     fstat(fd)
     pread(fd, 1, 0)
 
@@ -317,8 +317,8 @@ def write_atomically(
 
     Args:
         guard: the rename runs inside this context. If the sync before the rename hung, another
-            thread may have written a newer file meanwhile. Then the guard raises, and the newer
-            file stays.
+            thread may have written a newer file meanwhile. In that case, the guard raises an error,
+            and the newer file stays.
         mode: the mode of the file, before the umask.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1
@@ -338,7 +338,7 @@ def write_atomically(
 
 
 def rename_over(path: str, target: str) -> None:
-    """Rename a file to `target`, replacing the old file; first move away a directory there."""
+    """Rename a file over `target`; if a directory is there, first move the directory away."""
     try:
         rename(path, target)
     except IsADirectoryError:

@@ -11,8 +11,8 @@ released, its gate closes:
 
 So no write of the old owner arrives after the lock is free. A call that failed counts as ended. A
 sync does not count as running, because it changes nothing that another process can read. If the
-gate is closed while a sync or a change of a name is running, that call raises LetGoError, so that
-the calling thread takes no further step. Reads and closes are never refused.
+gate is closed while a sync or a change of a name is running, that call raises LetGoError. So the
+calling thread takes no further step. Reads and closes are never refused.
 
 A descriptor belongs to the gate under which it was opened. A path belongs to the newest gate that
 this process made for the log dir of the path. So this process keeps a closed gate until it takes
@@ -20,8 +20,8 @@ the log dir again. If the log dir was removed, or its store was closed, the gate
 no call to the log dir is running.
 
 Threads: a thread that enters a gate registers first, and then checks whether the gate is closed. A
-thread that closes a gate marks it closed first, and then checks for running calls. So the entering
-thread sees the closed gate, or the closing thread sees the running call.
+thread that closes a gate marks it closed first, and then checks for running calls. So either the
+entering thread sees that the gate is closed, or the closing thread sees the running call.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LetGoError(OSError):
 class Change:
     """A context manager around one or several calls that use a path and change a log dir.
 
-    Leaving the context raises no error. Otherwise a descriptor that was opened in the context would
-    be lost. If the gate was closed during the call, `_pass` raises LetGoError.
+    The end of the context raises no error, because a descriptor that was opened in the context
+    would then be lost. If the gate was closed during the call, `_pass` raises LetGoError.
     """
 
     __slots__ = ("__weakref__", "_entry", "_gate")
@@ -113,8 +113,8 @@ class Gate:
     def is_forgotten(self) -> bool:
         """Forget the gate if no call can need it any more; return whether it was forgotten.
 
-        A thread that hangs in a read could change a path after the read. So a gate is not forgotten
-        while any call to the log dir is running, even a read.
+        If a thread hangs in a read, it could change a path after the read. So a gate is not
+        forgotten while any call to the log dir is running, even a read.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False
@@ -151,7 +151,7 @@ _of_fd: dict[int, Opened] = {}  # the key is the descriptor
 
 
 def know(gate: Gate, fd: int) -> None:
-    """Register a gate: from now on, calls of this process below its log dir pass this gate.
+    """Register a gate: from now on, calls of this process below the gate's log dir pass this gate.
 
     Args:
         fd: a descriptor of a file in the log dir, opened before the gate was registered.

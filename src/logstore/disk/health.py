@@ -1,4 +1,4 @@
-"""Keep the state of one log dir, with its reason and start time; each change is logged once.
+"""Keep the state of one log dir, with the state's reason and beginning; log each change once.
 
 Threads: conditions change under the lock `_changing`, which is never held during a disk call. The
 booleans that follow from the conditions are plain attributes, which hot paths read without a lock.
@@ -99,7 +99,7 @@ class Health:
         return self.is_offline or self.is_outdated
 
     def explain(self, state: LogDirState, reason: str) -> None:
-        """Replace the reason of a condition of the dir, after its cause has become known."""
+        """Replace the reason of a condition of the dir when the cause becomes known."""
         with self._changing:
             self._reasons[state] = reason
 
@@ -108,7 +108,7 @@ class Health:
         return False
 
     def _take(self, conditions: Conditions) -> None:
-        """Publish the conditions to other threads; set the booleans that refuse calls first."""
+        """Publish the conditions to other threads; first set the booleans that refuse calls."""
         self.conditions = conditions
         is_offline = LogDirState.OFFLINE in conditions
         is_suspect = LogDirState.SUSPECT in conditions
@@ -157,8 +157,8 @@ class Health:
         """Raise if the dir must not get records: it does not serve, or it is an old copy.
 
         Raises:
-            LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records that are written to an old
-                copy are lost when the disk with the later state comes back.
+            LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records in an old copy are lost
+                when the disk with the later state comes back.
         """
         self.check()
         if self.is_outdated:

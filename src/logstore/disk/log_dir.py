@@ -49,7 +49,7 @@ _PROBE_BYTES = b"a log dir that can be written, synced and read back\n"
 
 PROBES_KEPT = 5
 
-# A full disk accepts records again when RETURN_PERCENT of it is free, so states change rarely.
+# A full disk accepts records again if RETURN_PERCENT of it is free. So states change rarely.
 RETURN_PERCENT = 1
 
 __all__ = ["PROBE_PREFIX", "RETURN_PERCENT", "DiskUsage", "LogDir", "LogDirState"]
@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open; if there are any, the dir is not marked clean.
+        # Replicas that are damaged or did not open. If there are any, the dir is not marked clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before; if True, the page cache may be out of date.
         self.is_back = False
@@ -99,7 +99,7 @@ class LogDir(Health):
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # the newest identity must be written last
+        self._writing_meta = threading.Lock()  # so that the newest identity is written last
 
     def __repr__(self) -> str:
         """Show the path, the state and the reason of the state."""
@@ -202,7 +202,7 @@ class LogDir(Health):
         """Check that the path still leads to the same directory; raises OSError.
 
         If a disk is unmounted while it is used, the path leads to the empty mount point. Nothing
-        may be written there, and a file that is missing there is not lost.
+        may be written there. A file that is missing there is not lost.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)
@@ -213,7 +213,7 @@ class LogDir(Health):
             raise OSError(errno.ENODEV, reason, self.path)
 
     def probe(self) -> None:
-        """Prove that the disk stores a small file and returns its bytes; raises OSError.
+        """Prove that the disk stores and returns the bytes of a small file; raises OSError.
 
         A listing can succeed even on a dead disk. A full disk passes the probe: it is not broken.
         """
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """How many bytes, with ballast, must be free before a full disk accepts records again."""
+        """How many bytes, with ballast, must be free until a full disk accepts records again."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 

@@ -1,10 +1,10 @@
 """Map a range of a file for one bulk read, so that a bad or slow disk cannot stop the process.
 
-While the disk handles a page fault in a map, the thread holds the interpreter's lock, and an
-unreadable block kills the process with SIGBUS. So the pages of a range are loaded (*populated*)
-before they are read. `madvise(MADV_POPULATE_READ)` loads the pages. Called through ctypes, it
-releases the lock, and reports an unreadable page as EFAULT. The range is read as soon as its pages
-are loaded. After the read, no view of the map is left, unless the caller asked for zero-copy.
+While the disk handles a page fault in a map, the thread holds the interpreter's lock. An unreadable
+block kills the process with SIGBUS. So the pages of a range are loaded (*populated*) before they
+are read. `madvise(MADV_POPULATE_READ)` loads the pages. This call through ctypes releases the lock,
+and reports an unreadable page as EFAULT. The range is read as soon as its pages are loaded. After
+the read, no view of the map is left, unless the caller asked for zero-copy.
 
 In three cases, the range is read with `pread`, without a map: the kernel is older than 5.14 and
 answers EINVAL; the file system does not support maps; or a page is unreadable. If a page is
@@ -56,8 +56,8 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
     """Read `size_bytes` at `position`; return a view of a populated map, or bytes if this fails.
 
-    The result is shorter only if the file ends earlier. The caller ensures that no thread shortens
-    the file during the call.
+    The result is shorter only if the file ends earlier. The caller must ensure that no thread
+    shortens the file during the call.
 
     Raises:
         OSError: the disk could not read the bytes.

@@ -46,8 +46,8 @@ def relieve() -> bool:
 def relieved(work: Callable[[], Result]) -> Result:
     """Do work that opens a file; if no descriptor is free, relieve the process and try again.
 
-    The files that are closed first may still be in use, and then they keep their descriptors. So
-    this continues until the work succeeds, or no cache has a file.
+    The files that are closed first may still be in use. Then their descriptors stay open. So this
+    function closes files until the work succeeds, or no cache has a file.
     """
     while True:
         try:
@@ -60,7 +60,7 @@ def relieved(work: Callable[[], Result]) -> Result:
 
 
 class Spare:
-    """A reserved descriptor; work that needs a descriptor closes it, then opens it again.
+    """A reserved descriptor; work that needs a descriptor closes the spare, then opens it again.
 
     Threads: `_lock` is held only while the spare is used, during calls to the log dir's own disk.
     """
@@ -82,7 +82,7 @@ class Spare:
             files.close_spare(fd)
 
     def use(self, work: Callable[[], Result]) -> Result:
-        """Do work that opens one file; if no descriptor is free, close the spare for that time."""
+        """Do work that opens one file; if no descriptor is free, close the spare meanwhile."""
         try:
             return work()
         except files.SyncError:

@@ -1,4 +1,4 @@
-"""Define, in a table without I/O, which conditions of a log dir each event adds and ends.
+"""Define in a table which conditions of a log dir each event adds and ends; this does no I/O.
 
 A log dir can have several conditions at once: for example, a full dir can be cordoned and hang. The
 *state* of a dir is its most severe condition.
@@ -16,8 +16,9 @@ A log dir can have several conditions at once: for example, a full dir can be co
     OUTDATED   any but offline         OUTDATED
     ACCEPTED   OUTDATED                            OUTDATED
 
-The condition OFFLINE never ends: `reopen_dir` makes a new `LogDir` for the directory, checks its
-identity, locks it, probes its disk and recovers its logs.
+If a `LogDir` object is OFFLINE, it stays OFFLINE. Only `reopen_dir` brings the directory back, with
+a new `LogDir` object. It checks the directory's identity, locks the directory, probes the disk and
+recovers the logs.
 """
 
 from __future__ import annotations

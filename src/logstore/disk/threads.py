@@ -53,7 +53,7 @@ class _NeverBeganError(RuntimeError):
 
 
 class _Started(threading.Event):
-    """Lets a caller wait until a thread runs; raises an error if the thread ended before that."""
+    """Lets a caller wait until a thread runs; raises an error if the thread ends instead."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()

@@ -2,9 +2,9 @@
 
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
-raised only after the work is complete. A second Ctrl-C is raised at once, because the disk may
+raised only after the work is complete. A second Ctrl-C is raised immediately, because the disk may
 hang. After a second Ctrl-C, the work still continues to its end in its thread. But if the work has
-not yet changed anything, it notices that the caller has left, and stops.
+not yet changed anything, the work notices that the caller has left, and stops.
 
 On a disk, an operation of several steps takes milliseconds. Starting the thread takes 0.05 ms.
 """
@@ -53,8 +53,8 @@ class Work(Generic[Result]):
     def wait(self) -> None:
         """Wait for the end of the work.
 
-        The caller waits in short steps: a signal that arrives just before a wait does not end that
-        wait.
+        The caller waits in short steps, because a signal that arrives just before a wait does not
+        end that wait.
         """
         while not self._is_over.wait(LOOK_SECONDS):
             if not self._thread.is_alive():  # if there is no memory, a thread can end early
@@ -69,7 +69,7 @@ class Work(Generic[Result]):
     def leave(self) -> None:
         """Record that the caller no longer waits."""
         self._is_left = True
-        self._may_begin.ring()  # if the start was interrupted, the thread ends at once
+        self._may_begin.ring()  # if the start was interrupted, the thread now ends
 
     def outcome(self) -> Result:
         """Return the result of the work, or raise its error."""
@@ -106,9 +106,9 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
     """Do work to its end even if Ctrl-C comes; raises the errors of the work.
 
     Args:
-        work: the function to run. Its argument is a function, the check. `work` calls the check
-            once, after it has taken its locks and before its first change. The check raises an
-            error if the caller no longer waits.
+        work: the function to run. `work` gets another function as its argument, the check. `work`
+            calls the check once, after it has taken its locks and before its first change. The
+            check raises an error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)
@@ -117,8 +117,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # No thread can be started. So Ctrl-C can stop the work in the middle, and the work is
-        # prepared for that.
+        # No thread can be started. So Ctrl-C can stop the work in the middle. The work is prepared
+        # for that.
         except RuntimeError:
             return work(_go_on)
         except BaseException:

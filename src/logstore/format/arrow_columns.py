@@ -29,7 +29,8 @@ SCHEMA = pa.schema(
 )
 
 INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
-# Several batches share one array of offsets, which is long enough for this many batches.
+# Several batches share one array of offsets. The array is long enough for this many batches of the
+# same size.
 STRETCH = 8
 
 _from_buffers = pa.Array.from_buffers

@@ -21,7 +21,7 @@ from typing import Protocol
 from logstore.errors import LogStoreError, RecordExpansionError
 from logstore.format.expansion import expansion_bytes
 
-# Records that a client compressed rarely shrink to less than a sixteenth.
+# When a client compresses records, they rarely shrink to less than a sixteenth.
 RATIO_USUAL = 16
 ROOM_BYTES_MIN = 64 << 10
 # For a short time, a codec uses up to twice as much memory as its result.
@@ -38,17 +38,17 @@ class Lease(Protocol):
     batch_bytes_max: int
 
     def reserve(self, size_bytes: int) -> None:
-        """Give back what this lease holds, and reserve this much; 0 gives all memory back.
+        """Give back the lease's memory, and then reserve `size_bytes`; 0 only gives memory back.
 
         Raises:
-            LogStoreError: there was no room for too long.
+            LogStoreError: the wait for free memory took too long.
         """
 
     def lessen(self, size_bytes: int) -> None:
-        """Give all but this much of the reserved memory back; this never waits."""
+        """Give back the reserved memory except `size_bytes`; this never waits."""
 
     def too_large(self, size_bytes: int) -> LogStoreError:
-        """Create the error for a batch that needs this much, or more."""
+        """Create the error for a batch that needs `size_bytes` or more."""
 
 
 class _Thread(threading.local):
@@ -65,15 +65,16 @@ def begin(lease: Lease) -> None:
 
 
 def end(lease: Lease) -> None:
-    """Use the lease no more, and give its memory back."""
+    """End the use of the lease, and give its memory back."""
     _thread.lease = None
     lease.reserve(0)
 
 
 def settle() -> None:
-    """Give the memory of this thread's lease back: its decompressed batches are not used any more.
+    """Give back the memory of this thread's lease, after the last use of a decompressed batch.
 
-    An append calls this before it writes, so that a disk that hangs keeps no memory of the lease.
+    An append calls this before it writes. So no memory of the lease stays reserved if the disk
+    hangs.
     """
     lease = _thread.lease
     if lease is not None:
@@ -88,7 +89,7 @@ def count_decoded(record_count: int) -> None:
 
 
 def expand(codec_id: int, data: bytes, record_count: int, expansion_bytes_max: int) -> bytes:
-    """Decompress the records of a batch; raise as `codecs.decompress`.
+    """Decompress the records of a batch; raises the errors of `codecs.decompress`.
 
     Raises:
         LogStoreError: the lease of this thread refuses the batch.
@@ -113,4 +114,4 @@ def expand(codec_id: int, data: bytes, record_count: int, expansion_bytes_max: i
             return records
         if room == limit:
             raise lease.too_large(decoded_bytes + limit + 1)
-        room = limit  # also a frame that claims a size can be larger
+        room = limit  # a frame can be larger than the size that it claims

@@ -1,6 +1,6 @@
 """Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
 
-Kafka's layout needs the extra `kafka`. The module of Kafka's layout is imported when the first
+Kafka's layout needs the extra `kafka`. The module of Kafka's layout is imported only when the first
 batch in this layout is read.
 """
 
@@ -184,7 +184,7 @@ def check_run(
     """Check the contents of whole batches of one layout, by the rules that readers apply.
 
     Args:
-        is_strict: whether to check also the fields and bytes that no reader needs; appends set
+        is_strict: whether to also check the fields and bytes that no reader needs; appends set
             this.
         checks_claims: whether to also compare Kafka headers' largest timestamps with the records.
 
@@ -204,7 +204,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # after a peer's Kafka batches, a batch may be unaligned
+        if at % columnar.ALIGNMENT:  # unaligned if a peer sent the batch after Kafka batches
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -240,8 +240,8 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 def comes_before(last_offset: int, following: Buffer) -> bool:
     """Report whether a batch with this last offset can come before the batch `following`.
 
-    Kafka's checksum does not cover the base offset. A base offset that is too large is noticed only
-    if a Kafka batch follows. If no Kafka batch follows, the result is True.
+    Kafka's checksum does not cover the base offset. If a base offset is too large, this is noticed
+    only if a Kafka batch follows. If no Kafka batch follows, the result is True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -383,7 +383,7 @@ def old_message_set(head: Buffer) -> str:
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
     """List the positions, at or after `position`, where a possible header of a layout begins.
 
-    `position` is a multiple of the layout's alignment, and so are the results.
+    `position` must be a multiple of the layout's alignment. Each result is such a multiple, too.
     """
     if magic == KAFKA_MAGIC:
         places: list[int] = kafka_layout().candidates(data, position)

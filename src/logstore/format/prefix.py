@@ -1,4 +1,4 @@
-"""Read the 17 bytes that every record batch begins with, in any layout (docs/FORMAT.md, section 3).
+"""Read the first 17 bytes of a record batch, which all layouts share (docs/FORMAT.md, section 3).
 
     base_offset i64 | batch_length i32 | leader_epoch i32 | magic u8      big-endian
 

@@ -3,7 +3,8 @@
     header, 48 bytes | 168 bytes per producer | pairs of offsets | xxh3-64 of all bytes before it
 
 The rows are the same in memory and on disk, so encoding and decoding copy whole arrays. A file
-contains the id of its log and its offset, so a file that was copied from another log is recognized.
+contains the id of its log, and the offset of the file. So a file that was copied from another log
+is recognized.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ assert HEADER.size == HEADER_BYTES
 BATCHES = 5  # a Kafka client has at most five requests to a broker at a time (KIP-98)
 BATCH = np.dtype(
     [
-        ("last_offset", "<i8"),  # -1: there is no batch
+        ("last_offset", "<i8"),  # -1 means that there is no batch
         ("timestamp", "<i8"),
         ("last_sequence", "<i4"),
         ("offset_delta", "<u4"),
@@ -44,7 +45,7 @@ BATCH = np.dtype(
 )
 ROW = np.dtype(
     [
-        ("producer_id", "<i8"),  # -1 in memory: the row is free
+        ("producer_id", "<i8"),  # in memory, -1 means that the row is free
         ("open_offset", "<i8"),
         ("marker_offset", "<i8"),
         ("marker_timestamp", "<i8"),
@@ -81,9 +82,9 @@ class Snapshot(NamedTuple):
     Attributes:
         offset: the offset of the next record.
         rows: one row for each producer, in any order. Some rows may be free.
-        undecided: one pair for each transaction that has ended, but whose marker was not yet below
-            the high watermark. A pair has the transaction's first offset and the marker's offset.
-            Both offsets increase from pair to pair.
+        undecided: one pair for each transaction that has ended, if its marker was not yet below the
+            high watermark. A pair has the transaction's first offset and the marker's offset. Both
+            offsets increase from pair to pair.
     """
 
     offset: int

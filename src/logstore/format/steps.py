@@ -40,7 +40,7 @@ def run(steps: Steps[T]) -> T:
 
 
 def cut(data: Buffer, edges: NDArray[np.int64], keep: NDArray[np.bool_]) -> Steps[list[Buffer]]:
-    """Return the selected parts of a buffer. There are no gaps between the parts.
+    """Return the selected parts of a buffer, which consists of adjacent parts.
 
     Args:
         edges: the start of each part, and the end of the last part: shape (n + 1,).

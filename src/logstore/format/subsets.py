@@ -46,7 +46,7 @@ class Group(Protocol):
 def _layout(header: BatchHeader) -> ModuleType:
     if header.magic != layouts.KAFKA_MAGIC:
         return columnar
-    layouts.kafka_layout()  # if the extra `kafka` is not installed, this call raises the error
+    layouts.kafka_layout()  # raises the error if the extra `kafka` is not installed
     from logstore.format.kafka import subset as kafka
 
     return kafka

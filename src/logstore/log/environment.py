@@ -13,8 +13,7 @@ from logstore.disk import files, mapped, spare
 from logstore.errors import LogClosedError
 from logstore.log.segments.cache import Cache
 
-# The name of a clock's result in error messages, and the smallest number that is too large for a
-# timestamp.
+# `NOW_MS` names a clock's result in error messages. Every timestamp is less than `NOW_MS_END`.
 NOW_MS = "the result of the clock's now_ms(), in ms since the epoch,"
 NOW_MS_END = 2**63 - 1
 
@@ -38,7 +37,7 @@ class SystemClock:
 
 
 class CheckedClock:
-    """Checks the time that a user's clock returns, before a record or a file gets it.
+    """Checks the results of a user's clock, before a record or a file gets such a time.
 
     The store's own clock is not checked, so that appends do not pay for the check.
     """
@@ -58,7 +57,7 @@ class CheckedClock:
 
 
 def check_clock(clock: Clock) -> None:
-    """Raise an error if an object is not a clock; to find out, call `now_ms` once.
+    """Raise an error if an object is not a clock; the check calls `now_ms` once.
 
     A store calls this function before it opens any file.
 
@@ -88,7 +87,7 @@ class LogEnvironment:
         producers_max: how many producers one log remembers.
         owner_pid: the process that opened the store; a child made by a fork has another pid.
         owner: the store. A log in use refers to the store, and so keeps the store open. If the
-            store only reads, this field is None.
+            store only reads, the field `owner` is None.
     """
 
     __slots__ = (

@@ -67,8 +67,8 @@ class LeaderEpochs:
     def note(self, epoch: int, start_offset: int) -> bool:
         """Record the epoch of a batch that begins at an offset; return whether the epoch is new.
 
-        Earlier entries that begin at or after the start of the batch are removed: a truncation or a
-        power cut has removed their records.
+        If an earlier entry begins at or after the start of the batch, a truncation or a power cut
+        has removed the records of that entry. So the entry is removed, too.
         """
         if self.entries and epoch <= self.entries[-1][0]:
             return False
@@ -98,7 +98,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest recorded epoch up to `epoch`, and the epoch's end offset (KIP-101)."""
+        """Return the largest recorded epoch not above `epoch`, and where that ends (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1

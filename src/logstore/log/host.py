@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 def append_staged(log: Log, raw: bytes) -> None:
     """Append encoded batches as `append_encoded` does, but without checks of timestamps and keys.
 
-    The Spark source decided to append the batches when it staged them, so the append must not fail
-    because of a timestamp or a missing key.
+    The Spark source has already accepted these batches. So the append must not fail because of a
+    timestamp or a missing key.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)
 
@@ -83,7 +83,7 @@ def check(log: ReadableLog) -> None:
 
 
 def is_detached(log: ReadableLog) -> bool:
-    """Check whether a log was closed, deleted or released by its log dir; use no disk."""
+    """Check whether a log was closed, deleted or released by its log dir; this uses no disk."""
     return log._state.unavailable is not None
 
 
@@ -147,7 +147,7 @@ def unwatch(log: Log) -> None:
 
 
 def tell_end(log: ReadableLog) -> None:
-    """Report to subscribers, once, that a log was detached; the caller holds no log lock."""
+    """Report to subscribers, once, that a log was detached; the caller must hold no log lock."""
     log._state.tell_end()
 
 
@@ -177,7 +177,7 @@ def open_segment(log: ReadableLog, segment: Segment) -> Handle:
 
 
 def cursor_of(log: ReadableLog, segment: Segment, offset: int) -> Cursor:
-    """Make a cursor that begins at the batch of a segment that contains `offset`."""
+    """Make a cursor for a segment; it begins at the batch that contains `offset`."""
     return Cursor(segment, offset, log._state.environment)
 
 
@@ -346,12 +346,12 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in generation `seen` of its dir, or later."""
+    """Check whether a log was created or truncated in generation `seen` of its dir, or after it."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 
 def limited_metadata(log: Log) -> PartitionMetadata | None:
-    """If a truncation limits the recovery point of a log, return the log's metadata; else None."""
+    """If a truncation limits the recovery point of a log, return its metadata; else return None."""
     metadata = log._state.metadata
     return metadata if RECOVERY_POINT_LIMIT in metadata.extra else None
 

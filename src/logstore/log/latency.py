@@ -1,9 +1,9 @@
 """Measure the latencies of appends and flushes of a log while a mover watches the log.
 
-If no mover watches a log, the only cost for an append is to read one field. Two times are measured:
-the time of an append's system call, including the wait for the interpreter's lock after the call;
-and the time of a whole flush, if a caller waits for the flush. A flush in the background is not
-measured. `host.watch` begins the measurement.
+If no mover watches a log, the only cost for an append is to read one field. Two times are measured.
+The first is the time of an append's system call, including the wait for the interpreter's lock
+after the call. The second is the time of a whole flush, if a caller waits for the flush. A flush in
+the background is not measured. `host.watch` begins the measurement.
 """
 
 from __future__ import annotations

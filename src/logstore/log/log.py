@@ -87,7 +87,8 @@ class Log(ReplicatedLog, ReadableLog):
             LogDirFullError: retriable; nothing was written.
             LogDirOfflineError: the disk failed; the record may be in the log or not.
             LogDirError: the record was appended, but not flushed; possible only if `durable` is
-            True. RecordTooLargeError, TypeError, ValueError: nothing was written.
+                True.
+            RecordTooLargeError, TypeError, ValueError: nothing was written.
         """
         if durable is not False and flag(durable, "durable"):
             commit = self._state.commit or self._group_commit()
@@ -183,7 +184,7 @@ class Log(ReplicatedLog, ReadableLog):
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record up to which offset the log is flushed; after a crash, recovery skips that part."""
+        """Record where the log's flushed part ends; after a crash, recovery skips this part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
@@ -245,12 +246,12 @@ class Log(ReplicatedLog, ReadableLog):
         )
 
     def start_at(self, offset: int, *, keep_lost: bool = False) -> str | None:
-        """Durably drop all records, and begin at `offset`, which is not before the log end.
+        """Durably drop all records, and begin at `offset`; it must not be before the log end.
 
         A follower calls this method if its leader's log begins after the follower's last record.
         The offsets in between are skipped. The high watermark of a replicated log becomes `offset`.
-        A crash leaves one of three states: the log is unchanged; or it has no records and begins at
-        its old start; or it has no records and begins at `offset`.
+        A crash leaves one of three states: the log is unchanged, or is empty at its old start, or
+        is empty at `offset`.
 
         Args:
             keep_lost: as in `truncate_to`.
@@ -280,13 +281,13 @@ class Log(ReplicatedLog, ReadableLog):
         delete_records_before(self._state, whole(offset, "offset"))
 
     def apply_retention(self) -> int:
-        """Drop the sealed segments that the configured retention does not keep; return how many."""
+        """Drop the sealed segments that are past the configured retention; return their number."""
         from logstore.log.removal.retention import apply_retention
 
         return apply_retention(self._state)
 
     def compact(self) -> CompactionReport:
-        """Compact the log now: of each key, keep only the latest record, as the configuration says.
+        """Compact the log now: keep only the latest record of each key, as the configuration says.
 
         Records keep their offsets. Only sealed segments are compacted, up to the recovery point. If
         another thread is compacting the log, this call first waits for that thread.

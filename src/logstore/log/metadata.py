@@ -34,7 +34,7 @@ VERSION = 1
 # wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
-# A high watermark that is not above the recovery point; only a replicated log has this key. The log
+# The high watermark, but at most the recovery point. Only a replicated log has this key. The log
 # dir's checkpoint has a newer high watermark, except after a move or after damage to a file.
 HIGH_WATERMARK = "high_watermark"
 
@@ -42,8 +42,8 @@ HIGH_WATERMARK = "high_watermark"
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs record states of this log dir, too. A state that was recorded before that
-# generation does not show where the log ends.
+# step]. Other log dirs record states of this log dir, too. If a state was recorded before that
+# generation, it does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -128,7 +128,7 @@ class PartitionMetadata(NamedTuple):
         topic_id: 16 random bytes. If a topic is deleted and created again under the same name, the
             new topic has another id.
         generation: grows by one with each move of the replica. The first generation is the number
-            of log dirs that did not serve when the replica was created.
+            of log dirs that were out of service when the replica was created.
         moving: the running move; None if no move runs.
         extra: all other keys of the document; see `move_record` and `superseded_by`.
     """
@@ -152,7 +152,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this copy; None if no copy is."""
+        """The copy that is about to replace this copy; None if there is no such copy."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None
@@ -278,7 +278,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in KNOWN},
     )
-    _ = metadata.move_record, metadata.superseded_by  # these raise if a part is missing
+    _ = metadata.move_record, metadata.superseded_by  # each raises an error if a part is missing
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)

@@ -85,7 +85,7 @@ class ReadableLog:
 
     @property
     def recovery(self) -> RecoveryEntry:
-        """The report of the log's opening: the damage that was found, and what was changed."""
+        """The report about the opening of the log: the damage that was found, and the changes."""
         return self._state.recovery
 
     @property
@@ -226,7 +226,7 @@ class ReadableLog:
                 high watermark. "read_committed" reads up to the last stable offset, at which the
                 first open transaction begins, and leaves out aborted transactions.
             max_bytes: the most bytes of stored batches to read; the first batch may be larger.
-                The decompressed batches have at most 64 MiB, or `max_bytes` if that is more.
+                Decompressed batches have at most 64 MiB, or `max_bytes` if that is more.
 
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
@@ -276,7 +276,7 @@ class ReadableLog:
         Args:
             offset: the first offset to read; the log start by default.
             end_offset: the offset after the last record to read. By default, the range ends where
-                the isolation level allows it at the time of the call.
+                readers of the isolation level stop at the time of the call.
             zero_copy: yield views of the mapped file instead of copies of the bytes. The views stay
                 valid while the log grows. If the disk fails, an access to a view kills the process.
             isolation_level: as in `read`.
@@ -325,10 +325,10 @@ class ReadableLog:
         """Return whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. The range has as many batches of one segment as fit into
-        `max_bytes`, but at least one. A large range may be up to `index_interval_bytes` smaller. If
-        there is no batch to read yet, the range is empty. The bytes of a range stay readable until
-        the range is closed, whatever happens to the log. All batches are verified: batches that
-        this process appended count as verified, and other batches are read once.
+        `max_bytes`, but at least one. A large range may be `index_interval_bytes` smaller than
+        that. If there is no batch to read yet, the range is empty. The bytes of a range stay
+        readable until the range is closed, whatever happens to the log. All batches are verified:
+        batches that this process appended count as verified, and other batches are read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.
@@ -382,7 +382,7 @@ class ReadableLog:
     def wait_for(
         self, offset: int, timeout: float | None, isolation_level: str = READ_UNCOMMITTED
     ) -> bool:
-        """Wait until the record at `offset` can be read; return False if the time ends before."""
+        """Wait until the record at `offset` can be read; return False if the timeout ends first."""
         state, at, seconds = self._state, whole(offset, "offset"), timeout_of(timeout)
         return state.wait_until(lambda: end_of(state, isolation_level) > at, seconds)
 
@@ -391,7 +391,7 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        A caller may hold the log's locks, so no subscriber is called here, but in `host.tell_end`.
+        A caller may hold the log's locks, so `host.tell_end` calls the subscribers later.
 
         Args:
             of: a log dir, or None. If a move has taken the log to another log dir, this call does

@@ -67,10 +67,10 @@ def whose_epochs(log: Log) -> OfLog:
 
 
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
-    """Write the high watermark to the metadata of a copy; the copy is durable up to `copied`.
+    """Write the high watermark to the metadata of a copy, which must be durable up to `copied`.
 
-    The checkpoint of high watermarks in the target's log dir does not have this log until the
-    checkpoint is written again.
+    Until the target's log dir writes its checkpoint of high watermarks again, that checkpoint lacks
+    this log.
     """
     if log._state.replication.replicated_to is None:
         return metadata
@@ -144,13 +144,13 @@ def held(log: Log) -> Iterator[None]:
 
 
 def hide(log: Log) -> None:
-    """Mark the segments as dropped before their files are renamed; both locks are held."""
+    """Mark the segments as dropped, before a rename; the caller must hold both locks."""
     for segment in log._state.segments:
         segment.is_dropped = True
 
 
 def show(log: Log) -> None:
-    """Undo `hide` if the files are not renamed after all; both locks are held."""
+    """Undo `hide` if the files are not renamed after all; the caller must hold both locks."""
     for segment in log._state.segments:
         segment.is_dropped = False
 
@@ -163,7 +163,9 @@ def point_to(
     segments: list[Segment],
     snapshot_offset: int | None,
 ) -> None:
-    """Serve the log from another directory, where the whole log is durable; both locks are held.
+    """Serve the log from another directory; the caller must hold both locks.
+
+    In that directory, the whole log must be durable.
 
     Args:
         snapshot_offset: the offset of the snapshot of producers in that directory.
@@ -180,7 +182,7 @@ def point_to(
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
         state.activate(segments, state.foreign_magic)  # no file is read: the bytes are the same
-        if state.is_left_by_dir:  # the old disk failed after the last step of the swap on it
+        if state.is_left_by_dir:  # the old disk failed after the swap's last step there
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()
@@ -190,7 +192,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Give this copy a higher generation than the target's copy has; both locks are held."""
+    """Raise the generation above that of the target's copy; the caller must hold both locks."""
     state = log._state
     extra = state.metadata.with_superseded_by(None).extra
     set_metadata(state, generation=generation, moving=None, extra=extra)

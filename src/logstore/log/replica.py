@@ -51,7 +51,7 @@ class Replica:
 
     Attributes:
         topic, partition: never change.
-        environment: the objects that the logs of the store share; never changes.
+        environment: the objects that the logs of the store share; this field never changes.
         log_dir, directory, metadata: where the log is, and the contents of `partition.metadata`. In
             the process that owns the log, a move writes these fields under both locks. Other
             changes of the metadata are made under `flush_lock`.
@@ -188,7 +188,7 @@ class Replica:
     # --- a range of offsets ----------------------------------------------------------------------
 
     def segment_for(self, offset: int) -> Segment:
-        """Return the segment with an offset; raise CorruptRecordBatchError if no segment has it."""
+        """Return the segment that has an offset; raise CorruptRecordBatchError if there is none."""
         segments, bases = self.view
         number = max(bisect_right(bases, offset) - 1, 0)
         segment = segments[number]

@@ -317,7 +317,7 @@ class ReplicatedLog:
         return tuple(self._state.replication.epochs.entries)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the log's largest epoch up to `epoch`, and the offset at which this epoch ends.
+        """Return the log's largest epoch that is not above `epoch`, and the offset where it ends.
 
         A follower truncates its log to the smaller of two offsets: the returned offset, and the end
         of the returned epoch in the follower's own log (KIP-101, KIP-279). The last epoch ends at

@@ -41,7 +41,7 @@ class Replication:
         self.replicated_to: int | None = None
 
     def fence(self, leader_epoch: int | None) -> None:
-        """Check and set the leader epoch of an append; `lock` is held.
+        """Check and set the leader epoch of an append; the caller must hold `lock`.
 
         Raises:
             FencedLeaderEpochError: the log has a higher leader epoch.
@@ -57,7 +57,10 @@ class Replication:
         self.leader_epoch = leader_epoch
 
     def raise_to(self, leader_epoch: int) -> None:
-        """Set the epoch for later appends; `lock` is held. Raises TypeError or ValueError."""
+        """Set the epoch for later appends.
+
+        The caller must hold `lock`. Raises TypeError or ValueError.
+        """
         leader_epoch = whole(leader_epoch, "leader_epoch")
         if not self.leader_epoch <= leader_epoch <= EPOCH_MAX:
             raise ValueError(
@@ -66,12 +69,15 @@ class Replication:
         self.leader_epoch = leader_epoch
 
     def note(self, epoch: int, base_offset: int) -> None:
-        """Record that an epoch begins at an offset; `lock` is held."""
+        """Record that an epoch begins at an offset; the caller must hold `lock`."""
         if self.epochs.note(epoch, base_offset):
             self.epochs_changed += 1
         self.leader_epoch = max(self.leader_epoch, epoch)
 
     def lower_to(self, end_offset: int) -> None:
-        """After a truncation, lower the high watermark to the log end; `lock` is held."""
+        """After a truncation, lower the high watermark to the log end.
+
+        The caller must hold `lock`.
+        """
         if self.replicated_to is not None:
             self.replicated_to = min(self.replicated_to, end_offset)

@@ -220,7 +220,7 @@ class LogState(Replica):
             self.log_dir.check_current()
 
     def check_writable(self) -> None:
-        """Raise an error if the log refuses writes; the caller holds the lock."""
+        """Raise an error if the log refuses writes; the caller must hold the lock."""
         self.check_current()
         if self.refusal:
             raise ReplicaOfflineError(
@@ -228,7 +228,7 @@ class LogState(Replica):
             )
 
     def check_appendable(self) -> None:
-        """Raise an error if the log refuses appends; the caller holds the lock.
+        """Raise an error if the log refuses appends; the caller must hold the lock.
 
         If the disk was full, this call first checks whether it has space again.
         """
@@ -250,7 +250,7 @@ class LogState(Replica):
     # --- the active segment ----------------------------------------------------------------------
 
     def take_writer(self, active: Segment) -> Handle:
-        """Keep the active segment's descriptor open from its first unflushed byte on (R6)."""
+        """Keep a descriptor open while bytes are unflushed: a later one may miss errors (R6)."""
         writer = self.writer = active.writer(self.environment)
         dirty = self.environment.dirty
         dirty.add(self)
@@ -260,20 +260,19 @@ class LogState(Replica):
         return writer
 
     def leave_if_detached(self, segment: Segment) -> None:
-        """Close all files if the log was detached meanwhile; the lock is held."""
+        """Close all files if the log was detached meanwhile; the caller must hold the lock."""
         if self.unavailable is not None:
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)
             segment.leave(self.environment)
 
     def add_index_entry(self, active: Segment, base_offset: int, position: int) -> None:
-        """Add a batch to the active segment's index; the lock is held."""
+        """Add a batch to the active segment's index; the caller must hold the lock."""
         index, time_index = active.index, active.time_index
         assert index is not None and time_index is not None
         if not position:
             active.first_time_ms = self.now_ms()  # the time is needed if segment_ms is set later
-            if self.rules.segment_ms < NEVER:
-                self.roll_at_ms = active.first_time_ms + self.rules.segment_ms
+            self.roll_at_ms = self.roll_time(active.first_time_ms)
             if len(index):
                 return
         relative_offset = base_offset - active.base_offset
@@ -283,6 +282,11 @@ class LogState(Replica):
         self.indexed_position = position
         if len(index) >= self.rules.index_entries_max:
             self.room_bytes = 0
+
+    def roll_time(self, first_time_ms: int) -> int:
+        """Return the time at which a segment with this first append is too old (`segment_ms`)."""
+        segment_ms = self.rules.segment_ms
+        return first_time_ms + segment_ms if segment_ms < NEVER else NEVER
 
     def activate(self, segments: list[Segment], foreign_magic: int | None = None) -> None:
         """Show the given segments to readers; the last of them becomes the active segment."""
@@ -299,8 +303,7 @@ class LogState(Replica):
         view, roll_at_ms = view_of(segments), NEVER
         if active.size_bytes:
             active.first_time_ms = self.now_ms()
-            if self.rules.segment_ms < NEVER:
-                roll_at_ms = active.first_time_ms + self.rules.segment_ms
+            roll_at_ms = self.roll_time(active.first_time_ms)
         index = active.index
         indexed_position = index.positions[len(index) - 1] if index else 0
         sound_from = min(active.sound_from, active.size_bytes)
@@ -329,7 +332,7 @@ class LogState(Replica):
     def note_flushed(self, offset: int) -> None:
         """Record that everything below an offset is flushed; later bytes may be unflushed.
 
-        The caller holds the flush lock. `flush_messages` counts the records from this offset on.
+        The caller must hold the flush lock. `flush_messages` counts records from this offset on.
         """
         assert offset <= self.log_end_offset
         self.recovery_point = offset
@@ -351,7 +354,7 @@ class LogState(Replica):
     def telling(self) -> Iterator[None]:
         """After the `with` block, report a new log start, and whether the log was detached.
 
-        The caller holds no lock.
+        The caller must hold no lock.
         """
         start = self.log_start_offset
         try:
@@ -362,7 +365,7 @@ class LogState(Replica):
             self.tell_end()
 
     def tell_end(self) -> None:
-        """Report to subscribers, once, that the log was detached; the caller holds no log lock."""
+        """Report once to subscribers that the log is detached; the caller must hold no log lock."""
         if self.subscriptions and self.unavailable is not None:
             end_all(self.subscriptions)
 

@@ -1,8 +1,9 @@
 """Check every batch of a whole store, or measure every partition of it, with Spark.
 
-Each segment is one task. The task finds its segment by name, because the replica may have moved. A
-task that finds a problem checks the segment again with a new view. So if an owner truncates the log
-or retention removes records during the check, only real damage is reported.
+Each segment is one task. The task finds its segment by the names of the partition and the segment,
+because the replica may have moved. A task that finds a problem checks the segment again with a new
+view. So if an owner truncates the log or retention removes records during the check, only real
+damage is reported.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
-    """Check one segment, if necessary twice; return the problems that both checks find."""
+    """Check one segment; if a problem is found, check again, and return what both checks found."""
     first = _look(place, topic, partition, base)
     if not first:
         return []
@@ -154,7 +155,7 @@ def _look(place: Place, topic: str, partition: int, base: int) -> list[Row]:
 
 
 def _dir_of(place: Place, error: LogStoreError) -> str | None:
-    """Return the log dir of the store that an error names, or None."""
+    """Return the store's log dir that an error names, or None."""
     path = error.path if isinstance(error, LogDirError) else None
     return path if path in place.log_dirs else None
 

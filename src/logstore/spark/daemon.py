@@ -1,8 +1,8 @@
 """Start Spark's Python workers; end them silently when the JVM closes their connection.
 
 If an idle worker finds its connection closed, the worker tries to report this to the JVM. Over a
-Unix socket, the report fails at once, and Spark's own daemon prints a traceback. Over TCP, the
-report does not fail at once. A worker's connection is closed after the worker was idle for a
+Unix socket, this report fails immediately, and Spark's own daemon prints a traceback. Over TCP, the
+report does not fail immediately. A worker's connection is closed after the worker was idle for a
 minute, or after its session has stopped.
 """
 

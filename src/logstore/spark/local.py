@@ -27,8 +27,8 @@ QUIET = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
 }
-# Rows are short-lived objects. With G1, the JVM's default collector, reads take an eighth longer
-# than with this collector.
+# Rows are short-lived objects. Reads take an eighth longer with G1, the JVM's default collector,
+# than with this one.
 COLLECTOR = "-XX:+UseParallelGC"
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -45,7 +45,7 @@ def session(
 
     The system needs no Java, because the extra `spark` installs Java. This function sets JAVA_HOME,
     PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes these variables on to its own
-    processes. Spark shows times in UTC.
+    processes. In this session, Spark shows times in UTC.
 
     Args:
         master: any Spark master; the default uses every core of this machine.

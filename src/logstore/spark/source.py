@@ -2,8 +2,8 @@
 
 Spark creates these objects in its own processes and sends them from one process to another. So the
 objects hold only options, and each process opens the store when it needs the store. There is no
-`pushFilters`, because in Spark 4.1 to 4.3, the filters that one query pushed also apply to the next
-query. Use options to limit the records that are read.
+`pushFilters`: in Spark 4.1 to 4.3, the filters that were pushed for one query also apply to the
+next query. Use options to limit the records that are read.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Every log dir has a file with the catalog of the whole store (`disk/documents/catalog_file`).
 Changes are recorded in memory. The keeper of each log dir writes the changes together with its
-checkpoints, so no caller waits for a slow disk. Only a deletion is written to other log dirs at
-once. Otherwise, if the log dir of the replica were lost before the next checkpoint, no file would
-show that the replica is deleted. If the catalog and the directories disagree, the directories are
-right, and the difference is reported.
+checkpoints, so no caller waits for a slow disk. Only a deletion is written to other log dirs
+immediately. Otherwise, if the log dir of the replica were lost before the next checkpoint, no file
+would show that the replica is deleted. If the catalog and the directories disagree, the directories
+are right, and the difference is reported.
 
 Threads: entries change one by one, under the lock. Lookups take no lock.
 """
@@ -45,10 +45,11 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are still missing in each file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. False is possible if the store
-            was made before catalogs existed, and one of its log dirs is missing.
-        unsure_ids: the ids of missing log dirs that may contain replicas that no catalog lists.
-            These log dirs served when the store was killed (`old_copies.note_unsure`).
+        is_known: whether the catalog has an entry for every replica. This is False if a log dir is
+            bad and no catalog file is whole. For example, the store may have been made before
+            catalogs existed.
+        unsure_ids: the ids of missing log dirs. They may contain replicas that no catalog lists,
+            because they served when the store was killed (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,8 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # For each log dir path, the lock that a thread holds while it writes this log dir's file.
+        # For each log dir path, the lock for its catalog file. A thread holds the lock while it
+        # writes the file.
         self._writing: dict[str, threading.Lock] = {}
         # For each log dir path, the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}

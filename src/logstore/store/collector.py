@@ -1,7 +1,7 @@
 """Switch Python's cyclic garbage collector off while many logs are loaded.
 
 The objects that a start makes stay in use, so nothing can be collected. If the collector ran, it
-would examine all these objects again and again: in a start with 10,000 partitions, this would take
+would examine all these objects again and again. In a start with 10,000 partitions, this would take
 a fifth of the time.
 """
 

@@ -71,7 +71,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id while a partition of its topic is created; if it is None, make a random id.
+    """Claim a topic id while its partition is created; if the id is None, make a random one.
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
@@ -105,10 +105,10 @@ def existing(
 ) -> Log | None:
     """Return the log of a partition, or None if the partition does not exist.
 
-    The caller has reserved the key. If the log has lost its configuration, it gets the caller's
-    `config`.
+    The caller must have reserved the key. If the log has lost its configuration, `config` becomes
+    the configuration of the log.
 
-    If the log has lost its configuration, the caller's `config` becomes its configuration.
+    Args:
         config, topic_id: the configuration and topic id that the log must have; None accepts any.
 
     Raises:
@@ -150,11 +150,11 @@ def create(
     log_dir: LogDir | None,
     topic_id: bytes,
 ) -> Log:
-    """Create a log on the given log dir; without one, on the best log dir that works.
+    """Create a log on `log_dir`; if that is None, on the best log dir that works.
 
-    A log dir that failed while it created this replica may keep a part of it. So the generation of
-    the new copy grows with the number of bad log dirs: the new copy outranks these parts when the
-    log dirs return.
+    If a log dir failed during the creation of this replica, it may keep a part of the replica. So
+    the generation of the new copy grows with the number of bad log dirs: the new copy outranks
+    these parts when the log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -204,10 +204,10 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that accept new replicas, and say why one of the others does not.
+    """List the log dirs that accept new replicas, and explain why another log dir does not.
 
-    A retriable reason is preferred: for example, the reason of a full disk before that of a broken
-    disk.
+    The explanation names one such log dir. A log dir with a retriable reason, such as a full disk,
+    is preferred.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -324,8 +324,8 @@ def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the record of the deletion. The purge follows at once and frees
-    # space.
+    # A full disk has no room for the record of the deletion. The purge follows immediately and
+    # frees space.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:

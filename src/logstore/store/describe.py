@@ -30,10 +30,10 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why the log dir does not serve: it is offline, or the path is not a log dir of this
-            store.
-        reason: why the log dir is in its state, and what to do. If the log dir is online, the
-            reason is None, unless it is an old copy.
+        error: why the log dir does not serve: the log dir is offline, or the path is no log dir of
+            this store.
+        reason: why the log dir is in its state, and what to do. The reason is None if the log dir
+            is online and is no old copy.
         since_ms: when the log dir entered its state, in ms since the epoch.
     """
 
@@ -83,11 +83,11 @@ class DescribeDirsResponse(NamedTuple):
 
 
 class Whereabouts:
-    """Record which log dirs had the replicas of a store, at one moment.
+    """Record in which log dirs the replicas of a store were at one moment.
 
     If each log dir were described at a different moment, a replica that is swapped meanwhile could
     appear in no log dir, or in two. The list of moves is copied after the list of replicas. So if a
-    move ends in between, its replica appears only in its old log dir.
+    move ends in between, the replica appears only in the old log dir.
     """
 
     def __init__(self, replicas: Replicas) -> None:
@@ -146,7 +146,7 @@ class LogDirMetrics(NamedTuple):
     """The gauges of one log dir; its counters begin at 0 when the log dir is opened.
 
     Attributes:
-        longest_call_seconds: how long the oldest running call to the disk has been running.
+        longest_call_seconds: how long ago the oldest running call to the disk began.
         flush_count: the number of syncs of segments.
         flush_seconds: the total time of the syncs of segments.
         scrubbed_bytes: how many bytes the scrubber read.

@@ -1,7 +1,7 @@
 """Give the packages above the store access to it, through `LogStore.host`.
 
-A mover or a broker works on a store: it reserves replicas, asks the store to purge directories, and
-must stop before the logs are closed. For this, they use only `StoreHost` and public methods.
+A mover or a broker works on a store. It reserves replicas, asks the store to purge directories, and
+must stop before the logs are closed. For this, it uses only `StoreHost` and public methods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFERENCES_MAX = 10_000
 
 
 class TooManyPreferencesError(LogDirError):
-    """Report that a log dir is preferred for as many partitions as is allowed."""
+    """Report that a log dir is already preferred for the largest allowed number of partitions."""
 
 
 class Keeper(Protocol):
@@ -127,7 +127,7 @@ class StoreHost:
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a function to call before the logs close; if it raises, the close raises."""
+        """Register a function to call before the logs close; the close raises its errors."""
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -176,7 +176,7 @@ class StoreHost:
             logging.getLogger("logstore").warning(text, exc_info=True)
 
     def answered(self) -> None:
-        """Call the functions of `on_answer`: a log dir answers again, or has returned."""
+        """Call the functions of `on_answer`, because a log dir answers again, or has returned."""
         for callback in list(self._on_answer):
             callback()
 
@@ -186,7 +186,7 @@ def _prefer(
 ) -> dict[TopicPartition, LogStoreError]:
     """Durably prefer a log dir for partitions that are created later, with at most one write.
 
-    The caller has claimed the log dir. A preference that counts already is not written again.
+    The caller must have claimed the log dir. A preference that counts already is not written again.
 
     Returns:
         The refused partitions, each with its error.

@@ -58,11 +58,11 @@ class Partitions:
         return iter(self.known())
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, including offline partitions; use no disk."""
+        """List the known partitions in order, including offline ones; this uses no disk."""
         return self._state.replicas.names()
 
     def known_count(self) -> int:
-        """Count the known partitions, without touching the disks."""
+        """Count the known partitions; this uses no disk."""
         return len(self._state.replicas)
 
     # --- figures, all from memory -----------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""Choose a log dir for a new replica: by free space, among equal disks by partition count.
+"""Choose a log dir for a new replica: by free space, and then by the number of partitions.
 
-The emptiest disk is the disk with the most free bytes. A disk counts as equal to the emptiest disk
-if it has at most one step fewer free bytes. A step is 1 % of the disk. The steps are counted from
+The emptiest disk is the disk with the most free bytes. A step is 1 % of a disk. A disk counts as
+equal to the emptiest disk if it has at most one step fewer free bytes. The steps are counted from
 the emptiest disk down, not from zero up. So a disk that is almost as empty as the emptiest disk
-always counts as equal to it. The emptiest disk is found after an allowance for each replica that is
-still empty was subtracted from the free bytes. Otherwise a thousand new replicas would all go to a
-disk that has one more free byte than the others.
+always counts as equal to it. For each replica that is still empty, an allowance is first subtracted
+from the free bytes of its disk. Otherwise a thousand new replicas would all go to a disk that has
+one more free byte than the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
 
 
 def choose(loads: Sequence[DirLoad], allowance_bytes: int) -> int:
-    """Return the index of the log dir for the next replica; among equal log dirs, the first.
+    """Return the index of the log dir for the next replica: the first of equal log dirs.
 
     Raises:
         ValueError: there is no log dir to choose from.

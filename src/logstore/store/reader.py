@@ -71,8 +71,8 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: the partition is on an offline log dir; or no serving log dir has
-                it, and it may be on an offline log dir.
+            LogDirOfflineError: the partition is on an offline log dir, or it may be there because
+                no serving log dir has it.
             ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
@@ -157,8 +157,8 @@ class StoreReader:
 
         Returns the paths of the log dirs that were not closed cleanly. A log dir is not closed
         cleanly if it is offline or SUSPECT, has failed, or still hangs after `timeout` seconds. The
-        next start recovers their logs. If Ctrl-C interrupted a close, a second call completes the
-        close. After a complete close, a second call only returns the same paths.
+        next start recovers the logs of such a log dir. If Ctrl-C interrupted a close, a second call
+        completes the close. After a complete close, a second call only returns the same paths.
 
         Raises:
             LogDirOfflineError: a log dir failed in this call; other log dirs are closed cleanly.
@@ -193,7 +193,7 @@ class StoreReader:
             warn("closing the store failed: %s", failure)
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release a store that was not closed; if the process is ending, only give the warning."""
+        """Release a store that was not closed; if the process is ending, only warn about it."""
         dropping = getattr(self, "_dropping", None)
         if dropping is not None and self._state.closed is None:
             dropping.dropped(is_exiting=_is_exiting())

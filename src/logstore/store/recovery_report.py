@@ -77,7 +77,7 @@ class RecoveryReport:
 
     @property
     def cut_bytes(self) -> int:
-        """Count the bytes of torn tails that were cut off."""
+        """Count the bytes of all torn tails that were cut off."""
         return sum(entry.cut_bytes for entry in self.entries)
 
     @property

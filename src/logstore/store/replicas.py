@@ -41,11 +41,11 @@ class Replica(NamedTuple):
 
 
 class OfflineReplica(NamedTuple):
-    """A replica that could not be opened, the error for its users, and a function to try again.
+    """A replica that could not be opened, the error for its users, and a function that tries again.
 
     Attributes:
         is_missing: True if the log dir is an old copy, and has no directory of the replica.
-        paths: directories of the replica, if none could be chosen; the first is in `log_dir`.
+        paths: the directories of the replica if none could be chosen; the first is in `log_dir`.
     """
 
     error: LogStoreError
@@ -212,8 +212,8 @@ class Replicas(ReplicaReservations):
         """If an open replica's log dir serves, keep only its `opened` record; forget an old one.
 
         Two log dirs can come back at the same time. `add` records the opened replica first, and
-        then removes other records. So whichever thread is first, only the opened replica stays
-        recorded.
+        then removes other records. So only the opened replica stays recorded, in whatever order the
+        threads run.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -233,7 +233,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List all records of a log dir's replicas, even records from before its last failure."""
+        """List all records of a log dir's replicas, even those from before its last failure."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -335,7 +335,7 @@ class Replicas(ReplicaReservations):
         return LogDirOfflineError(path=path, reason=reason)
 
     def _lookup_offline(self, key: TopicPartition, offline: OfflineReplica) -> Replica:
-        """If a replica did not open for lack of a resource, try again; else raise its error."""
+        """If a replica did not open for lack of a resource, try again, or raise its error."""
         offline.log_dir.check()
         if offline.open_again is None:
             raise copy.copy(offline.error)
@@ -384,7 +384,7 @@ class Replicas(ReplicaReservations):
     def is_a_dir_in_doubt(self) -> bool:
         """Check whether a log dir is bad or hangs, so that the copies in it may soon be lost.
 
-        While another copy is in a bad or hanging log dir, no copy is purged because of it.
+        A copy in a bad or hanging log dir is no reason to purge another copy.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

@@ -107,7 +107,7 @@ class ReplicaReservations:
             self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
-        """End a reservation: its thread is done, or it hangs and will not change the replica."""
+        """End a reservation: its thread is done, or hangs and will not change the replica."""
         with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]

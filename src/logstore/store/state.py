@@ -61,7 +61,7 @@ class StoreState:
         closed: why the store no longer serves calls; None while the store is open. The field is
             written once: by the close (under `Closing._lock`), in a forked child, when the store is
             dropped, or when its opening has failed. Threads that read the field take no lock. If a
-            call reads None in `closed` just before a close, the call finds the closed logs later.
+            thread reads None just before a close, it gets the error from the closed logs instead.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StoreState:
 
     @property
     def patience_seconds(self) -> float:
-        """Seconds that a step of an opening or return may take; then the log dir goes offline."""
+        """Seconds that a step of an opening or return may take before the log dir goes offline."""
         return patience_of(self.config)
 
     @property

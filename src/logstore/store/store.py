@@ -35,8 +35,8 @@ class LogStore(StoreReader):
     The class is thread-safe. In a forked child, every call raises LogClosedError.
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
-    The next open recovers the store. A log in use keeps its store open. If the process ends with an
-    open store, the warning is given only if Python still drops the store; `-X dev` shows warnings.
+    The next open recovers the store. A log in use keeps its store open. At the end of the process,
+    Python warns of an open store only if it drops the store. `-X dev` shows warnings.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.
@@ -211,8 +211,8 @@ class LogStore(StoreReader):
 
         This is much faster than one call of `create` for each partition, because the partitions
         share their syncs. On return, all partitions are durable. After a crash, each partition
-        exists whole or not at all. After an error, the partitions created before it stay; a call
-        with `exist_ok=True` creates the others. Returns the logs by partition number.
+        exists whole or not at all. After an error, the created partitions stay; a call with
+        `exist_ok=True` creates the others. Returns the logs by partition number.
 
         Args:
             partitions: the number of partitions, at least 1.
@@ -244,7 +244,7 @@ class LogStore(StoreReader):
 
         Returns the new configuration. The change is all or nothing, even after a crash. The next
         append and the next check of retention use the new configuration. During the change, appends
-        wait for one write to the disk. A batch that was encoded before the change is stored
+        wait for one write to the disk. If a batch was encoded before the change, it is stored
         unchanged. After a change of `record_format`, the next append begins a new segment; earlier
         records keep their layout.
 
@@ -292,10 +292,10 @@ class LogStore(StoreReader):
     # --- log dirs ---------------------------------------------------------------------------------
 
     def add_dir(self, path: StrPath, *, format_new: bool = True) -> RecoveryReport:
-        """Add a new log dir to the store, or bring back a log dir of the store that was missing.
+        """Add a new log dir to the store, or bring back a missing log dir of the store.
 
         Args:
-            format_new: True: a directory without an identity gets one; False: it is refused.
+            format_new: whether a directory without an identity gets one. If False, it is refused.
 
         Raises:
             LogDirIdentityError: the directory belongs to another store, or is already a log dir of
@@ -368,11 +368,11 @@ class LogStore(StoreReader):
     def add_listener(self, listener: Callable[[StoreEvent], object]) -> None:
         """Call a function for each later event of the store about log dirs or whole replicas.
 
-        Each listener has a thread of its own, which calls it once for each event, in order. The
-        function may block: the queue of events has no bound, and no event is lost. If the function
-        raises an error, the error is logged. Events before this call are not reported: call
-        `describe_dirs` after this call. A close waits up to 5 s, or its timeout, for the last
-        events. Adding a listener twice has the same effect as adding it once.
+        Each listener is called in a thread of its own, once for each event, in order. The function
+        may block: the queue of events has no bound, and no event is lost. If the function raises an
+        error, the error is logged. Events before this call are not reported: call `describe_dirs`
+        after this call. A close waits up to 5 s, or its timeout, for the last events. Adding a
+        listener twice has the same effect as adding it once.
 
         Raises:
             LogDirError: the process cannot start another thread; the error is retriable.

@@ -67,7 +67,7 @@ class DirFigures:
         self.weigh(logs)
 
     def weigh(self, logs: Iterable[Sized]) -> None:
-        """Read the replicas' sizes; use no disk."""
+        """Read the replicas' sizes from memory."""
         sizes = {log: log.size_bytes for log in logs}
         filled = [size for size in sizes.values() if size]
         self.filled_count, self.filled_bytes = len(filled), sum(filled)

@@ -196,7 +196,7 @@ class StoreView(Partitions):
         return key in self._seen or key in self._replicas
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, including offline partitions; use no disk."""
+        """List the known partitions in order, including offline ones; this uses no disk."""
         return sorted(self._known())
 
     def known_count(self) -> int:
@@ -207,7 +207,7 @@ class StoreView(Partitions):
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
 
     def _look_into(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir before it is described: only an open log knows its size."""
+        """Open the logs of a log dir for a description: only an open log knows its size."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:

@@ -85,7 +85,10 @@ def _seal(
 
 
 def is_caught_up(segments: Sequence[Segment], target: Target) -> bool:
-    """Report whether the copy equals the log, byte for byte; the caller holds the log's locks."""
+    """Report whether the copy equals the log, byte for byte.
+
+    The caller must hold the log's locks.
+    """
     if [segment.base_offset for segment in segments] != sorted(target.copies):
         return False
     for segment in segments:

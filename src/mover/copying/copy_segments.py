@@ -1,7 +1,7 @@
 """Let the kernel copy one segment's batches to a file of the target, and check each batch.
 
 The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
-the page cache and walked batch by batch. The walk from batch to batch also makes the indexes. If
+the page cache, and checked batch by batch. This walk from batch to batch also makes the indexes. If
 `verify` is off and the batches are large, the walk reads only the batches' headers. After the walk
 the kernel is asked to write the chunk to the disk. From time to time, a thread makes the copied
 bytes durable while the copying continues, so that the sync at the end is short. Nothing in this
@@ -40,7 +40,7 @@ class StoppedError(Exception):
 
 
 class SourceChangedError(Exception):
-    """Report that a segment of the source was replaced; the caller makes another pass."""
+    """Report that a segment of the source was replaced; the caller must make another pass."""
 
 
 class Ends:
@@ -176,7 +176,7 @@ class SegmentCopy:
         self._sync_early(ends)
 
     def _blame(self, error: OSError, source_fd: int, ends: Ends) -> LogStoreError:
-        """Find out which of the two disks failed, because one copying call uses both."""
+        """Find out which disk failed, because a call that copies uses two disks."""
         assert self.source is not None
         try:
             files.pread(source_fd, COMPARE_BYTES, self.position)
@@ -220,13 +220,13 @@ class SegmentCopy:
     # --- following a source that changed ----------------------------------------------------------
 
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
-        """Take another segment as the source: keep the bytes that both have, and cut off the rest.
+        """Take another segment as the source: keep the bytes that both files share, drop the rest.
 
         A copy takes another segment as its source if the copy is resumed, or if its source was
         truncated, repaired or compacted. What is kept depends only on a comparison of the bytes. If
         an earlier run left the copy, the copy is read from the disk, not from the page cache. The
-        page cache may differ from the disk, because a sync may have failed without any record of
-        the failure.
+        reason: an earlier sync may have failed without a trace, and then the page cache differs
+        from the disk.
         """
         was_left, self.source = self.source is None, source
         try:

@@ -1,13 +1,13 @@
 """Sync a file while it is still being copied, so that the sync at the end is short.
 
-A disk needs a long time to make a GiB durable, and the processor is idle meanwhile. So a thread
+A disk needs a long time to make a GiB durable. During this time, the processor is idle. So a thread
 syncs what was copied so far, while the next bytes are copied and checked. Only one early sync runs
 at a time. Nothing relies on the early syncs, because the sync at the end covers all bytes. The sync
 at the end begins after the early syncs have ended.
 
 If the kernel cannot write some bytes, the first sync gets the error, and later syncs do not. So if
-an early sync fails, its own thread takes the log dir offline, even if the move no longer waits for
-the sync.
+an early sync fails, the thread of the sync takes the log dir offline, even if the move no longer
+waits for the sync.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Build a `.move` directory: its metadata with the marks of the move, and copies of the segments.
 
-The contents of a `.move` directory are used only if it has the caught-up mark, and if the source no
-longer has its live name. The source is renamed under the log's lock, when the copy is complete. If
-a `.move` directory exists already, its files are compared with the source byte by byte. The copying
-continues after the part in which the copy and the source are equal.
+The contents of a `.move` directory are used only in one case: the directory has the caught-up mark,
+and the source no longer has its live name. The source is renamed under the log's lock, when the
+copy is complete. If a `.move` directory exists already, its files are compared with the source byte
+by byte. The copying continues after the part in which the copy and the source are equal.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Target:
             self._names_changed = True
 
     def copy_of(self, source: Segment, source_fd: int) -> SegmentCopy:
-        """Return a segment's copy: begin a new copy, or compare the old copy with the source."""
+        """Return a segment's copy: a new copy, or the old copy, compared with the source."""
         copy = self.copies.get(source.base_offset)
         if copy is None:
             copy = SegmentCopy(self.path, source.base_offset, self.interval_bytes)
@@ -189,7 +189,7 @@ class Target:
     # --- making it durable ------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make the copied bytes durable, and after them the names of their files."""
+        """Make the copied bytes durable, and after that the names of the files."""
         for base_offset in sorted(self.copies):
             self.copies[base_offset].sync(self.ends)
         if self._names_changed:
@@ -207,7 +207,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def write_snapshot(self, snapshot: Snapshot, source: PartitionMetadata) -> None:
-        """Write a snapshot of the log's producers durably; the copy has all earlier records."""
+        """Write a snapshot of the producers durably; the copy must have all earlier records."""
         try:
             before = self.snapshot_offset
             snapshot_files.write(self.path, snapshot, source)
@@ -267,7 +267,7 @@ class Target:
             copy.let_go()
 
     def disown(self) -> None:
-        """Mark the copy durably, so that no move resumes it, even if the source keeps its mark."""
+        """Mark the copy durably, so that no move resumes it, even if the source's mark stays."""
         try:
             metadata = PartitionMetadata.read(self.path)
             if metadata is not None and metadata.move_record is not None:
@@ -277,7 +277,7 @@ class Target:
             raise self.log_dir.failed(error, self.path) from error
 
     def remove(self) -> None:
-        """Remove the directory and free its space at once; the marks are removed first."""
+        """Remove the directory and free its space immediately; the marks are removed first."""
         self.let_go()
         try:
             if files.exists(self.path):

@@ -1,1 +1,1 @@
-"""Plan moves: which replicas go where, and in what order."""
+"""Plan moves: choose the replicas to move, their targets, and the order of the moves."""

@@ -1,10 +1,10 @@
-"""Choose which replica goes where: move the fewest bytes that bring every log dir near its share.
+"""Choose the replicas to move: the fewest bytes that bring every log dir near its share.
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
-dirs are not allowed to give or to receive replicas. If a plan needs a log dir to give or receive a
-replica, but this log dir is not allowed to, it keeps its replicas, and the other log dirs share the
-rest. Log dirs on one disk count as equally large.
+dirs are not allowed to give or to receive replicas. If a plan needs such a log dir to give or
+receive a replica, the log dir keeps its replicas. Then the other log dirs share the rest. Log dirs
+on one disk count as equally large.
 
 First, a greedy choice moves one replica at a time, to close the widest gap. If there are at most
 `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when it has
@@ -70,7 +70,7 @@ def bytes_on(
 def bands(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> dict[str, Band]:
-    """Compute the bands of the log dirs that take part; the replicas of other log dirs stay."""
+    """Compute the bands of the log dirs that take part; the replicas of all others stay there."""
     sizes = bytes_on(dirs, replicas, {})
     room = _capacities(dirs, sizes)
     leaving = [one for one in dirs if one.is_leaving and one.may_give]
@@ -178,7 +178,7 @@ def _empty_the_leaving(table: _Table) -> None:
 
 
 def _widest_gap(table: _Table, size_bytes: int) -> str:
-    """Find the dir that is furthest below its share; prefer dirs that stay within their band."""
+    """Find the dir that is furthest below its share; prefer a dir that stays within its band."""
 
     def gap(path: str) -> tuple[bool, float]:
         band, held = table.wanted[path], table.sizes[path]
@@ -296,7 +296,7 @@ class _Search:
         self._open_bytes += size
 
     def _is_hopeless(self) -> bool:
-        """Report whether no assignment in this branch can meet all bands at a lower cost."""
+        """Return True if no assignment in this branch can meet all bands at a lower cost."""
         must_go = 0.0
         for path, band in self._table.wanted.items():
             size, may_go = self._table.sizes[path], self._open[path]

@@ -1,8 +1,8 @@
 """Put moves into an order in which no move overfills its target.
 
-Before a move copies its first byte, the target's disk must have room for all of the move's bytes. A
-move that is done frees the same number of bytes on the source's disk. So a move may have to wait
-until another move frees room.
+Before a move copies its first byte, the target's disk must have room for all of the move's bytes.
+When the move is done, the same number of bytes becomes free on the source's disk. So a move may
+have to wait until another move frees room.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _by_greed(
 
 
 def _by_search(transfers: Sequence[Transfer], usable_bytes: dict[str, int]) -> list[int]:
-    """Search for the order in which most transfers fit; try each set of transfers only once."""
+    """Search for the order in which the most transfers fit; try each set of transfers only once."""
     best: list[int] = []
     seen: set[frozenset[int]] = set()
     waiting: list[tuple[list[int], dict[str, int]]] = [([], dict(usable_bytes))]

@@ -1,4 +1,4 @@
-"""Plan moves: which replicas go where, and in what order, to bring every log dir near its share.
+"""Plan moves, and the order of the moves, that bring every log dir near its share of all bytes.
 
 `plan_moves` reads the sizes from a store. `plan_of` gets the sizes as plain numbers. A `MovePlan`
 can be inspected, written as JSON, read back and executed. Making a plan moves nothing.
@@ -145,7 +145,7 @@ def _why_left(store: LogStore, one: ReplicaFacts, target: str) -> str:
 
 
 def _facts(one: LogDirDescription, leaving: set[str], reserved_bytes: int) -> DirFacts:
-    """Describe a log dir for planning; bytes that running moves still need do not count as free."""
+    """Describe a log dir for planning; bytes that running moves will need do not count as free."""
     is_leaving = one.path in leaving
     return DirFacts(
         one.path,

@@ -16,7 +16,7 @@ class PlannedMove(NamedTuple):
 
 
 class SkippedMove(NamedTuple):
-    """Name a move that a plan leaves out, and why; if `topic` is None, a whole log dir is left out.
+    """Name a move that a plan leaves out, and the reason; if `topic` is None, name a whole log dir.
 
     Attributes:
         is_unasked: whether the plan's document requests no move of this replica.

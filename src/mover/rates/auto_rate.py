@@ -1,16 +1,17 @@
 """Find the highest rate that does not slow foreground calls down (`throttled_rate="auto"`).
 
 This module measures the latency of the store's appends, and of the flushes that a caller waits for.
-There is no separate probe of the disk, because a probe would wait for the write-back of the move
-itself. So a probe would slow the move down even on an idle disk.
+There is no separate probe of the disk. A probe would wait for the write-back of the move itself. So
+with a probe, the move would be slowed down even on an idle disk.
 
 Before a move copies, and briefly every `LEARN_EVERY_TICKS` during the copying, the rate drops to
 `RATE_MIN`. While the rate is `RATE_MIN`, the pilot learns two baselines: the p99 of writes and the
 p99 of syncs. After the learning, each tick counts the slow calls. A call is slow if it takes longer
-than `factor` times the sum of its learned p99 and `APPEND_SECONDS`. Some slow calls are allowed:
-the same part of all calls as on the idle disk, plus `SLOW_PART`. The number of slow calls above the
-allowed number is summed over the ticks. This sum is the *excess*, which never falls below 0. When
-the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, the excess reaches
+than `factor` times a sum: the learned p99 of such calls, plus `APPEND_SECONDS`. Some slow calls are
+allowed: as large a part of all calls as on the idle disk, plus `SLOW_PART`. The number of slow
+calls above the allowed number is summed over the ticks. This sum is the *excess*, which never falls
+below
+0. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, the excess reaches
 `EXCESS_MAX` in one tick. If only slightly too many calls are slow, the excess needs several ticks
 to reach `EXCESS_MAX`. If one or two calls are slow by chance, later ticks soon reduce the excess
 again.
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from logstore import LogStore
     from mover.rates.throttle import Throttle
 
-FACTOR = 1.7  # below 2: a move should raise the p99 to at most twice its baseline
+FACTOR = 1.7  # less than 2, because a move should at most double the p99
 QUANTILE = 0.99
 # In total, the fraction of calls that may be slow is the fraction on the idle disk plus SLOW_PART,
 # but at most SLOW_PART_MAX. A p99 allows one slow call in a hundred. Both fractions are smaller
@@ -51,7 +52,8 @@ EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
 
 TICK_SECONDS = 0.1
-LEARN_TICKS = 3  # in the first of these ticks, older chunks of the move may still be written
+# During the first of these ticks, the disk may still write older chunks of the move.
+LEARN_TICKS = 3
 LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
@@ -70,7 +72,7 @@ CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
 CALM_TICKS = 10  # after this many ticks without a fall, the next fall counts as chance
-FALLS_MAX = 6  # after more falls than this, the copy is not the cause of slow calls: learn again
+FALLS_MAX = 6  # if the rate falls more often, the copy is not the cause of slow calls: learn again
 
 
 class _Kind:
@@ -235,7 +237,7 @@ class AutoRate:
             self._since_tried = 0
 
     def _rise(self, by: float, *, is_free: bool = False) -> None:
-        """Raise the ceiling, unless the copy uses less than half of the present ceiling."""
+        """Raise the ceiling if the copy uses at least half of the present ceiling."""
         if self.rate is None:
             return
         if is_free or self._copied[-1] > self.rate / 2:
@@ -255,7 +257,8 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # If new moves begin soon after earlier moves have ended, they use the learned rate again.
+        # If new moves begin soon after the end of earlier moves, the new moves use the learned
+        # rate.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 

@@ -5,7 +5,7 @@ chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling 
 `rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
 ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
 the rate changes, the waits of all moves change, too. If a move is slow although its ceilings allow
-more, later moves do not wait for that move.
+more, later moves do not wait for the slow move.
 
 While nothing is copied, a ceiling saves up the bytes of at most `BURST_SECONDS`. In any span of
 time, at most `rate` x span bytes are copied, plus one chunk, plus the saved bytes. The saved bytes
@@ -31,11 +31,11 @@ BURST_SECONDS = 0.1
 CHUNK_SECONDS = 0.02
 CHUNK_BYTES_MIN = 4 << 10
 CHUNK_BYTES_MAX = 4 << 20
-# At this rate, new moves do not end before they can be paused; the rate is never stored.
+# This rate is so low that no new move ends before it can be paused. The rate is never stored.
 HOLD_RATE = 1
 # The system limits one wait, so a longer wait is divided into several waits.
 WAIT_SECONDS_MAX = 3600.0
-# A wait shorter than this counts as no wait, because sums of floats are not exact enough for it.
+# A shorter wait counts as no wait, because sums of floats are not exact enough for shorter waits.
 SECONDS_MIN = 1e-6
 
 Clock = Callable[[], float]
@@ -87,7 +87,7 @@ class _Ceiling:
     def __init__(self, rate: Rate, now: float) -> None:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
-        self._served = 0.0  # how many bytes the rate has allowed up to the time `_at`
+        self._served = 0.0  # how many bytes the rate had allowed at the time `_at`
         # Bytes of all chunks that asked, but at least `_served` minus the bytes that the rate
         # allows in BURST_SECONDS.
         self._asked = 0.0
@@ -110,7 +110,7 @@ class _Ceiling:
         """Change the rate; if it becomes None, all waiting moves can copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes that were saved up at the old rate do not count at the new rate. If the new rate is
+        # Bytes that were saved at the old rate do not count at the new rate. If the new rate is
         # None, no chunk waits any more.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
@@ -133,7 +133,7 @@ class _Ceiling:
 
 
 class Throttle:
-    """Compare the bytes that moves requested with the bytes that a rate allows.
+    """Hold the ceilings of a store, of its log dirs and of its moves, with their rates.
 
     Args:
         rate: bytes per second for all moves together (`intra.broker.throttled.rate` of KIP-113),
@@ -172,7 +172,7 @@ class Throttle:
             return None if ceiling is None else ceiling.rate
 
     def set_rate(self, rate: Rate, log_dir: str | None = None) -> None:
-        """Set the ceiling of the store or of one log dir; waiting moves are affected at once."""
+        """Set the ceiling of the store or of one log dir; this also affects waiting moves."""
         with self._changed:
             ceiling = self._store if log_dir is None else self._dir(log_dir)
             self._set_rate(ceiling, rate)
@@ -195,7 +195,7 @@ class Throttle:
             self._pilot.stop()
 
     def wake(self) -> None:
-        """Wake every waiting move, so that the move checks at once whether it must stop."""
+        """Wake every waiting move, so that the move checks now whether it must stop."""
         with self._changed:
             self._changed.notify_all()
 
@@ -218,7 +218,10 @@ class Throttle:
         return ceiling
 
     def _set_rate(self, ceiling: _Ceiling, rate: Rate) -> None:
-        """Set the rate of a ceiling, or make the ceiling automatic; the caller holds the lock."""
+        """Set the rate of a ceiling, or make the ceiling automatic.
+
+        The caller must hold the lock.
+        """
         is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         bytes_per_second = RATE_BEFORE_PILOT if is_automatic else check_rate(rate)
         if not (is_automatic and ceiling.is_automatic):
@@ -246,7 +249,7 @@ class MoveThrottle:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of a chunk; a chunk is small, so that a pause waits only some milliseconds."""
+        """Bytes of a chunk. Chunks are small, so that callers of `pause` wait only milliseconds."""
         rate = self.rate
         if rate is None:
             return CHUNK_BYTES_MAX
@@ -266,7 +269,7 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of the move's present source and target, not of its earlier log dirs.
+        """Apply the ceilings of the move's present source and target, instead of earlier log dirs.
 
         The source changes if another move of the replica ended first. A chunk that is already
         waiting continues to wait for the ceilings of the earlier log dirs.
@@ -291,7 +294,7 @@ class MoveThrottle:
 
         `is_stopped` is called before the wait, and again whenever the wait is woken, for example by
         `Throttle.wake`. The throttle's lock is held while `is_stopped` runs, so `is_stopped` must
-        not wait. If this method returns False, no bytes are counted.
+        not wait. If this method returns False, the bytes of the chunk are not counted.
         """
         throttle = self._throttle
         if throttle._automatic and throttle._pilot is not None:

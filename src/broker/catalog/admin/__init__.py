@@ -1,1 +1,1 @@
-"""Make the changes of topics, ACLs, quotas and users that clients ask for."""
+"""Carry out the requests of clients that change topics, ACLs, quotas and users."""

@@ -25,7 +25,7 @@ from broker.wire.error_codes import ErrorCode
 
 LOG = logging.getLogger("broker")
 KIND = "acls"
-PART_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several documents
+PART_BYTES = REQUEST_BYTES_MAX // 2  # a change that writes several documents has at most this size
 UNKNOWN = "the ACLs are not read yet, or cannot be read"
 
 Patterns = Mapping[Pattern, Entries]
@@ -40,14 +40,14 @@ class AclRefusedError(Exception):
 
 
 class Acls:
-    """The ACLs of a broker alone, or of a cluster.
+    """The ACLs of a single broker, or of a cluster.
 
-    Threads: any thread may call any method. `_documents` lets one thread at a time read and decide,
-    so only one thread at a time changes `_data` and `_snapshot`. Each of them is replaced as a
-    whole.
+    Threads: any thread may call any method. `_documents` lets only one thread at a time read and
+    decide. So only one thread at a time changes `_data` and `_snapshot`. Each of these fields is
+    replaced as a whole.
 
     Attributes:
-        authorizer: decides by the ACLs. Until they are known, only super users may do anything.
+        authorizer: decides by the ACLs. Until the ACLs are known, only super users may do anything.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Acls:
         """Begin without ACLs.
 
         Args:
-            acls_max: no client can create more ACLs than this.
+            acls_max: the largest number of ACLs that clients can create.
         """
         self.authorizer = Authorizer(settings)
         self._documents, self._acls_max = documents, acls_max
@@ -75,7 +75,7 @@ class Acls:
         A large change is written in parts. If a part fails, the earlier parts remain.
 
         Raises:
-            AclRefusedError: there would be too many ACLs, or the store takes no change now.
+            AclRefusedError: there would be too many ACLs, or the store accepts no change now.
         """
         wanted = _by_pattern(bindings)
 
@@ -103,10 +103,10 @@ class Acls:
         self._change(decide)
 
     def delete(self, filters: Sequence[BindingFilter]) -> list[list[Binding]]:
-        """Remove the bindings that filters select; return what each filter has selected.
+        """Remove the bindings that filters select; return the bindings that each filter selected.
 
         Raises:
-            AclRefusedError: the store takes no change now.
+            AclRefusedError: the store accepts no change now.
         """
         selected: list[set[Binding]] = [set() for _ in filters]
 
@@ -141,7 +141,7 @@ class Acls:
             size_bytes = 0
             snapshot = self._read(documents)
             if self.authorizer.snapshot is None:
-                self.authorizer.replace(snapshot)  # the ACLs were not known at the start
+                self.authorizer.replace(snapshot)  # at the start, the ACLs were not known
             for pattern, entries in decide(snapshot).items():
                 name, data = name_of(pattern), encode_entries(entries) if entries else None
                 size_bytes += OPERATION_BYTES + len(encode_name(name)) + len(data or b"")
@@ -165,12 +165,12 @@ class Acls:
     # --- what this broker knows -------------------------------------------------------------------
 
     def _heard(self, documents: Documents) -> None:
-        """Let the authorizer decide by the present documents, if they are known."""
+        """If the documents are known, let the authorizer decide by them."""
         if not self._documents.is_known(KIND):
             return
         try:
             self.authorizer.replace(self._read(documents))
-        except ValueError as error:  # the resource is not known, so all resources are closed
+        except ValueError as error:  # any resource may be meant, so all are closed
             LOG.error("%s; until it is deleted, only super users may do anything", error)
             self.authorizer.replace(None)
 

@@ -1,18 +1,17 @@
 """Change the settings of a topic as a whole: on all its partitions, or on none.
 
-    record     the coordination store gets the new settings and an `Alteration`: from now on, the
+    record     the coordination store gets the new settings and an `Alteration`; from now on, the
                new settings count
     deliver    a thread for each log dir gives the new settings to the logs of the topic
     end        all logs have the new settings: the coordination store forgets the `Alteration`
 
-A crash before the first step leaves all logs unchanged. After a later crash, the next start
+If the process crashes before the first step, no log is changed. After a later crash, the next start
 delivers the settings again. If a log dir fails or hangs, the other logs get the settings now. The
-`Alteration` stays until the log dir returns, and then the logs in it get the settings. In the
-meantime, the settings in the coordination store are those that clients see, and that new partitions
-get.
+`Alteration` stays until the log dir returns. Then the logs in this log dir get the settings. In the
+meantime, clients see the settings in the coordination store, and new partitions get them.
 
 An alteration names the changed settings. The other settings of a log stay as they are, because a
-program may have given them to this log alone.
+program may have set them for this log alone.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ class Place(NamedTuple):
 class Alterations:
     """The settings of topics, and their changes.
 
-    Threads: any thread may call `config_of`. The caller of another method has begun the change of
-    the topic, so no other thread changes the topic at the same time. At most one thread delivers
-    settings to a place. If a disk hangs, its thread is abandoned: nothing waits for it any more. An
-    abandoned thread takes the settings anew before each log. If the settings changed in the
-    meantime, it begins again with its first log.
+    Threads: any thread may call `config_of`. Before any other call, the caller must begin the
+    change of the topic. So no other thread changes the topic at the same time. At most one thread
+    delivers settings to a place. If a disk hangs, its thread is abandoned: nothing waits for it any
+    more. Before each log, an abandoned thread reads the settings again. If the settings have
+    changed, it begins again with its first log.
     """
 
     def __init__(
@@ -67,18 +66,18 @@ class Alterations:
         """
         self._store, self._topics = store, topics
         self._log_of, self._changing = log_of, changing
-        self._lock = threading.Lock()  # guards the next two
-        self._busy: dict[Place, bool] = {}  # whether the thread of a place has to begin again
+        self._lock = threading.Lock()  # guards the next two fields
+        self._busy: dict[Place, bool] = {}  # whether the thread of a place must begin again
         self._abandoned: set[Place] = set()
-        self._missed: set[str] = set()  # topics that have to be delivered after a running change
+        self._missed: set[str] = set()  # topics to deliver after a running change
 
     # --- reading ----------------------------------------------------------------------------------
 
     def config_of(self, name: str, partitions: Iterable[int]) -> LogConfig:
-        """Return the settings of a topic that count.
+        """Return the settings that count for a topic.
 
-        An alteration counts as soon as it is recorded. The other settings are those of the first
-        partition that serves, or else the recorded settings.
+        An alteration counts as soon as it is recorded. The other settings are read from the first
+        partition that serves. If no partition serves, they are the recorded settings.
 
         Raises:
             LogStoreError: no partition serves, and the topic is not recorded.
@@ -106,7 +105,7 @@ class Alterations:
 
         Args:
             config: the present settings of the topic.
-            changes: the new values, as `LogStore.set_config` takes them; none is None.
+            changes: the new values, as `LogStore.set_config` takes them. No value is None.
 
         Raises:
             InvalidSettingError: a new value contradicts a setting of a log.
@@ -136,7 +135,7 @@ class Alterations:
     def deliver_all(self) -> None:
         """Deliver settings after a start, or after a log dir has returned.
 
-        The caller has begun no change.
+        Before this call, the caller must end its own changes.
         """
         for name in list(self._topics.alterations):
             self._missed.add(name)
@@ -147,13 +146,13 @@ class Alterations:
                 LOG.warning("topic %r: its new settings are delivered later: %s", name, error)
 
     def deliver_missed(self, name: str) -> None:
-        """Deliver the settings of a topic if `deliver_all` could not, because the topic changed."""
+        """Deliver the settings of a topic, if `deliver_all` could not do this during a change."""
         if name in self._missed:
             self._missed.discard(name)
             self.deliver(name)
 
     def deliver(self, name: str) -> None:
-        """Give the logs of a topic its settings; end the alteration if all logs have them."""
+        """Give the logs of a topic its settings. If all logs have them, end the alteration."""
         places = {Place(name, log.log_dir) for log in self._lacking(name)}
         begun = [place for place in sorted(places) if self._begin(place)]
         outcomes = for_each(
@@ -213,7 +212,8 @@ class Alterations:
     def _is_delivered(self, name: str) -> bool:
         """Check that all logs of a topic have its settings.
 
-        A partition without a replica does not count: it is created with the recorded settings.
+        If a partition has no replica, it does not count, because it is created with the recorded
+        settings.
         """
         record = self._topics.records[name]
         for number in record.ids:
@@ -229,7 +229,7 @@ class Alterations:
     # --- the threads ------------------------------------------------------------------------------
 
     def _begin(self, place: Place) -> bool:
-        """Reserve a place for a new thread; if it has a thread, let this thread begin again."""
+        """Reserve a place for a new thread. If a thread is there, let this thread begin again."""
         with self._lock:
             is_free = place not in self._busy
             self._busy[place] = not is_free
@@ -242,7 +242,7 @@ class Alterations:
             return True
 
     def _deliver(self, place: Place) -> None:
-        """Give the logs of a place their settings; raise the first error at the end."""
+        """Give the logs of a place their settings. At the end, raise the first error."""
         failure: LogStoreError | None = None
         is_due = True
         try:
@@ -273,6 +273,6 @@ class Alterations:
             try:
                 while changes := self._changes(place.topic, log):
                     self._store.set_config(log.topic, log.partition, changes)
-            except LogStoreError as error:  # the other logs may be able to take their settings
+            except LogStoreError as error:  # other logs may still get their settings
                 failure = failure or error
         return failure

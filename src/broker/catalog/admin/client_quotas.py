@@ -19,14 +19,14 @@ KIND = "quotas"
 
 
 class QuotaChange(NamedTuple):
-    """Set or remove one quota of an entity; removing a quota that is not set is no error."""
+    """Set or remove one quota of an entity. It is no error to remove a quota that is not set."""
 
     key: str
     rate: float | None
 
 
 class ClientQuotas:
-    """The quotas of a broker alone, or of a cluster.
+    """The quotas of a single broker, or of a cluster.
 
     Threads: any thread may call any method.
     """

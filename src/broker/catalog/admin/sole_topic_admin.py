@@ -1,4 +1,4 @@
-"""Change the topics of a broker without a cluster, which has all replicas."""
+"""Change the topics of a broker without a cluster. This broker has all replicas."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from logstore import LogConfig, UnknownPartitionError
 
 
 class SoleTopicAdmin:
-    """Implement `TopicAdmin` for a broker without a cluster; its metadata shows changes at once."""
+    """Implement `TopicAdmin` for a broker without a cluster. Clients see changes at once."""
 
     def __init__(self, topics: TopicCatalog, config: BrokerConfig, broker_id: int) -> None:
         self._topics, self._config = topics, config
@@ -62,7 +62,7 @@ class SoleTopicAdmin:
         return CreatedTopic(topic, len(self._replicas), rows_of(config, defaults))
 
     def _partition_count(self, wanted: NewTopic) -> int:
-        """Return how many partitions a new topic has."""
+        """Return the number of partitions of a new topic."""
         if wanted.assignment:
             check_numbers(wanted)
             if any(list(brokers) != self._replicas for _, brokers in wanted.assignment):
@@ -85,7 +85,7 @@ class SoleTopicAdmin:
         return topics.by_id.get(topic_id) if name is None else topics.by_name.get(name)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic; replicas in a log dir that is away are deleted when it comes back."""
+        """Delete a topic. If a log dir does not serve, its replicas are deleted when it returns."""
         self._topics.delete(topic)
 
     def add_partitions(
@@ -96,7 +96,7 @@ class SoleTopicAdmin:
         *,
         is_dry: bool = False,
     ) -> Topic:
-        """Add partitions to a topic; if a disk fails, some may have been added."""
+        """Add partitions to a topic. If a disk fails, some partitions may have been added."""
         topic = self._topics.get(name)
         if topic is None:
             raise unknown(name)
@@ -115,8 +115,9 @@ class SoleTopicAdmin:
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
         """Change the settings of a topic.
 
-        A replica in a log dir that is away, or hangs, gets the settings when its log dir returns.
-        If a change adds elements to a list or removes elements, it begins with the topic's list.
+        If a log dir hangs or does not serve, its replicas get the settings when it returns. If a
+        change adds elements to a list or removes elements from it, the change begins with the
+        topic's present list.
         """
         topic, defaults = self._known(name), self._config.log_config
 
@@ -140,15 +141,15 @@ class SoleTopicAdmin:
         return topic
 
     def is_ready(self, topic: Topic) -> bool:
-        """Return True: clients see a new topic at once."""
+        """Return True, because clients see a new topic at once."""
         return True
 
     def is_gone(self, topic: Topic) -> bool:
-        """Return True: clients see a deletion at once."""
+        """Return True, because clients see a deletion at once."""
         return True
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Never call `wake`: each change is visible at once."""
+        """Never call `wake`, because clients see each change at once."""
         return lambda: None
 
 
@@ -156,8 +157,8 @@ def rows_of(config: LogConfig, defaults: LogConfig) -> list[SettingRow]:
     """Describe the settings of a topic.
 
     Args:
-        config: of the topic.
-        defaults: what the broker gives to topics that are created without settings.
+        config: the configuration of the topic.
+        defaults: the configuration of topics that are created without settings.
     """
     rows = [
         SettingRow(

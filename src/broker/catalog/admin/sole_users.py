@@ -11,7 +11,7 @@ from logstore import LogStore
 
 
 class SoleUsers:
-    """Implement `UserCredentials` for one store; all brokers of that store share them.
+    """Implement `UserCredentials` for one store. All brokers of that store share the users.
 
     Threads: any thread may call any method.
     """

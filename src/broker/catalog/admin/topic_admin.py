@@ -1,4 +1,4 @@
-"""Define the changes of topics that clients ask for, whether the broker is in a cluster or not.
+"""Define the changes of topics that clients ask for, with or without a cluster.
 
 The handlers of requests know only `TopicAdmin`. `sole_topic_admin` implements it for a broker
 without a cluster.
@@ -44,7 +44,7 @@ class NewTopic(NamedTuple):
 
 
 class SettingRow(NamedTuple):
-    """A setting as clients see it; `type` has one of Kafka's numbers."""
+    """A setting as clients see it. `type` has one of Kafka's numbers."""
 
     key: str
     text: str
@@ -62,7 +62,7 @@ class CreatedTopic(NamedTuple):
 
 
 def collision(name: str, others: Iterable[str]) -> str | None:
-    """Find a topic whose name differs only in "." and "_"; Kafka's metrics treat them as equal."""
+    """Find a name that differs only in "." and "_". In Kafka's metrics, both would be equal."""
     if "." not in name and "_" not in name:
         return None
     wanted = name.replace(".", "_")
@@ -96,7 +96,7 @@ def unknown(name: str) -> TopicRefusedError:
 
 
 def check_numbers(wanted: NewTopic) -> None:
-    """Refuse an assignment with a gap, or with a number of partitions or replicas besides."""
+    """Refuse an assignment with a gap, and numbers that are given together with an assignment."""
     if wanted.partitions != DEFAULT or wanted.replication_factor != DEFAULT:
         raise TopicRefusedError(
             ErrorCode.INVALID_REQUEST,
@@ -110,7 +110,7 @@ def check_numbers(wanted: NewTopic) -> None:
 
 
 def partition_count(wanted: NewTopic, default: int) -> int:
-    """Return the number of partitions of a new topic without an assignment."""
+    """Return the number of partitions of a new topic that has no assignment."""
     if wanted.partitions == DEFAULT:
         return default
     if not 1 <= wanted.partitions <= PARTITIONS_MAX:
@@ -149,7 +149,7 @@ class TopicAdmin(Protocol):
         """Find a topic by its name, or by its id if the name is None."""
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic; another topic of the same name stays."""
+        """Delete a topic. Another topic with the same name stays."""
 
     def add_partitions(
         self,
@@ -159,14 +159,14 @@ class TopicAdmin(Protocol):
         *,
         is_dry: bool = False,
     ) -> Topic:
-        """Add partitions to a topic until it has `count`; return the topic with all of them.
+        """Add partitions to a topic until it has `count`; return the topic with all partitions.
 
         Args:
             assignment: the brokers of each new partition; None if the broker chooses them.
         """
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of a topic on all its partitions; `is_dry` only checks the change."""
+        """Change the settings of a topic on all its partitions. If `is_dry`, only check this."""
 
     def settings_of(self, name: str) -> list[SettingRow]:
         """Describe the settings of a topic."""
@@ -174,10 +174,10 @@ class TopicAdmin(Protocol):
     # --- when clients see a change ----------------------------------------------------------------
 
     def is_ready(self, topic: Topic) -> bool:
-        """Report whether this broker's metadata has the topic and a leader of each partition."""
+        """Report whether the metadata of this broker has the topic with all its leaders."""
 
     def is_gone(self, topic: Topic) -> bool:
-        """Report whether this broker's metadata no longer has the topic."""
+        """Report whether the metadata of this broker no longer has the topic."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each change of this broker's metadata, until the result is called."""
+        """Call `wake` after each change of the metadata. Return a function that ends this."""

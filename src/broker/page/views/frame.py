@@ -24,7 +24,7 @@ def document(facts: Facts, path: str, title: str, form: Html, live: Html) -> str
     """Write a whole page.
 
     Args:
-        path: which entry of the menu is the present one.
+        path: the path of the present entry of the menu.
         form: the part that the script must not replace, such as the search.
         live: the part that the script replaces.
     """
@@ -66,7 +66,7 @@ def document(facts: Facts, path: str, title: str, form: Html, live: Html) -> str
 
 
 def moment(facts: Facts) -> Html:
-    """Write when the facts were gathered, and since when the broker runs."""
+    """Write the time when the facts were gathered, and the time when the broker was started."""
     seconds, rest = divmod(facts.at_ms // 1000, 60)
     minutes = seconds % 60
     hours = seconds // 60 % 24
@@ -97,7 +97,7 @@ def search(path: str, asked: Asked, label: str, *, has_show: bool = False) -> Ht
 
 
 def pager(path: str, asked: Asked, part: Part[Any], noun: str) -> Html:
-    """Write how many rows there are, and the links to the other pages."""
+    """Write the number of rows, and the links to the other pages."""
     first = (part.number - 1) * asked.size + 1
     last = first + len(part.rows) - 1
     told = [number(part.total, "total"), f" {noun}"]

@@ -11,8 +11,8 @@ from broker.page.paging import Asked, found, found_partitions, part_of
 from broker.page.text import shortened
 from broker.page.views.frame import brokers_text, moment, pager, section
 from broker.page.views.markup import Html, column, element, joined, link, number, size, table
-from broker.page.views.overview import groups_table, lag, state, topics_table
 from broker.page.views.plots import plots
+from broker.page.views.tables import groups_table, lag, state, topics_table
 
 
 def partitions(facts: Facts, asked: Asked) -> Html:

@@ -1,4 +1,4 @@
-"""Build HTML from escaped texts, so that no text can become markup."""
+"""Build HTML. All texts are escaped, so no text can become markup."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ VOID = frozenset({"input", "link", "meta"})
 
 
 class Html(str):
-    """Text that is already HTML; only this module makes `Html` from other text."""
+    """Text that is already HTML. Only this module makes `Html` from other text."""
 
     __slots__ = ()
 
 
 def escaped(child: object) -> str:
-    """Escape a text; leave `Html` unchanged. Invisible characters become visible."""
+    """Escape a text, and make invisible characters visible. Leave `Html` unchanged."""
     return child if isinstance(child, Html) else html.escape(visible(str(child)), quote=True)
 
 
@@ -47,7 +47,7 @@ def joined(parts: Iterable[object], separator: object = "") -> Html:
 
 
 class Cell(NamedTuple):
-    """A column of a table: its heading, the content of its cells, and how they are aligned.
+    """A column of a table: its heading, the content of its cells, and their alignment.
 
     Attributes:
         is_head: whether the cells name their rows.
@@ -73,7 +73,7 @@ def column(
 def table(caption: str, columns: Sequence[Cell], rows: Sequence[object], empty: str) -> Html:
     """Write a table. On a narrow screen, the style sheet shows each row as a card.
 
-    Because of the roles, screen readers then still read a table.
+    Because of the attributes `role`, screen readers still read such a page as a table.
     """
     if not rows:
         return element("p", empty, class_="empty")
@@ -117,7 +117,7 @@ def _data(text: str, value: float | None, key: str | None) -> Html:
 
 
 def number(value: float | None, key: str | None = None) -> Html:
-    """Write a number; programs find its exact value, and `key` if it is given."""
+    """Write a number. Programs find its exact value, and `key`, in the attributes."""
     return _data(count_text(None if value is None else int(value)), value, key)
 
 

@@ -1,12 +1,11 @@
-"""Write the first page: the health of the broker, its traffic, and its log dirs."""
+"""Write the first page: the broker's health, its traffic, and its log dirs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
-from broker.page.facts import NOBODY, SOUND, BrokerRow, DirRow, Facts, GroupRow, SlowRow, TopicRow
+from broker.page.facts import NOBODY, SOUND, BrokerRow, DirRow, Facts, SlowRow
 from broker.page.paging import Asked
 from broker.page.ranking import largest_lags, most_traffic
 from broker.page.text import rate_text, seconds_text, shortened
@@ -17,13 +16,13 @@ from broker.page.views.markup import (
     column,
     element,
     joined,
-    link,
     number,
     rate,
     size,
     table,
 )
 from broker.page.views.plots import plots
+from broker.page.views.tables import groups_table, state, topics_table
 
 PROBLEMS = {
     "bad_log_dirs": ("log dir does not serve as it should", "log dirs do not serve as they should"),
@@ -63,7 +62,7 @@ def overview(facts: Facts, asked: Asked) -> Html:
 
 
 def health(facts: Facts) -> Html:
-    """Write in one line whether an operator has to do something."""
+    """Write in one line whether an operator must do something."""
     troubles = {key: count for key, count in facts.trouble().items() if count}
     if not troubles:
         return element("p", mark("ok"), "All log dirs and partitions serve.", class_="health ok")
@@ -78,7 +77,7 @@ def health(facts: Facts) -> Html:
 
 
 def mark(kind: str) -> Html:
-    """Write a sign whose shape and colour both show whether there is a problem."""
+    """Write a sign. Its shape and its colour both show whether there is a problem."""
     return element("span", "✓" if kind == "ok" else "!", class_="mark", aria_hidden="true")
 
 
@@ -99,11 +98,6 @@ def tiles(facts: Facts) -> Html:
         element("div", element("dt", name), element("dd", value)) for name, value in shown.items()
     ]
     return element("dl", *pairs, class_="tiles")
-
-
-def state(word: str, *, is_good: bool) -> Html:
-    """Write a state as a word; its colour has the same meaning."""
-    return element("span", word.upper(), class_="state good" if is_good else "state bad")
 
 
 def dirs(facts: Facts) -> Html:
@@ -155,7 +149,7 @@ def bar(part: float, label: Html) -> Html:
 
 
 def moves(facts: Facts) -> Html:
-    """Write the moves between log dirs and how far they are."""
+    """Write the moves between log dirs, and their progress."""
     columns = [
         column("Partition", lambda one: f"{one['topic']}-{one['partition']}", is_head=True),
         column("From", lambda one: element("code", shortened(str(one["source"] or "–")))),
@@ -203,52 +197,8 @@ def brokers(facts: Facts) -> Html:
     return shown
 
 
-def topics_table(rows: list[TopicRow]) -> Html:
-    """Write topics and their rates."""
-    columns = [
-        column(
-            "Topic",
-            lambda one: link(one.name, "/topic?" + urlencode({"name": one.name})),
-            is_head=True,
-        ),
-        column("Partitions", lambda one: number(one.partition_count), is_number=True),
-        column("Bytes here", lambda one: size(one.size_bytes), is_number=True),
-        column("Bytes in", lambda one: byte_rate(one.rates.bytes_in), is_number=True),
-        column("Records in", lambda one: rate(one.rates.records_in), is_number=True),
-        column("Bytes out", lambda one: byte_rate(one.rates.bytes_out), is_number=True),
-        column("Requests", lambda one: rate(one.rates.requests), is_number=True),
-    ]
-    return table("Topics", columns, rows, "There is no such topic.")
-
-
-def groups_table(rows: list[GroupRow]) -> Html:
-    """Write groups and their lags."""
-    columns = [
-        column(
-            "Group",
-            lambda one: link(
-                one.name or "(empty name)",
-                "/group?" + urlencode({"name": one.name}, errors="surrogatepass"),
-            ),
-            is_head=True,
-        ),
-        column("State", lambda one: one.state),
-        column("Members", lambda one: number(len(one.members)), is_number=True),
-        column("Partitions", lambda one: number(len(one.offsets)), is_number=True),
-        column("Lag", lag, is_number=True),
-    ]
-    return table("Groups", columns, rows, "There is no such group.")
-
-
-def lag(one: GroupRow) -> object:
-    """Write the lag of a group, and the number of partitions whose lag is not known."""
-    if not one.unknown_count:
-        return number(one.lag)
-    return joined([number(one.lag), f" (not known for {one.unknown_count})"])
-
-
 def slow(facts: Facts) -> Html:
-    """Write the last slow requests, and in which phase they were slow."""
+    """Write the last slow requests, and the phases in which they were slow."""
     columns = [
         column("Request", lambda one: one.api, is_head=True),
         column("Client", lambda one: shortened(one.address)),

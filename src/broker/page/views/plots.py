@@ -11,7 +11,7 @@ from broker.page.views.markup import Html, element, joined
 
 WIDTH, HEIGHT = 720, 120
 SPAN_SECONDS = 3600.0
-GAP_SECONDS = 3 * INTERVAL_SECONDS  # the plot has a gap where samples are further apart
+GAP_SECONDS = 3 * INTERVAL_SECONDS  # if two samples are further apart, the plot has a gap
 STEPS = (1, 2, 5, 10)
 KINDS: dict[str, tuple[str, Callable[[float], str], int]] = {
     "bytes_in": ("Bytes in", lambda value: f"{bytes_text(value)}/s", 1024),

@@ -53,9 +53,9 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Return two counts: the log dirs that appended while a disk had failed, and all log dirs.
+        """Count the log dirs that appended while a disk was dead; also count all log dirs.
 
-        A log dir counts as appending if it appended at least half as much as with healthy disks.
+        A log dir counts as appending if it got at least half as many bytes as with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:

@@ -144,7 +144,7 @@ def moves_done(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Merge the rows of all disks except the first; take their median p50 and largest p99."""
+    """Merge the rows of all disks except the first into their median p50 and largest p99."""
     found: dict[tuple[str, str], list[Row]] = {}
     for row in workers:
         if row["phase"] == "beside" and row["worker"] > 0:
@@ -158,7 +158,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Divide the bytes that other disks appended during trouble by those with healthy disks."""
+    """Divide the bytes of other disks during trouble by their bytes while no disk had trouble."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),

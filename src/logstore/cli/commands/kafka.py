@@ -62,10 +62,10 @@ def kafka_store(log_dirs: tuple[str, ...]) -> Iterator[LogStore]:
 def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
     """Return the range of timestamps in a log's first and last batch, and the codecs of both.
 
-    The base timestamp in a header is not enough, so the function reads the records of the first and
-    the last batch. In a compacted batch, this field may be the timestamp of a removed record, or
-    the delete horizon (the time after which compaction may remove tombstones). If a codec's library
-    is missing, only the largest timestamp is known.
+    The base timestamp in a header is not enough. So the function reads the records of the first and
+    the last batch. In a compacted batch, the base timestamp may be the timestamp of a removed
+    record. Or it may be the delete horizon (the time after which compaction may remove tombstones).
+    If a codec's library is missing, only the largest timestamp is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}
@@ -84,7 +84,7 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
 
 
 def ls_row(store: LogStore, name: TopicPartition) -> Row:
-    """Describe one partition; `state` says which part of the log is not read, and why."""
+    """Describe one partition; the field `state` says which part of the log is not read, and why."""
     row = partition_row(store, name) | {"first_timestamp": None, "last_timestamp": None}
     row["codecs"] = []
     if row["state"] == "online":

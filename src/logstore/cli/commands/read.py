@@ -34,7 +34,7 @@ TABLE_HEADING = "OFFSET\tTIME\tKEY\tVALUE"
 if TYPE_CHECKING:
     IntType = click.ParamType[int]
     OffsetType = click.ParamType[int | str]
-else:  # at run time, only newer releases of click have a generic ParamType
+else:  # only newer releases of click have a generic ParamType at run time
     IntType = OffsetType = click.ParamType
 
 
@@ -133,11 +133,11 @@ def chosen_records(
     until: int | None,
     isolation_level: str = "read_uncommitted",
 ) -> Iterator[Record]:
-    """Read the records in a range of offsets whose timestamps are in `since..until`.
+    """Read, in a range of offsets, the records with timestamps in `since..until`.
 
-    The timestamps of a log can be in any order. The time index gives an offset, and all records
-    before this offset are older than the range. Any record from this offset on may be in the range,
-    so each batch from there on is checked.
+    The timestamps of a log can be in any order. The time index gives an offset: all records before
+    this offset are older than the range. Any record from this offset on may be in the range. So
+    each batch from there on is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset

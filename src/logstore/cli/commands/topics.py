@@ -53,9 +53,9 @@ CONFIG_COLUMNS = [
 
 
 def partition_row(store: LogStore, name: TopicPartition, away: LogStoreError | None = None) -> Row:
-    """Build a partition's row; if it is offline or incomplete, `state` has the reason.
+    """Build a partition's row; if the partition is offline or incomplete, `state` has the reason.
 
-    If the caller knows that the partition is offline, it gives the error with the reason as `away`.
+    If the caller knows that the partition is offline, `away` is the error with the reason.
     """
     row: Row = {
         "topic": name.topic,
@@ -281,7 +281,7 @@ def check_input(
         if not isinstance(partitions, range) and len(set(partitions)) < len(partitions):
             raise ValueError(f"a partition is named twice: {', '.join(map(str, partitions))}")
     named = named_log_dirs(log_dirs)
-    # The owner of the store may have more log dirs than the user named.
+    # The owner of the store may have log dirs that the user did not name.
     if log_dir is None or find_owner(named) is not None:
         return
     if real_path(log_dir) not in map(real_path, named):
@@ -303,8 +303,8 @@ def confirmed(question: str) -> bool:
 def check_exists(view: LogStore, name: TopicPartition) -> None:
     """Check that a partition exists, so that the user is not asked about a missing partition.
 
-    A partition also exists if only the catalog lists it. For example, its log dir is an old copy,
-    which was made before the partition was created.
+    A partition also exists if only the catalog lists it. For example, the log dir of the partition
+    may be an old copy that was made before the partition.
 
     Raises:
         UnknownPartitionError: the partition does not exist.

@@ -2,7 +2,7 @@
 
 The log of an airport begins with the airport's flights from the first load. The next records are
 the flights that the second load appended before it was killed. So the record at offset `n` must be
-flight `n`, or flight `n` minus the number of flights.
+flight `n`, or, in the second load, flight `n` minus the number of flights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Append the flights again in a child process of the demo; print how many are acknowledged.
 
 Run as `python -m logstore.cli.demo.second_load DIR...`. Each line on stdout is `<partition> <end
-offset>`. A line is written only after the durable appends of all records before the end offset have
-returned. This process does not know that the demo will kill it.
+offset>`. The line is written only when all records before the end offset are appended durably. This
+process does not know that the demo will kill it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class CatalogFile(NamedTuple):
     Attributes:
         is_whole: every line has a correct checksum. If this is False, the file must be rewritten.
         is_torn: only the end of the file is incomplete. A crash during an append can leave an
-            incomplete end, so it does not count as damage.
+            incomplete end. So an incomplete end does not count as damage.
     """
 
     places: dict[TopicPartition, Place]

@@ -2,9 +2,9 @@
 
     log-dir-facts   {"version", "kind", "directory_id", "generation", "facts": {name: JSON}}
 
-A log has facts, too: in the log's `partition.metadata`, the key `facts` holds an object with the
-same keys `generation` and `facts`. So the facts of a log move with its replica. The generation is
-the number of changes so far. The store itself never reads a fact.
+A log has facts, too. They are in the log's `partition.metadata`: the key `facts` holds an object
+with the same keys `generation` and `facts`. So the facts of a log move with the replica. The
+generation is the number of changes so far. The store itself never reads a fact.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Noted(NamedTuple):
     damage: str = ""
 
     def changed(self, changes: Mapping[str, Any]) -> Noted:
-        """Return the facts after some changes; a fact that changes to None is removed.
+        """Return the facts after some changes; a fact that becomes None is removed.
 
         Raises:
             TypeError, ValueError: a value is not JSON, or all facts together would be too large.
@@ -230,7 +230,7 @@ class DirFacts:
         home.check()  # the file may be missing because the disk is not mounted
         if is_quiet and not home.read_only:
             with self._keeping:
-                if begun == self._begun:  # else a change began, and `noted` may be outdated
+                if begun == self._begun:  # if a change began since then, `noted` may be outdated
                     self._noted = noted
         return noted
 
@@ -258,7 +258,7 @@ _making = threading.Lock()
 
 
 def facts_of(home: Home) -> DirFacts:
-    """Return the facts of a log dir; make the object at the first call: few programs need it."""
+    """Return the facts of a log dir; the first call makes the object, which few programs need."""
     with _making:
         if home.facts is None:
             home.facts = DirFacts(home)

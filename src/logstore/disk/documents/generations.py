@@ -11,8 +11,8 @@
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of this start, and a step. The step grows with each checkpoint that changes an offset, and with an
 orderly close. A log dir first writes its own generation durably. Then the other log dirs record it.
-So after a crash at any moment, the other log dirs have not recorded a later generation than the log
-dir has. If another log dir has recorded a later generation, the log dir is an old copy.
+So even after a crash, no other log dir has recorded a later generation than the log dir's own. If
+another log dir has recorded a later generation, the log dir is an old copy.
 
 `paths` has the last known path of each other log dir, so that a user can name a missing log dir by
 its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the
@@ -44,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. By these starts, the log dir notices that its
-# history has forked. Each start takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers. They show whether its history has forked. Each
+# start takes about 45 bytes of the file.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -82,14 +82,14 @@ class DirGeneration:
     Attributes:
         starts: the starts that the file of the log dir lists; the oldest start comes first.
         doubts: the replicas that must not be written. The value is an end offset that the replica's
-            log has reached at some time; -1 if no such offset is known.
+            log once had; -1 if none is known.
         doubted_at: the generation that other log dirs had recorded for this dir when the doubts
             last changed.
         is_accepted: the user accepted the old copy as the log dir; `doubts` has the replicas that
             are still in doubt.
-        old: why the log dir is an old copy, or why replicas are still in doubt; "" if neither.
+        old: why the log dir is an old copy, or why replicas are still in doubt; otherwise "".
         is_taken_in: True if the user gave up the log dir, and now adds it again in its present
-            state. Generations that other log dirs have recorded for it do not count.
+            state. Then generations that other log dirs have recorded for it do not count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
@@ -97,7 +97,7 @@ class DirGeneration:
         is_readable: False if the file is missing or damaged, so that the dir's age is unknown.
         offsets: the recovery points on the disk when the generation was written.
         paths: the last paths of the other log dirs, by directory id.
-        unsure: the ids of log dirs that may hold replicas which no catalog lists.
+        unsure: the ids of log dirs that may have replicas without a catalog entry.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class DirGeneration:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the dir is an old copy that the user has not accepted; its generation is kept."""
+        """Whether the dir keeps its generation, as an old copy that the user has not accepted."""
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
@@ -300,11 +300,11 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """If the state of other log dirs has changed, record their state durably; raises OSError.
+        """Durably record the state of other log dirs if it has changed; raises OSError.
 
         Args:
             paths: the paths of other log dirs, by directory id.
-            unsure: the ids of log dirs that may hold replicas which no catalog lists.
+            unsure: the ids of log dirs that may have replicas without a catalog entry.
         """
         with self._lock:
             if (seen, paths, unsure) == (self.seen, self.paths, self.unsure):

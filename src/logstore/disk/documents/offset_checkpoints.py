@@ -7,8 +7,8 @@ the whole file is removed, because an unknown recovery point is always safe.
 
 A high watermark in a checkpoint means that all in-sync replicas have the records below this offset.
 So if a log loses records, its high watermark is lowered on the disk before other records get the
-same offsets. The high watermark is lowered before a truncation, and after a start that found the
-log shorter than before. Only replicated logs have a high watermark.
+same offsets. The high watermark is lowered before a truncation. It is also lowered after a start
+that found the log shorter than before. Only replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OffsetCheckpoints:
         self._on_disk[HIGH_WATERMARKS] = NOTHING
         self._seen: tuple[int, ...] = ()  # the file of high watermarks that was read last
         # The high watermarks that must be lowered, collected while a start opens many logs. If this
-        # field is None, a high watermark is lowered on the disk at once.
+        # field is None, a high watermark is lowered on the disk immediately.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
@@ -127,8 +127,8 @@ class OffsetCheckpoints:
         """If a checkpoint has changed, replace it durably; return whether it was written.
 
         Args:
-            collect: a function that returns the offsets. The function is called under the lock, so
-                that an offset which `forget` has just removed is not written again.
+            collect: a function that returns the offsets. The function is called under the lock.
+                Otherwise an offset that `forget` has just removed could be written again.
             topic_ids: a function that returns the topic ids of the replicas.
         """
         with self._lock:
@@ -139,7 +139,7 @@ class OffsetCheckpoints:
             return True
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Durably remove a replica's offsets, before another replica takes its name."""
+        """Durably remove a replica's offsets, before another replica gets the same name."""
         self._wait_for_writer()
         with self._lock:
             self._drop_all(topic_partition)
@@ -147,7 +147,7 @@ class OffsetCheckpoints:
     def lower(self, kind: str, topic_partition: TopicPartition, offset: int) -> None:
         """If a replica's offset in a checkpoint is above `offset`, durably lower it to `offset`.
 
-        The caller drops the records above `offset` only after this call.
+        The caller must drop the records above `offset` only after this call.
 
         Raises:
             OSError: the disk failed, or is full.
@@ -193,7 +193,7 @@ class OffsetCheckpoints:
                 self._lower_high_watermarks(lowered)
 
     def _lower_high_watermarks(self, lowered: Mapping[TopicPartition, int]) -> None:
-        """Durably lower the given high watermarks; the caller holds the lock."""
+        """Durably lower the given high watermarks; the caller must hold the lock."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         offsets = {key: min(at, lowered.get(key, at)) for key, at in found.offsets.items()}
         self._replace_or_remove(HIGH_WATERMARKS, found._replace(offsets=offsets))
@@ -212,7 +212,7 @@ class OffsetCheckpoints:
     def _drop(self, kind: str, topic_partition: TopicPartition) -> None:
         """Write a checkpoint file without one replica; if the disk is full, remove the file.
 
-        The caller holds the lock.
+        The caller must hold the lock.
         """
         found = self._on_disk[kind] or NOTHING
         offsets, topic_ids = dict(found.offsets), dict(found.topic_ids)

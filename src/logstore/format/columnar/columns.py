@@ -270,7 +270,8 @@ class BytesColumn(Sequence["bytes | None"]):
 def decode_column(buffer: Buffer, position: int, end: int, count: int) -> tuple[BytesColumn, int]:
     """View a column of `count` cells at `position`; return the column and its end.
 
-    The starts are checked here, because later readers of the column, such as Arrow, trust them.
+    The starts are checked here, because code that later reads the column, such as Arrow, does not
+    check them.
 
     Raises:
         ValueError: the column does not fit before `end`, or its cells do not follow one another.
@@ -313,7 +314,7 @@ def _column_at(buffer: Buffer, position: int, end: int, count: int) -> tuple[Byt
     elif cell_bytes * count != data_bytes:
         raise ValueError("the size of a column's data is not the sum of its cells' sizes")
     elif count == 0:
-        cell_bytes = 0  # an empty column may state any size, but NumPy and Arrow refuse large sizes
+        cell_bytes = 0  # an empty column may claim any size, but NumPy and Arrow refuse large sizes
     data_end = position + data_bytes
     if data_end > end:
         raise ValueError("a column ends after the end of its batch")

@@ -40,7 +40,7 @@ def decode_columns(
 
     If this function returns a batch, the batch is valid: cells, record headers, offsets and
     timestamps can be read safely in every way. A matching checksum does not prove that a batch is
-    valid, because its writer may have encoded it wrongly.
+    valid, because the writer may have encoded the batch wrongly.
 
     Raises:
         RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.

@@ -103,7 +103,7 @@ def claimed_sizes(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def next_offset(data: Buffer, position: int) -> int:
-    """Return the offset after a batch; it is computed from the header, which is not checked."""
+    """Return the offset after a batch, which is computed from the unchecked header."""
     fields = HEADER.unpack_from(data, position)
     return int(fields[0] + fields[7] + 1)
 
@@ -306,7 +306,7 @@ def stamp(data: bytes, producer_id: int, epoch: int, base_sequence: int) -> byte
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse a peer's batch whose header is readable, but would do harm.
+    """Refuse a peer's batch if its header is readable, but would do harm.
 
     Raises:
         ValueError: the header is refused. With such a batch, retention might never drop the

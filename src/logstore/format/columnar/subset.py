@@ -68,7 +68,7 @@ class Group:
         self._keys_bytes = 0
 
     def add(self, batch: RecordBatch) -> None:
-        """Add the next batch of the run; the caller has decoded this batch.
+        """Add the next batch of the run; the caller must have decoded this batch.
 
         For most batches, this method calls no NumPy function.
         """
@@ -113,7 +113,7 @@ class Group:
                 sizes[rows] = edges[1:] - edges[:-1]
                 if column.validity is not None:
                     sizes[rows][~column.is_valid] = -1
-        # The zeros let a reader of short keys read past the last key.
+        # A reader of short keys may read past the last key, into these zeros.
         return b"".join((*self._keys, bytes(16))), starts, sizes
 
     def _rows(self) -> Iterator[tuple[slice, RecordBatch]]:

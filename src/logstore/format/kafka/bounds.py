@@ -1,6 +1,6 @@
 """Find where the records of Kafka's batches begin and end.
 
-Each record begins with its length, so the records of one batch can only be found one after the
+Each record begins with its length. So the records of one batch can only be found one after the
 other. With many batches, each step finds one record in every batch. With only a few batches, a run
 of records of the same size is found in one step.
 """
@@ -56,7 +56,7 @@ def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
     """Find the start (the position of the length) and the end of each record.
 
     A returned record may have a length that is negative or too small. The caller must check the
-    lengths. The caller reads all lengths at once, which is faster than a check in this function.
+    lengths, because it reads all lengths at once. This is faster than a check in this function.
 
     Raises:
         ValueError: the records of a batch do not end where the batch ends.
@@ -143,7 +143,7 @@ def _read_long(data: bytes, position: Numbers, stride: Numbers) -> None:
 
 
 def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tuple[Numbers, Numbers]:
-    """Find one batch's records one after another, but a run of records of one size in one step."""
+    """Find one batch's records one by one; find a run of records of one size in one step."""
     data, octets = batches.data, batches.octets
     edges = array("q", [position])
     fruitless = 0
@@ -170,7 +170,7 @@ def _one_by_one(batches: Batches, position: int, total: int, count: int) -> tupl
 
 
 def _end_of(data: bytes, position: int) -> int:
-    """Return the end of a record: this is within `data`, but may be after the end of the batch."""
+    """Return the end of a record, which is within `data`, but perhaps after the batch's end."""
     size, start = varint(data, position)
     if not RECORD_BYTES_MIN - 1 <= size <= len(data) - start:
         raise ValueError("a record ends after the end of its batch")

@@ -77,8 +77,8 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
     """Decompress the records of one batch.
 
     Args:
-        restored_bytes_max: the largest size of the decompressed records. For a short time,
-            decompression may use up to twice as much memory as this size.
+        restored_bytes_max: the largest size of the decompressed records. During decompression, the
+            memory in use may be up to twice this size for a short time.
 
     Raises:
         RecordExpansionError: the records are larger than `restored_bytes_max`.
@@ -118,7 +118,7 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
 
 
 def size_in_frame(codec_id: int, data: bytes) -> int:
-    """Return the uncompressed size that a frame claims; -1 if it claims none. It may be wrong."""
+    """Return the uncompressed size that a frame claims, right or wrong; -1 if it claims none."""
     try:
         if codec_id == CODEC_IDS["snappy"]:
             return -1 if data[:8] == XERIAL_MAGIC else _snappy_size(_snappy(), data)

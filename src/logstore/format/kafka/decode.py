@@ -4,9 +4,9 @@
              value size | value | count of headers | (name size | name | size | cell)...
 
 All numbers except the attributes are zigzag varints. A size of -1 means null. First, `bounds` finds
-the start of each row. Then each field is read from all rows of many batches at once, so that
-thousands of records share the cost of a NumPy call. If there are only a few rows, they are read one
-by one. Record headers are always read one by one.
+the start of each row. Then each field is read from all rows of many batches at once, so thousands
+of records share the cost of a NumPy call. If there are only a few rows, they are read one by one.
+Record headers are always read one by one.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def check_many(
 def headers_max(
     parts: Sequence[Buffer], headers: Sequence[BatchHeader], expansion_bytes_max: int
 ) -> HeadersLeft:
-    """Create one limit for the record headers of all batches: the highest limit of a batch."""
+    """Create one limit for the record headers of all batches: the highest limit of any batch."""
     least = min(
         expansion_bytes(len(part), header.record_count)
         for part, header in zip(parts, headers, strict=True)

@@ -273,7 +273,7 @@ def check_run(
     """Check the records of batches, many at a time, without making columns of them.
 
     Args:
-        is_strict: whether to check also the fields and bytes that no reader needs; appends set
+        is_strict: whether to also check the fields and bytes that no reader needs; appends set
             this.
         checks_claims: whether to compare the header's largest timestamp with the records. `verify`
             sets this.

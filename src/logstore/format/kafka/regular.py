@@ -97,7 +97,7 @@ _shapes: dict[tuple[int, int], Shape] = {}
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Return True if the uncompressed records of a batch are valid; False may mean unknown.
+    """Return True if the uncompressed records of a batch are valid; False: invalid or unknown.
 
     Args:
         data: a buffer with the records from `start` to `end`. The batch's header comes directly
@@ -270,7 +270,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 
 
 def _word_at(places: Places, head_end: int) -> int | None:
-    """Return where a word contains all that may differ in the head of a record, or None."""
+    """Return the start of a word that covers a record's head from the time delta on, or None."""
     word_at = max(places.start, head_end - WORD_BYTES)
     is_fit = places.stop - places.start >= WORD_BYTES and word_at <= places.time_at
     return word_at if is_fit else None

@@ -2,8 +2,8 @@
 
     u16 version 1 | u32 crc-32c of the rest | u32 count | entries of 46 bytes           big-endian
 
-A snapshot holds only the newest batch of each producer. So a log that has loaded a snapshot
-recognizes a repeated batch only if this batch is the newest batch of its producer.
+A snapshot holds only the newest batch of each producer. After a log has loaded a snapshot, it
+recognizes a repeated batch only if the batch is the newest batch of its producer.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check the batches that begin at `position`; see `sound.sound_run`.
 
-    Compaction leaves gaps between offsets. A batch that begins after a gap is accepted only if the
-    next batch is also in `data`. The next batch then shows whether the base offset, which no
-    checksum covers, is too large.
+    Compaction leaves gaps between offsets. If a batch begins after a gap, it is accepted only if
+    the next batch is also in `data`. No checksum covers the base offset. The next batch shows
+    whether the base offset is too large.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)

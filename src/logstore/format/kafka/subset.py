@@ -72,7 +72,8 @@ class Group:
 
         Args:
             horizon_ms: the copy's delete horizon. If the time deltas from this horizon would not
-                fit into 64 bits, the copy has no horizon, so its tombstones are never removed.
+                fit into 64 bits, the copy gets no horizon. Then the tombstones of the copy are
+                never removed.
         """
         header, fields = self._headers[number], self._fields
         rows = slice(*self.firsts[number : number + 2].tolist())

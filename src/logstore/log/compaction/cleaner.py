@@ -32,7 +32,7 @@ Numbers = NDArray[np.int64]
 
 
 class LastBatch(NamedTuple):
-    """A producer's last batch, which stays so that the producer's epoch and sequence stay known.
+    """A producer's last batch; it stays, so that the log keeps the producer's epoch and sequence.
 
     Usually, this batch is the producer's last batch with records, because a marker has no sequence.
     If a marker began a new epoch, or if the producer has only markers, the batch is the producer's
@@ -150,8 +150,8 @@ class Cleaner:
     """Produce the bytes that replace the batches of a log, window by window.
 
     In the columnar layout, the offsets of a log have no gaps. So if cleaning leaves out batches,
-    empty batches take their offsets; there are as few empty batches as possible. In Kafka's layout,
-    the offsets of left-out batches are missing from the log.
+    empty batches take over the offsets of these batches. There are as few empty batches as
+    possible. In Kafka's layout, the offsets of left-out batches are missing from the log.
 
     Attributes:
         records_read, records_kept, bytes_read, bytes_written: totals so far.
@@ -210,7 +210,7 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Map the position of each batch whose records must be examined to the batch's new bytes.
+        """Examine the records of some batches; return the new bytes of each batch, by its position.
 
         The bytes are None for an unchanged batch, and empty for a batch that keeps no record.
         """
@@ -244,7 +244,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Select the records before the range of collected keys that can be removed.
+        """Select the records that can be removed; they are before the range of collected keys.
 
         These are the records without a key, and the records whose key is also in the range.
         """

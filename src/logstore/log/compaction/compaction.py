@@ -167,7 +167,7 @@ def compact(
 
 
 class Compaction:
-    """One compaction of a log; `state.compacting` is held."""
+    """One compaction of a log; the caller must hold `state.compacting`."""
 
     def __init__(self, state: LogState, pace: Pace, table_bytes: int) -> None:
         self._state, self._pace, self._table_bytes = state, pace, table_bytes
@@ -260,7 +260,7 @@ class Compaction:
             yield [self._segments[one.base_offset] for one in group]
 
     def _weighed(self, facts: SegmentFacts) -> SegmentFacts:
-        """Add the layout and the index size of a segment, which are read from its files."""
+        """Add to the facts of a segment its layout and its index size, read from the files."""
         segment = self._segments[facts.base_offset]
         magic = magic_of(self._open(segment).fd) if segment.size_bytes else 0
         index_bytes = 0
@@ -269,7 +269,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Return a group's last offset in Kafka's layout: a batch has to stay at this offset."""
+        """Return a group's last offset in Kafka's layout, because the batch there has to stay."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()

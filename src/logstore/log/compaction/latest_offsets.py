@@ -57,8 +57,8 @@ class LatestOffsets:
         Args:
             first_offset: where the range begins.
             size_bytes: the largest size of the table.
-            keys_expected: the largest number of keys that can come. The table is not made larger
-                than this number of keys needs.
+            keys_expected: the largest number of keys that the caller may insert. The table is not
+                made larger than this number of keys needs.
 
         Raises:
             ValueError: the size is too small for a table.

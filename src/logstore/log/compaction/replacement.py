@@ -19,8 +19,8 @@ any process finds each offset. If the group has only one segment, step 3 alone r
 there is no `.swap`.
 
 When Kafka replaces segments, it renames the old ones to `.deleted` before it renames the new one.
-This engine removes the old segments at once. A reader of an old segment has its file open, and can
-continue.
+This engine removes the old segments immediately. A reader of an old segment has its file open, and
+can continue.
 """
 
 from __future__ import annotations
@@ -86,10 +86,13 @@ def put_in_place(state: LogState, replacement: Replacement) -> bool:
 
 
 def is_current(state: LogState, replacement: Replacement) -> bool:
-    """Check whether the log still has the segments to replace; the caller holds `flush_lock`."""
+    """Check whether the log still has the segments to replace.
+
+    The caller must hold `flush_lock`.
+    """
     old, now = replacement.old, state.segments
     return (
-        state.config.is_compacted  # `set_config` may have changed it
+        state.config.is_compacted  # `set_config` may have changed `cleanup_policy`
         and state.cut_offset >= replacement.noted_end
         and state.directory == replacement.new.directory
         and any(list(now[at : at + len(old)]) == list(old) for at in range(len(now) - len(old)))
@@ -130,7 +133,7 @@ def _put_in_place(state: LogState, replacement: Replacement, go_on: Callable[[],
 
 
 def _carry_out(state: LogState, replacement: Replacement, directory: int) -> None:
-    """Do steps 2 to 5 of a replacement; `flush_lock` is held. Raises OSError.
+    """Do steps 2 to 5 of a replacement; the caller must hold `flush_lock`. Raises OSError.
 
     The removal of `.swap` is not synced here. A truncation, a deletion, a repair and the next
     replacement sync the directory before they change a segment. So no segment is changed while an
@@ -156,7 +159,10 @@ def _carry_out(state: LogState, replacement: Replacement, directory: int) -> Non
 
 
 def _show(state: LogState, old: Sequence[Segment], new: Segment) -> None:
-    """Let readers use the new segment instead of the old segments; `flush_lock` is held."""
+    """Let readers use the new segment instead of the old segments.
+
+    The caller must hold `flush_lock`.
+    """
     with state.lock:
         _exchange(state, old, new)
     for segment in old:

@@ -31,7 +31,7 @@ IsAborted = Callable[[BatchHeader], bool]
 
 
 class Verdict(Enum):
-    """The decision about a batch that is based on the batch's header alone."""
+    """The decision about a batch, which is based only on the batch's header."""
 
     KEEP = auto()
     DROP = auto()
@@ -145,8 +145,8 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        # `winners` may also have offsets of records that are in other batches, so these offsets are
-        # not in `offsets`.
+        # `winners` may also contain offsets of records in other batches. These offsets are not in
+        # `offsets`.
         keep[places[offsets[places] == winners]] = True
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):

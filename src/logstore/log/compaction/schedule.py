@@ -115,7 +115,7 @@ def plan(
 
 
 def urgency(found: Plan) -> tuple[bool, bool, float]:
-    """Give a key for `max`: first overdue logs, then due logs, then the highest dirty ratio."""
+    """Return a key for `max`: overdue logs come first, then due logs, then the dirtiest logs."""
     return found.is_overdue, found.is_due, found.dirty_ratio
 
 
@@ -124,9 +124,9 @@ def groups(
 ) -> list[list[SegmentFacts]]:
     """Divide segments into groups, each of which becomes one segment.
 
-    So small segments are merged. The sizes of a group's segments before the cleaning together do
-    not exceed the given sizes. All segments of a group have the same layout, and together span less
-    than 2^31 offsets. A segment that is larger than the given sizes is a group of its own.
+    So small segments are merged. Before the cleaning, the segments of a group together are not
+    larger than the given sizes. All segments of a group have the same layout, and together span
+    less than 2^31 offsets. A segment that is larger than the given sizes is a group of its own.
     """
     found: list[list[SegmentFacts]] = []
     for segment in segments:

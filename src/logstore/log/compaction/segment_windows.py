@@ -50,7 +50,7 @@ def windows(segment: Segment, handle: Handle, expansion_bytes_max: int) -> Itera
 
 
 def last_header(segment: Segment, handle: Handle) -> BatchHeader:
-    """Read the header of the last batch of a segment that is not empty; raises OSError."""
+    """Read the header of a segment's last batch; the segment must not be empty. Raises OSError."""
     with call(segment.directory):
         head = files.read_up_to(handle.fd, HEADER_BYTES_MAX, segment.last_position)
     return read_header(head, 0)

@@ -1,7 +1,8 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
-The checksum of a batch is computed on exactly the bytes from which the new batch is made. Otherwise
-damage to these bytes could get a new, valid checksum in the new batch.
+Compaction checks the checksum of a batch on exactly the bytes from which it makes the new batch.
+Otherwise these bytes could be damaged after the check, and the new batch would have a valid
+checksum.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def _append(
     Args:
         begun: the function adds an item to this list when the write begins.
         may_begin: if True, an empty log may begin at the offset of the first batch, and a compacted
-            log may have gaps. In that case, the caller holds the flush lock.
+            log may have gaps. In that case, the caller must hold the flush lock.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -159,11 +159,10 @@ def _check_order(state: LogState, batches: Found, expected: int, *, may_lack: bo
 
 
 def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> None:
-    """Refuse a batch whose epoch is lower than the previous batch's, or higher than its leader's.
+    """Refuse a batch with an epoch below the previous batch's epoch, or above the leader's epoch.
 
-    A leader sends batches of its predecessors, too. If the caller does not give the leader's own
-    epoch, a batch whose epoch is lower than the log's epoch may come from a leader that was
-    replaced.
+    A leader sends batches of its predecessors, too. If the caller does not give the epoch of the
+    leader, a batch with an epoch below the log's epoch may come from a leader that was replaced.
     """
     replication = state.replication
     epoch = replication.leader_epoch if leader_epoch is None else max(replication.epochs.latest, 0)
@@ -181,7 +180,7 @@ def _check_epochs(state: LogState, batches: Found, leader_epoch: int | None) -> 
 def start_empty_at(state: LogState, offset: int) -> None:
     """Let a log without records begin at the offset where the leader's log begins.
 
-    The caller holds both locks.
+    The caller must hold both locks.
 
     If the new segment cannot be created, this function writes the old log start again. Otherwise
     records could be appended before the new log start, and the next start of the store would treat

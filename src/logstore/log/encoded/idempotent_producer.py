@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _repeatable(columns: appending.Columns) -> appending.Columns:
-    """Make lists of iterables that can be read only once, because records may be encoded twice."""
+    """Convert iterables that can be read only once to lists: records may be encoded twice."""
     times, headers = columns.timestamps, columns.headers
     if isinstance(times, Iterable) and not hasattr(times, "__len__"):
         times = list(times)
@@ -175,7 +175,7 @@ def _next_sequence(known: ProducerState | None) -> int:
 
 
 def _find(known: ProducerState | None, producer_id: int, first: int, count: int) -> range:
-    """Find the offsets of records that the log must have already, by their sequence numbers."""
+    """Find, by sequence number, the offsets of records that the log must already have."""
     epoch, expected = 0 if known is None else known.epoch, _next_sequence(known)
     for batch in () if known is None else known.batches:
         last = epoch * SEQUENCES + batch.last_sequence

@@ -93,7 +93,8 @@ def append_encoded(
             flush.flush_appended(state, end)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
-        mark(error, is_begun and state.active.end_offset >= end)  # no effect if marked before
+        # No effect if the error is already marked.
+        mark(error, is_begun and state.active.end_offset >= end)
         raise
 
 
@@ -124,7 +125,7 @@ def _range_of(
 def write_and_take(
     state: LogState, batches: Found, end: int, known: Producers | None, now_ms: int
 ) -> None:
-    """Write batches, and record what their producers sent; the lock is held.
+    """Write batches, and record what their producers sent; the caller must hold the lock.
 
     Args:
         known: the producers of the log; None if the batches have no producer.
@@ -154,7 +155,7 @@ def _end_of(batches: Found, base_offset: int) -> int:
 
 
 def _write(state: LogState, batches: Found, now_ms: int) -> None:
-    """Write batches at the end of the log; the caller holds the lock.
+    """Write batches at the end of the log; the caller must hold the lock.
 
     If there is only one batch, and its layout and offsets fit the active segment, the write takes a
     faster path.
@@ -225,7 +226,7 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
 def _check(
     batches: Found, rules: AppendRules, latest: int, now_ms: int, *, is_checked: bool
 ) -> None:
-    """Do the last check of the records, if it is wanted; after it, no batch is decompressed."""
+    """If `is_checked` is True, check the records; after that, no batch is decompressed."""
     if is_checked:
         _check_records(batches, rules, latest, now_ms)
     lease.settle()

@@ -27,7 +27,7 @@ Found = list[tuple[Buffer, BatchHeader]]
 # check then get the full check, all together. If there are more batches, it is faster to give all
 # of them the full check at once.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # a record's offset is lower, so it fits into 64 bits
+OFFSETS_MAX = 2**62  # all offsets of records are lower, so they fit into 64 bits
 
 
 def parse(

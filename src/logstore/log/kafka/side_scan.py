@@ -296,7 +296,7 @@ class SideScan(Scan):
             self._check_last_time()
 
     def _check_last_time(self) -> None:
-        """Check the last entry of the time index: a broker writes it when a segment is complete."""
+        """Check the last time index entry, which a broker writes when a segment is complete."""
         said = int(self._times[-1]) if len(self._times) else -1
         allowed = (self.max_timestamp, self._latest_full)
         is_there = files.exists(self.segment.time_index_path)

@@ -3,10 +3,10 @@
     current   under `lock`, before the write: the state, rebuilt if an append was interrupted
     take      under `lock`, after the write
 
-`is_torn` is set from before the write until `take` has recorded the batches. If an interrupt leaves
-`is_torn` set, the next call of `current` rebuilds the state from the log. Modules that only a log
-with producers needs are imported in functions, so that `import logstore` stays cheap. The code that
-opens a log imports all of these modules.
+`is_torn` is set before the write, and reset after `take` has recorded the batches. If an interrupt
+leaves `is_torn` set, the next call of `current` rebuilds the state from the log. Modules that only
+a log with producers needs are imported in functions, so that `import logstore` stays cheap. The
+code that opens a log imports all of these modules.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def are_watched(batches: Batches) -> bool:
 
 
 def current(state: LogState) -> Producers:
-    """Return the producers of a log, or an empty state if there is none yet; `lock` is held."""
+    """Return the producers of a log, or an empty state if there is none yet.
+
+    The caller must hold `lock`.
+    """
     producers = state.producers
     if producers.is_torn or producers.known is None:
         return _rebuilt(state)
@@ -55,7 +58,7 @@ def _rebuilt(state: LogState) -> Producers:
 def take(
     state: LogState, known: Producers, batches: Batches, offset: int | None, now_ms: int
 ) -> None:
-    """Remember the batches that were written at `offset`; `lock` is held.
+    """Remember the batches that were written at `offset`; the caller must hold `lock`.
 
     If `offset` is None, each batch was written at the offset that it carries.
     """

@@ -19,8 +19,8 @@ class LogProducers:
     Attributes:
         known: the state of the producers; None until the log has a batch of a producer. Written
             under `lock`.
-        is_torn: True if an append was interrupted after the write and before `known` was changed,
-            so `known` may lack a batch of the log. The next use of `known` first rebuilds `known`.
+        is_torn: True if an append was interrupted between its write and the change of `known`. Then
+            `known` may lack a batch of the log. The next use of `known` first rebuilds `known`.
             Written under `lock`.
         snapshots: the offsets of the snapshots on the disk, in order. Written under `flush_lock`.
     """
@@ -38,6 +38,9 @@ class LogProducers:
         return self.known is not None or self.is_torn
 
     def replace(self, known: Producers | None) -> None:
-        """Set the state of the producers, which must agree with the log; `lock` is held."""
+        """Set the state of the producers, which must agree with the log.
+
+        The caller must hold `lock`.
+        """
         self.known = known
         self.is_torn = False

@@ -1,8 +1,8 @@
 """Track which transactions of a log are open, and compute the last stable offset.
 
 Invariant: in each list, transactions are in the order of their offsets, so the first is the oldest.
-A transaction that was ended by a marker is undecided until the marker is below the high watermark
-(KIP-98). Before that, a new leader may lack the marker.
+When a marker has ended a transaction, the transaction is undecided until the marker is below the
+high watermark (KIP-98). Before that, a new leader may lack the marker.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ class OpenTransactions:
         self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
-        # Pairs of first offset and marker offset, in ascending order of both. If a transaction lies
-        # inside another (outer) transaction, it is left out: the outer transaction begins earlier
-        # and ends later, so it alone decides the last stable offset. A log that is not replicated
-        # keeps pairs, too, because it may be replicated later. So the number of pairs is limited.
+        # Pairs of first offset and marker offset; both offsets rise from pair to pair. If a
+        # transaction lies inside another (outer) transaction, only the outer transaction is kept.
+        # It begins earlier and ends later, so it alone decides the last stable offset. A log that
+        # is not replicated keeps pairs, too, because it may be replicated later. So the number of
+        # pairs is limited.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 

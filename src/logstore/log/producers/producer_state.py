@@ -63,9 +63,9 @@ class ProducerState(NamedTuple):
     """The state of one producer in a log.
 
     Attributes:
-        timestamp: the timestamp of its last batch or marker.
-        open_offset: where its open transaction begins; -1 if no transaction is open.
-        batches: its last five batches, the newest first.
+        timestamp: the timestamp of the producer's last batch or marker.
+        open_offset: where the producer's open transaction begins; -1 if no transaction is open.
+        batches: the producer's last five batches, the newest first.
     """
 
     producer_id: int
@@ -131,8 +131,8 @@ class Producers:
         """Check all batches of one append before any is written; return the duplicates among them.
 
         Args:
-            headers: the batches in the order of the append. A header is used for the number of its
-                offsets, but the offsets themselves are ignored.
+            headers: the batches in the order of the append. The offsets in a header are ignored,
+                except for their number.
             token: the result of `verification`; None if there is no coordinator, so that
                 transactions are not verified.
 
@@ -242,8 +242,8 @@ class Producers:
         """Record an appended batch without a check: a follower accepts every batch of its leader.
 
         Args:
-            header: used for the number of its offsets; the offsets themselves are ignored. For a
-                marker, call `take_marker`; for any other control batch, nothing is recorded.
+            header: its offsets are ignored, except for their number. For a marker, call
+                `take_marker`; for any other control batch, nothing is recorded.
             base_offset: the offset of the batch in the log.
         """
         old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \
@@ -303,8 +303,8 @@ class Producers:
         This is the first offset of the oldest transaction that is open or undecided. A transaction
         is undecided if its marker is at or after the high watermark. If there is no such
         transaction, the last stable offset is the high watermark. The result is never below the log
-        start. Deleting the first records of an open transaction does not end the transaction: its
-        later records and its marker are still to come. The high watermark must not be lower than in
+        start. If the first records of an open transaction are deleted, the transaction stays open:
+        later records and the marker are still to come. The high watermark must not be lower than in
         an earlier call.
         """
         return self._transactions.last_stable_offset(high_watermark, log_start_offset)
@@ -312,9 +312,9 @@ class Producers:
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset of a log that is not replicated.
 
-        In such a log, a marker decides its transaction at once. The log still remembers decided
-        transactions: if it is replicated later, the first high watermark may be before their
-        markers.
+        In such a log, a marker decides its transaction immediately. The log still remembers decided
+        transactions. If the log is replicated later, the first high watermark may be before the
+        markers of these transactions.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 
@@ -331,7 +331,7 @@ class Producers:
         return len(idle)
 
     def kept_offsets(self) -> NDArray[np.int64]:
-        """List one offset of each batch that compaction must keep, even without records, in order.
+        """List, in order, one offset of each batch that compaction must keep even without records.
 
         For each producer, the list has the last offset of its last batch. If a producer has no
         batch, the list has the offset of its marker. From these batches, a log without snapshots
@@ -340,7 +340,7 @@ class Producers:
         return self._table.last_offsets()
 
     def state_of(self, producer_id: int) -> ProducerState | None:
-        """Return the state of one producer, or None if the log has no state of it."""
+        """Return the state of one producer, or None if the log does not know the producer."""
         place = self._places.get(producer_id)
         if place is None:
             return None

@@ -57,8 +57,8 @@ def made(state: Replica, snapshot: Snapshot | None = None) -> Producers:
 def until(state: LogState, end: int, since: int) -> Rebuilt:
     """Rebuild the producers in their state before an offset.
 
-    The log must not get shorter during the call. So the caller holds one of the log's locks, or is
-    opening the log.
+    The log must not get shorter during the call. So the caller must hold one of the log's locks, or
+    must be opening the log.
 
     Args:
         since: if the log has no snapshot, all batches before this offset have no producer.
@@ -93,7 +93,8 @@ def before(state: LogState, offset: int) -> Rebuilt:
 
     If a producer has no batch or marker at or after the offset, its state in memory is used. If
     batches of a producer were deleted, and no early snapshot is left, a replay would find less
-    about this producer. One of the log's locks is held. Raises any error that `until` raises.
+    about this producer. The caller must hold one of the log's locks. Raises any error that `until`
+    raises.
     """
     rebuilt, known = until(state, offset, state.recovery_point), state.producers.known
     if known is None or state.producers.is_torn:
@@ -108,7 +109,7 @@ def before(state: LogState, offset: int) -> Rebuilt:
 
 
 def mend(state: LogState) -> None:
-    """Rebuild the producers of a log after an interrupted append; `lock` is held.
+    """Rebuild the producers of a log after an interrupted append; the caller must hold `lock`.
 
     Raises:
         LogStoreError: the disk failed, or a batch is damaged.

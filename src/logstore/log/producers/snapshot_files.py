@@ -1,6 +1,6 @@
 """Read, write and remove the `.producers` files of a log (docs/FORMAT.md, section 9).
 
-A snapshot after the end of the log is dangerous: if other records are appended before the
+A snapshot after the end of the log is dangerous. If other records then get the offsets below the
 snapshot's offset, the snapshot is wrong. So a truncation durably removes each snapshot after the
 new log end before it removes a record. The opening of a log removes each snapshot after the log end
 before the log can be used.

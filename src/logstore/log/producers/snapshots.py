@@ -29,7 +29,7 @@ KEPT = 2  # if the newest snapshot is damaged, the previous one is read
 
 
 def copy(state: LogState) -> Snapshot | None:
-    """Copy the producers in their state at the end of the log; `lock` is held."""
+    """Copy the producers in their state at the end of the log; the caller must hold `lock`."""
     producers = state.producers
     if producers.is_torn:
         rebuild.mend(state)
@@ -37,7 +37,10 @@ def copy(state: LogState) -> Snapshot | None:
 
 
 def due(state: LogState) -> Snapshot | None:
-    """If the next flush has to write a snapshot, copy the producers; `lock` is held."""
+    """If the next flush has to write a snapshot, copy the producers.
+
+    The caller must hold `lock`.
+    """
     snapshots = state.producers.snapshots
     if snapshots and snapshots[-1] >= state.active.base_offset:
         return None
@@ -45,7 +48,7 @@ def due(state: LogState) -> Snapshot | None:
 
 
 def put(state: LogState, snapshot: Snapshot) -> None:
-    """Write a snapshot durably, then remove the oldest ones; `flush_lock` is held.
+    """Write a snapshot durably, then remove the oldest ones; the caller must hold `flush_lock`.
 
     If the disk is full, the snapshot is written later. But if the log has no snapshot yet, an error
     is raised, and no record counts as flushed (see `log_producers`).
@@ -75,7 +78,7 @@ def put_before_start(state: LogState, offset: int) -> None:
     """Before the log start moves to an offset, write a snapshot unless a later one exists.
 
     Without this snapshot, a crash would bring back an older state of the producers. Then batches
-    that are deleted now could be appended again. `flush_lock` is held.
+    that are deleted now could be appended again. The caller must hold `flush_lock`.
 
     Raises:
         LogStoreError: the disk failed.
@@ -99,7 +102,7 @@ def put_before(state: LogState, offset: int) -> Producers | None:
     """Return the producers in their state before `offset`, where a truncation will cut the log.
 
     First, a snapshot of these producers is written, because the truncation removes all later
-    snapshots. The caller holds both locks. Raises OSError.
+    snapshots. The caller must hold both locks. Raises OSError.
     """
     if not state.producers.are_known:
         return None
@@ -113,7 +116,9 @@ def put_before(state: LogState, offset: int) -> Producers | None:
 
 
 def forget(state: LogState) -> None:
-    """Forget all producers of an empty log that will begin at a later offset; both locks are held.
+    """Forget all producers of an empty log that will begin at a later offset.
+
+    The caller must hold both locks.
 
     The markers of open transactions may be among the records that the log skips. If open
     transactions were kept without their markers, the last stable offset would never rise again.

@@ -1,4 +1,4 @@
-"""Step through the batches of a segment, beginning at an offset; check each at its first read.
+"""Step through a segment's batches, beginning at an offset; check each batch at its first read.
 
 An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
 is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset
@@ -216,7 +216,7 @@ class Cursor:
         If batches were skipped without a check, begin the walk again, and now check every batch.
 
         Args:
-            liar: if only the base offset of the damaged batch is wrong, the header of this batch.
+            liar: the header of the damaged batch if only its base offset is wrong; otherwise None.
         """
         if self._start is not None:
             (self.position, self._expected), self._start = self._start, None
@@ -232,7 +232,7 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the base offset of `liar` is wrong, and that the next batch's is right.
+        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
 
         The base offset of `liar` is wrong if both of the next two batches contradict it. The base
         offset of `liar` is also wrong if no offsets are missing between the three batches.

@@ -11,8 +11,8 @@ class Cut:
     """One occasion on which the log end offset went back to `offset`.
 
     Attributes:
-        offset: records at or after this offset were dropped; if `is_sure` is False, they may have
-            been.
+        offset: records at or after this offset were dropped; if `is_sure` is False, they may still
+            exist.
         is_sure: False if another process writes the log. If it is False, the log's files from this
             offset on were replaced, perhaps by files with the same records.
         later: the next cut; None if there is no later cut. This field is set after the log's view

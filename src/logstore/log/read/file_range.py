@@ -171,7 +171,8 @@ def _verified(
         goal = sound_end
         if growing is None and goal == size_bytes and end_offset <= end:
             return position, size_bytes - position, first, end_offset
-    end = min(end, end_offset)  # an append publishes the size of the segment before its end offset
+    # An append publishes first the size of the segment, and then its end offset.
+    end = min(end, end_offset)
     last = min(bisect_right(positions, goal), bisect_right(offsets, end - base)) - 1
     at, following = (position, first) if last < 0 else (positions[last], base + offsets[last])
     if at <= position:

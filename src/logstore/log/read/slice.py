@@ -97,9 +97,9 @@ def bounds_of(state: Replica, index: slice) -> tuple[int, int]:
     """Return the offsets of `log[start:stop]`; a start of 0 or more must be in the log.
 
     If `start` is 0 or more, but before the log start or after the log end, the slice would silently
-    lack records that its caller expects, so an error is raised. If `start` is negative or missing,
-    the slice has those of the wanted records that are still in the log. `stop` is only an upper
-    bound: if it is after the log end, the slice ends at the log end.
+    lack records that the caller expects. So an error is raised. If `start` is negative or missing,
+    the slice contains the wanted records that the log still has. `stop` is only an upper bound: if
+    it is after the log end, the slice ends at the log end.
 
     Raises:
         OffsetOutOfRangeError: `start` is 0 or more, and before the log start or after the log end.

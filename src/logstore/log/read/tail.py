@@ -78,7 +78,7 @@ def _follow(
 
 
 def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: Cut) -> bool:
-    """Wait for the record at an offset, or for a cut; return False if the time ends before both."""
+    """Wait for the record at an offset, or for a cut; return False if the timeout ends first."""
     return state.wait_until(lambda: end_of(state, level) > offset or cut.later is not None, timeout)
 
 
@@ -109,7 +109,8 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
 def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
     """In a log that another process writes, check that the last yielded record still exists.
 
-    A record counts as still present if compaction has removed it, or if it has become unreadable.
+    If compaction has removed the record, or the record has become unreadable, it still counts as
+    present.
     """
     if offset > state.log_end_offset:
         return False

@@ -3,7 +3,7 @@
 If the file and the batches differ, the batches are right. Recovery compares the file with the last
 epoch of each segment, and with the first batch of each epoch in the file. A file that is old, or
 belongs to another log, is rewritten. If this file were used, a new batch could get a lower epoch
-than an earlier batch, or the log could refuse the appends of the current leader.
+than an earlier batch. Or the log could refuse the appends of the current leader.
 """
 
 from __future__ import annotations

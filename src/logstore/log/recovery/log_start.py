@@ -4,7 +4,7 @@ Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoi
 dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the epochs'
 file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So C <= M
 <= E is the normal order of the log starts. If this order is broken, one of the files is old, or
-belongs to an earlier topic of the same name or to another log.
+belongs to another log, perhaps of an earlier topic of the same name.
 
 | log starts in the files | chosen log start |
 |---|---|

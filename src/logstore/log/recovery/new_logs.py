@@ -7,8 +7,8 @@
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
 the power fails after step 3, the log exists, and the next start makes a missing first segment. A
-log is durable after its directory was synced in step 3. Several threads do the syncs of a step, so
-that a file system with a journal, and the disk, can complete many syncs with one write.
+log is durable after its directory was synced in step 3. Several threads do the syncs of a step. So
+a file system with a journal, and the disk, can complete many syncs with one write.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _NewLog:
         self.fd = -1
 
     def write(self) -> None:
-        """Write the metadata to the temporary file, and let the kernel start to write it back."""
+        """Write the metadata to the temporary file; the kernel begins to write it to the disk."""
         data = encode_document(self.metadata.to_document())
         files.mkdir(self.directory)
         self.fd = files.open_file(self.temporary, files.CREATE)

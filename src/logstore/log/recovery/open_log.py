@@ -168,9 +168,9 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # A crash lost records that a user had deleted before they were flushed. The log begins
-        # again at its recorded log start, so that no offset is used twice. If a crash interrupts
-        # this step, the next recovery completes it.
+        # A user had deleted records that were not flushed, and a crash lost these records. The log
+        # begins again at its recorded log start, so that no offset is used twice. If a crash
+        # interrupts this step, the next recovery completes it.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)

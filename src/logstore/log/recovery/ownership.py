@@ -58,8 +58,8 @@ def owner_of(
                 first = layouts.read_header(head, 0).size_bytes
                 is_match = trailers.stored_checksum(fd, 0, first) == trailer.first_checksum
             if is_match:
-                # If the end of the segment is damaged, the segment counts as this log's; a reader
-                # of the end gets an error.
+                # If the end of the segment is damaged, the segment counts as a segment of this log.
+                # A reader of the end gets an error.
                 return told, 0
     finally:
         files.close(fd)

@@ -187,7 +187,7 @@ class Recovery:
         self, segment: Segment, row: SegmentFiles, is_last: bool
     ) -> tuple[trailers.Trailer | None, bool]:
         """Read a segment's trailer; also return whether the segment belongs to another log."""
-        if is_last:  # this segment grows, so its indexes are needed at once
+        if is_last:  # this segment grows, so its indexes are needed now
             self._entries, trailer = trailers.read_growing(segment.index_path, row.index_bytes)
         else:
             trailer = self._trailer_of(segment, row)

@@ -2,9 +2,9 @@
 
 A segment with damage is rewritten without the damage. Batches without records take the place of
 lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
-again. The old file stays beside the new one as `*.quarantine`. If the only damage of a batch is a
-wrong header, the batch keeps its records, and its header is corrected. The wrong value is the
-largest timestamp, or a leader epoch that is lower than an earlier one.
+again. The old file stays beside the new one as `*.quarantine`. A batch may have no damage except
+one wrong value in its header: the largest timestamp, or a leader epoch that is lower than an
+earlier one. Such a batch keeps its records, and the value is corrected.
 """
 
 from __future__ import annotations

@@ -137,9 +137,9 @@ class SegmentDamage(NamedTuple):
 def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[SegmentDamage]:
     """Check one segment, to the end of its file; report each damaged batch separately.
 
-    The last bytes of a log may not form a whole batch. They count as damage only if their offset is
-    below `flushed_to`. At or after that offset, a running append may be writing a batch, or a crash
-    may have left an incomplete batch.
+    The last bytes of a log may be only a part of a batch. Such bytes count as damage only if their
+    offset is below `flushed_to`. At or after that offset, a running append may be writing a batch,
+    or a crash may have left an incomplete batch.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
     check.run()
@@ -161,7 +161,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; with `from_disk`, drop the kernel's cache of the file before and after."""
+        """Begin a check; `from_disk` drops the kernel's cache of the file before and after it."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []

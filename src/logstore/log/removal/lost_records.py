@@ -6,7 +6,7 @@ in the segments, so `logstore dump` can print the file. The file is beside the d
 partitions, not inside one of them. So a move or a deletion of the replica does not remove the file,
 and Kafka ignores it. The store never reads or removes the file.
 
-The name of the file says which records it has:
+The name of the file says which records the file has:
 
     <topic>-<partition>.<topic id>.<first dropped offset>-<end offset>.<leader epoch>.lost
 
@@ -46,8 +46,8 @@ def is_lost_file(name: str) -> bool:
 def keep(state: LogState, offset: int) -> str:
     """Durably write the batches at and after an offset to a file, and return its path.
 
-    The caller holds both locks of the log, and the offset is before the log end. The first batch
-    may begin before the offset. Damaged bytes are copied without a change.
+    The caller must hold both locks of the log, and the offset must be before the log end. The first
+    batch may begin before the offset. Damaged bytes are copied without a change.
 
     Raises:
         OSError: the disk failed or is full; no file is left in that case.

@@ -112,8 +112,8 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
     """Return the time (ms) of a segment's newest record; retention by age uses this time.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
-    must be wrong. If it is below 0, no record has a timestamp. In both cases, the time of the last
-    write to the file is used.
+    must be wrong. If the largest timestamp is below 0, no record has a timestamp. In both cases,
+    the time of the last write to the file is used.
     """
     newest = segment.max_timestamp
     if 0 <= newest <= state.now_ms() + AHEAD_MS_MAX:
@@ -125,9 +125,11 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
 
 
 def _start_at(state: LogState, offset: int) -> None:
-    """Move the log start durably, then drop the segments before it; `flush_lock` is held.
+    """Move the log start durably, then drop the segments before it.
 
-    If an interrupt comes after the metadata was written, the segments are still dropped: the
+    The caller must hold `flush_lock`.
+
+    If an interrupt comes after the metadata was written, the segments are still dropped. The
     metadata says that their records are deleted, so the records must no longer be served. The
     metadata is written again before any file is removed, because the interrupt may have come before
     the sync of the metadata. But if a sync has failed, no file is removed, and the log dir goes

@@ -1,11 +1,11 @@
 """Drop the records at the end of a log (`truncate_to`).
 
-While a reader may use a file, the file is never shortened: the kept part of a segment is written to
-a new file, which is then renamed over the old file. The segments before the new file are synced
-first. Otherwise, a crash could lose earlier records and leave a hole before the new file, which is
-durable. Next, the files that describe the dropped bytes are removed. So after a crash at any point,
-the log ends between the new end and the old end, and no file describes records after the end of the
-log.
+While a reader may use a file, the file is never shortened. Instead, the kept part of a segment is
+written to a new file, which is then renamed over the old file. The segments before the new file are
+synced first. Otherwise, a crash could lose earlier records and leave a hole before the new file,
+which is durable. Next, the files that describe the dropped bytes are removed. So after a crash at
+any point, the log ends between the new end and the old end, and no file describes records after the
+end of the log.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _truncate(
 
 
 def _is_half_done(state: LogState) -> bool:
-    """Check whether the log still lists dropped segments, whose files may not exist any more."""
+    """Check whether the log still lists dropped segments, whose files may be gone."""
     return any(segment.is_dropped for segment in state.segments)
 
 
@@ -169,8 +169,8 @@ def _with_room(state: LogState, offset: int) -> _Replacement:
 def _prepare(state: LogState, offset: int) -> _Replacement:
     """Acquire all file descriptors and all disk space for a truncation; raises OSError.
 
-    The caller holds both locks. This function does not change the segments: if it fails, no record
-    was removed.
+    The caller must hold both locks. This function does not change the segments: if it fails, no
+    record was removed.
     """
     segments = state.segments
     kept = [segment for segment in segments if segment.base_offset < offset]
@@ -207,7 +207,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Remove the epochs that begin in the dropped part from their file, durably; raises OSError.
+    """Durably remove the epochs of the dropped part from their file; raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks the epochs of batches that still exist. The next flush or open then
@@ -224,18 +224,19 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file, without opening a file; raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
     # Lower these offsets first. Otherwise, if the log dir fails during the truncation and comes
-    # back, it would count as an old copy.
+    # back, the log dir would count as an old copy.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point: if one of
+    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point. If one of
     # these two files is damaged, the limit in the other file still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
     use(partial(lower, HIGH_WATERMARKS, key, offset))
     if state.producers.are_known:
-        snapshots.remove_after(state, offset)  # this is durable before `_replace` removes records
+        # The snapshots are durably gone before `_replace` removes records.
+        snapshots.remove_after(state, offset)
     _replace(gone, new, temporary, directory.fd)
     state.producers.snapshots = tuple(at for at in state.producers.snapshots if at <= offset)
     state.producers.replace(producers)

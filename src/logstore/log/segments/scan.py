@@ -45,8 +45,8 @@ class Damage(NamedTuple):
     Attributes:
         position, end_position: where the damaged bytes begin and end.
         offset, end_offset: the range of lost offsets; `end_offset` is None if no batch follows.
-        max_timestamp: the correct value, if a batch has a wrong `max_timestamp` but readable
-            records and no other damage; otherwise None.
+        max_timestamp: if a wrong `max_timestamp` is the only damage of a batch, the right value;
+            otherwise None.
     """
 
     position: int
@@ -193,7 +193,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches at once; False (in a subclass) means: check them one by one.
+        """Record many batches at once. A subclass returns False if they must be checked one by one.
 
         Args:
             start: where the window of the batches begins in the file.
@@ -241,7 +241,7 @@ class Scan:
         """Step over a whole batch; if the batch cannot be valid at this place, return the reason.
 
         Args:
-            data: bytes with the start of the batch at index `at`; empty: do not check records.
+            data: bytes with the batch at index `at`; if empty, the records are not checked.
         """
         position = self.position
         if header.base_offset != self.offset and not self._fits(header, position, fd):

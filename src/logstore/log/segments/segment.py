@@ -45,7 +45,7 @@ class Block:
         self.plain = batches[0].plain_cells() if len(batches) == 1 else None
 
     def batch_for(self, offset: int) -> RecordBatch:
-        """Return the batch of this block that contains an offset."""
+        """Find the batch that contains an offset, among the batches of this block."""
         return self.batches[bisect_right(self.bases, offset) - 1]
 
 
@@ -212,8 +212,8 @@ class Segment:
         """Return the handle of the `.log` for reading; open the file if it is not open.
 
         The descriptor stays open while the caller has a reference to the handle. So keep a
-        reference to the handle, not the number of the descriptor: the descriptor may be closed, and
-        another file may then get the same number.
+        reference to the handle, not the number of the descriptor. The descriptor may be closed, and
+        then another file may get the same number.
 
         Raises:
             OSError: FileNotFoundError if the segment was dropped meanwhile.
@@ -263,8 +263,8 @@ class Segment:
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
         """Refuse a file whose first or last batch is whole, but is not the batch that was sealed.
 
-        A damaged batch does not show whether the file is the right one. So it is accepted here, and
-        the reader of the batch reports the damage.
+        A damaged batch does not show whether the file is the right one. So this check accepts a
+        file with a damaged batch. The reader of the batch reports the damage.
         """
         first_checksum, last_position, last_checksum = seal
         if not self.size_bytes:
@@ -363,7 +363,8 @@ class Segment:
         if self.index is not None:
             return
         for key in [key for key in self.cached if isinstance(key, int)]:
-            environment.blocks.drop(self.cached, key)  # a block is cached under its entry's number
+            # The number of a block is the number of its index entry.
+            environment.blocks.drop(self.cached, key)
         environment.indexes.drop(self.cached, INDEX)
         environment.indexes.drop(self.cached, TIME_INDEX)
         self._keep_indexes(environment, *self.rebuild_indexes(environment))

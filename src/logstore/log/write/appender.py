@@ -2,7 +2,7 @@
 
 A batch is sent (that is, appended to the log) in four cases: its records reach `max_bytes`,
 `linger` is over, or `flush` or `close` is called. A future has three small fields, and no lock of
-its own. A caller that asks a future for its offset waits until the batch is sent.
+its own. If a caller asks a future for its offset, the caller waits until the batch is sent.
 
 While records wait to be sent, the appender's thread refers to the appender, so the appender and its
 store stay alive. At other times, the thread does not refer to the appender. If no other object
@@ -80,7 +80,7 @@ class _Batch:
                 del column[count:]
 
     def add_rich(self, key: bytes | None, timestamp: int | None, pairs: Headers) -> None:
-        """Add the key, timestamp and headers of a record; the caller adds the value after this."""
+        """Add a record's key, timestamp and headers; after this, the caller must add the value."""
         count = len(self.values)
         self.is_rich = True
         self.trim()
@@ -215,11 +215,12 @@ class Appender:
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
-        """Start the linger time of a batch at its first record; the caller holds the mutex."""
+        """Start the linger time of a batch at its first record; the caller must hold the mutex."""
         self._check_open()
         if self._thread is None:
             bell = self._has_records
-            entry = ref(self, lambda _: bell.ring())  # a dropped appender ends its thread
+            # When the appender is dropped, its thread ends.
+            entry = ref(self, lambda _: bell.ring())
             arguments = (entry, self._kept, bell)
             thread = Thread(target=_send_due, args=arguments, name="logstore-appender", daemon=True)
             start_for(self._state.log_dir.path, thread)
@@ -232,7 +233,7 @@ class Appender:
             raise LogClosedError(reason="the appender was closed")
 
     def _begin_next(self, batch: _Batch) -> _Batch:
-        """Close a full batch, and return the next batch; the mutex is held."""
+        """Close a full batch, and return the next batch; the caller must hold the mutex."""
         self._check_open()
         fresh = _Batch()
         # If this thread is interrupted, the appender's thread sends the batch.
@@ -272,7 +273,9 @@ class Appender:
                 self._oldest = following
 
     def _send(self, batch: _Batch) -> None:
-        """Append a batch; `_send_lock` is held. The futures of the batch raise any error.
+        """Append a batch.
+
+        The caller must hold `_send_lock`. The futures of the batch raise any error.
 
         If the append is interrupted before the records are in the log, the batch is sent again
         later.

@@ -195,7 +195,10 @@ def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | No
 
 
 def _append_foreign(state: LogState, payload: AnyPayload) -> int:
-    """Write a batch that was encoded for an earlier `record_format`; the lock is held."""
+    """Write a batch that was encoded for an earlier `record_format`.
+
+    The caller must hold the lock.
+    """
     offset, epoch = state.active.end_offset, state.replication.leader_epoch
     batch = batch_group.PlacedBatch(
         layouts.frame(payload, offset, epoch),
@@ -219,7 +222,7 @@ def write_batch(
     max_timestamp: int,
     epoch: int,
 ) -> None:
-    """Write one batch at the log's end, and show it to readers; the caller holds the lock."""
+    """Write one batch at the log's end, and show it to readers; the caller must hold the lock."""
     assert base_offset == active.end_offset and last_offset_delta >= 0
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()

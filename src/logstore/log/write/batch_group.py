@@ -49,7 +49,7 @@ Group = list[PlacedBatch]
 
 
 class _Room:
-    """The size of a segment with the batches that are planned for it so far."""
+    """The size of a segment, including the batches that are planned for the segment so far."""
 
     def __init__(self, state: LogState, base_offset: int) -> None:
         self.state, self.base_offset = state, base_offset
@@ -87,7 +87,7 @@ class _Room:
 def plan(state: LogState, batches: Group) -> list[Group]:
     """Decide which batches go into the active segment, and which into new segments.
 
-    The caller holds the log's lock.
+    The caller must hold the log's lock.
 
     If the batches do not all fit into the active segment, but all fit into a new segment, all
     batches go into the new segment. So one system call can write them.
@@ -119,7 +119,7 @@ def _groups(batches: Group, room: _Room, end: int) -> list[Group]:
 
 
 def write(state: LogState, batches: Group) -> None:
-    """Append batches at the log's end, all of them or none; the caller holds the lock."""
+    """Append batches at the log's end, all of them or none; the caller must hold the lock."""
     timing = state.timing
     started = 0.0 if timing is None else time.perf_counter()
     _write(state, batches)
@@ -230,7 +230,7 @@ def _publish_surely(
     first: Group,
     fresh: list[tuple[Segment, Handle, Group]],
 ) -> None:
-    """Show the written batches to readers; if interrupted, complete this work and then raise.
+    """Show the written batches to readers; raise an interrupt only after this work.
 
     The interrupt may come between two rounds of `_publish_all`'s loop, where the loop does not
     catch it.

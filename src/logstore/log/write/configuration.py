@@ -47,15 +47,15 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
 
 
 def _put_in_force(state: LogState, config: LogConfig) -> None:
-    """Set the fields that are derived from the configuration; both locks are held."""
+    """Set the fields that are derived from the configuration; the caller must hold both locks."""
     active, magic = state.active, state.foreign_magic or state.rules.magic
     state.rules = AppendRules(config, state.environment.record_expansion_bytes_max)
     state.foreign_magic = magic if active.size_bytes and magic != state.rules.magic else 0
     # The next append first removes the files of an interrupted write or roll (see `roll`).
     state.room_bytes = 0 if state.half_made else state.room_in(active, state.foreign_magic)
     state.roll_at_ms = NEVER
-    if active.size_bytes and state.rules.segment_ms < NEVER:
+    if active.size_bytes:
         begun_ms = state.now_ms() if active.first_time_ms is None else active.first_time_ms
-        state.roll_at_ms = begun_ms + state.rules.segment_ms
+        state.roll_at_ms = state.roll_time(begun_ms)
     if state.flush_at:  # 0 means that the next append flushes
         state.count_from_flushed()

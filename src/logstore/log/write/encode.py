@@ -61,7 +61,7 @@ def check_headers(headers: HeadersLike | None) -> Headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
-            pair[0].encode()  # a lone surrogate must fail this record, not the whole batch
+            pair[0].encode()  # a lone surrogate must make only this record fail
         checked.append((pair[0], check_cell(pair[1], "header's value")))
     return tuple(checked)
 
@@ -105,7 +105,7 @@ def check_size(
 def too_large(
     size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
 ) -> RecordTooLargeError | RecordExpansionError:
-    """Make the error for a batch of one record that is larger than one of the two limits."""
+    """Make the error for a batch of one record, which is larger than one of the two limits."""
     if size_bytes <= max_message_bytes:
         needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
         return too_much(needed, expansion_bytes_max)

@@ -1,8 +1,8 @@
 """Make appended records durable: a flush syncs segments in order of offset, then seals them.
 
-A sync that failed is never retried (R6), even if an interrupt hid its error. A flush may be
-interrupted. A flush may also stop before any sync has failed, because the disk is full or no file
-descriptor is free. In both cases, the next flush does the work.
+A sync that failed is never retried, even if an interrupt hid the error. A flush may be interrupted.
+A flush may also stop before any sync has failed, because the disk is full or no file descriptor is
+free. In both cases, the next flush does the work.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def unflushed_paths(state: LogState) -> list[str]:
 
 
 def _flush(state: LogState, outer: BaseException | None) -> None:
-    """Sync all unflushed segments; `flush_lock` is held.
+    """Sync all unflushed segments; the caller must hold `flush_lock`.
 
     An unflushed segment is forgotten only after its sync. So if interrupts come at any point, the
     next flush still knows what to sync.
@@ -132,7 +132,7 @@ def _flush(state: LogState, outer: BaseException | None) -> None:
         if snapshot is not None:
             _put_snapshot(state, snapshot)
         with state.lock:
-            if not state.in_custody:  # otherwise, a hung append may still change these fields
+            if not state.in_custody:  # an append that hangs may still change these fields
                 _note_synced(state, sizes, names_changed, epochs_changed)
     except LogStoreError:
         raise
@@ -167,7 +167,7 @@ def _note_synced(
 ) -> None:
     """Forget the changes that are now durable; keep the changes that came during the sync.
 
-    The caller holds the log's lock.
+    The caller must hold the log's lock.
 
     Args:
         sizes: maps the `id` of each synced segment to the size of the segment before the sync.
@@ -190,8 +190,8 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
     """Sync those of the given segments that are sealed and not yet durable, in order of offset.
 
     A truncation and a repair write durable files, so the segments before these files must be
-    durable first. `flush_lock` and `lock` are held. The next flush writes the seals of these
-    segments. Raises OSError.
+    durable first. The caller must hold `flush_lock` and `lock`. The next flush writes the seals of
+    these segments. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
     for segment, handle in state.unflushed:
@@ -248,7 +248,7 @@ def _sync(
         raise failure from error
     if epochs_changed:
         write_epochs(state)
-    # If another log's call took the log dir OFFLINE meanwhile, do not report success (R6).
+    # If another log's call took the log dir OFFLINE meanwhile, do not report success.
     if state.log_dir.is_offline:
         state.log_dir.check()
     return synced
@@ -292,7 +292,7 @@ def write_epochs(state: LogState) -> None:
 def allow_gaps(state: LogState) -> None:
     """Durably record that offsets may be missing, because compaction in Kafka's layout leaves gaps.
 
-    `flush_lock` is held. Raises LogStoreError.
+    The caller must hold `flush_lock`. Raises LogStoreError.
     """
     if not state.metadata.extra.get(SPARSE_OFFSETS):
         set_metadata(state, extra=state.metadata.extra | {SPARSE_OFFSETS: True})
@@ -312,7 +312,7 @@ def set_metadata(state: LogState, *, end_offset: int | None = None, **changes: A
     """
     metadata = state.metadata._replace(**changes)
     if state.replication.replicated_to is not None:
-        # After a crash, the recovery point is lower than it was when the file was written.
+        # After a crash, the recovery point may be lower than the high watermark in the file.
         flushed = max(state.recovery_point, metadata.extra.get(HIGH_WATERMARK, 0))
         bound = flushed if end_offset is None else min(flushed, end_offset)
         metadata = metadata.with_high_watermark(min(state.high_watermark, bound))

@@ -1,13 +1,14 @@
 """Share one sync among the durable appends of many threads.
 
-A thread that arrives while no commit runs appends its record alone. A thread that arrives while a
-commit runs joins the waiting group. The first thread of a group is the group's leader. The leader
-waits for the lock that every commit takes, writes the records of the whole group as one batch, and
-syncs once. Then the leader opens the group's gate for one thread, and each thread that passes the
-gate opens it for the next thread. So one sync makes all records durable that arrived during the
-previous sync. Threads are woken one after the other, not all at once.
+If a thread arrives while no commit is running, the thread appends its record alone. If a thread
+arrives while a commit is running, the thread joins the waiting group. The first thread of a group
+is the group's leader. The leader waits for the lock that every commit takes, writes the records of
+the whole group as one batch, and syncs once. Then the leader opens the group's gate for one thread,
+and each thread that passes the gate opens it for the next thread. So one sync makes all records
+durable that arrived during the previous sync. Threads are woken one after the other, not all at
+once.
 
-A thread whose record was committed often appends another record. So a leader waits, for a few
+When a record is committed, its thread often appends another record. So a leader waits, for a few
 milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
 serves all threads. Without this wait, the threads would form two groups, which take turns and sync
 separately.
@@ -39,8 +40,8 @@ class _Leaving:
     """Counts the threads that have not passed a group's gate; the last one releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. An interrupted thread may not lower the count. Then a leader waits for `PATIENCE_SECONDS`,
-    which does no other harm.
+    time. Perhaps an interrupted thread does not lower the count. Then a leader waits for
+    `PATIENCE_SECONDS`, which does no other harm.
     """
 
     __slots__ = ("count", "is_over")
@@ -169,11 +170,11 @@ class GroupCommit:
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Return the last waiting group, or a new group if it is full; the mutex is held."""
+        """Return the last waiting group with room, or a new one; the caller must hold the mutex."""
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:
-            waiting.pop()  # this group's leader was interrupted when its commit began
+            waiting.pop()  # the leader was interrupted at the start of its commit
         if not waiting or waiting[-1].size_bytes + size_bytes > room:
             waiting.append(_Group())
         return waiting[-1]
@@ -186,7 +187,7 @@ class GroupCommit:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
                     self._commit(group)
-        finally:  # the lock is free now, so the next commit begins first
+        finally:  # `commit_lock` is free now, so the next commit need not wait for this block
             with self._mutex:
                 if group.is_done:
                     self._open(group)
@@ -200,7 +201,7 @@ class GroupCommit:
             self._lead(group)
 
     def _open(self, group: _Group) -> None:
-        """Wake all threads of a group, once; the mutex is held."""
+        """Wake all threads of a group, once; the caller must hold the mutex."""
         if not group.is_open:
             group.is_open = True
             group.gate.release()
@@ -248,7 +249,7 @@ class GroupCommit:
                 self._let_go(committing, outcome, retriable=False)
 
     def _let_go(self, group: _Group, outcome: str, *, retriable: bool) -> None:
-        """Make all threads in a group raise an error; the mutex is held."""
+        """Make all threads in a group raise an error; the caller must hold the mutex."""
         group.error = self._state.log_dir.suspect_error(f"; {outcome}", retriable=retriable)
         group.is_done = True
         self._open(group)

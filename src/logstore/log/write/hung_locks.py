@@ -1,11 +1,11 @@
-"""Release the locks of a log whose holder hangs in a disk call, so that other threads continue.
+"""If the holder of a log's lock hangs in a disk call, release the lock for other threads.
 
-A thread that is stuck in the kernel cannot be stopped. The threads that wait for a lock of this
-thread continue only if the lock is released. So if the log dir has become SUSPECT, the watchdog
-*takes the lock into custody*: the watchdog releases the lock in place of its holder. A thread that
-then acquires the lock sees that the dir is SUSPECT, and raises before it changes anything. When the
-holder's call returns, the holder takes the lock again before it continues (`reclaim`). The dir
-returns to service only after all holders have taken their locks back.
+A thread that is stuck in the kernel cannot be stopped. If other threads wait for a lock of this
+thread, they continue only if the lock is released. So if the log dir has become SUSPECT, the
+watchdog *takes the lock into custody*: the watchdog releases the lock in place of its holder. A
+thread that then acquires the lock sees that the dir is SUSPECT, and raises before it changes
+anything. When the holder's call returns, the holder takes the lock again before it continues
+(`reclaim`). The dir returns to service only after all holders have taken their locks back.
 
     holder      takes the lock ... pwrite hangs ................ comes back, reclaims, publishes
     watchdog                          SUSPECT, takes into custody
@@ -14,20 +14,20 @@ returns to service only after all holders have taken their locks back.
 The watchdog takes a lock only from a holder that is *keeping* the lock. Before the holder calls the
 disk, it declares that it is keeping the lock. After the call, the holder checks whether the
 watchdog has taken the lock. Both the holder and the watchdog first write their own flag, and then
-read the other's:
+read the flag of the other:
 
     holder      ends the declaration            looks whether it is in custody     (releases it)
     watchdog    says that it is in custody      looks whether it is still kept      releases it
 
 So if the watchdog finds that the holder is still keeping the lock, the holder has not checked yet,
-and will take the lock back. If the watchdog finds that the holder is not keeping the lock, the
-watchdog does not release the lock, because another thread may have the lock now.
+and will take the lock back. If the watchdog finds that the holder is not keeping the lock, another
+thread may have the lock now. So the watchdog does not release the lock.
 
 Rules for code that calls the disk under `lock` or `flush_lock`: after taking the lock, call `check`
 before changing anything. Put all other work inside a `held` block. An append does not use `held`,
 because an object for each lock would make a durable append a microsecond slower. An append sets
 `writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
-or of a flush. While a lock is in custody, a thread must not set `kept` for the lock: perhaps the
+or of a flush. While a lock is in custody, a thread must not set `kept` for the lock. Perhaps the
 thread got the lock only because the watchdog released it.
 """
 
@@ -128,8 +128,9 @@ class held(call):  # noqa: N801 - it is used as a statement
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
-    If another thread has got such a lock meanwhile, it raises an error and releases the lock. If
-    the watchdog has not yet released a lock, it may leave the lock to its holder.
+    If another thread has got such a lock meanwhile, that thread raises an error and releases the
+    lock. If the watchdog has not yet released a lock, the watchdog may leave the lock to its
+    holder.
     """
     for name in names:
         while name in owner.in_custody:
@@ -169,9 +170,9 @@ class Relief:
     """Frees threads that wait for locks in a SUSPECT log dir; call `look` repeatedly.
 
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
-    gets a lock in a SUSPECT dir releases the lock at once. The locks of a log are freed one after
-    the other, the innermost lock first. The holder of an outer lock may only be waiting for the
-    inner lock, and then continues.
+    gets a lock in a SUSPECT dir releases the lock immediately. The locks of a log are freed one
+    after the other, the innermost lock first. The holder of an outer lock may only be waiting for
+    the inner lock. In that case, it continues when it gets the inner lock.
     """
 
     def __init__(self) -> None:

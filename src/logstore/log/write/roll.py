@@ -50,7 +50,7 @@ def create_file(path: str) -> int:
 def make_room(state: LogState, size_bytes: int, is_due: bool, magic: int = 0) -> Segment:
     """Roll if a batch does not fit into the active segment, or has another layout.
 
-    Return the active segment. The caller holds the log's lock.
+    Return the active segment. The caller must hold the log's lock.
     """
     if state.half_made:
         undo(state)
@@ -81,7 +81,7 @@ def roll_if_due(state: LogState, now_ms: int) -> bool:
 
 
 def roll(state: LogState, base_offset: int) -> None:
-    """Seal the active segment, and begin a segment at `base_offset`; the caller holds the lock.
+    """Seal the active segment, and begin a segment at `base_offset`; the caller must hold the lock.
 
     The next flush makes the name of the new file and the bytes of the sealed file durable. This
     flush comes before any record in the new segment is acknowledged as durable.
@@ -117,7 +117,7 @@ def roll(state: LogState, base_offset: int) -> None:
 
 
 def undo(state: LogState) -> None:
-    """Remove the bytes and files of an interrupted write or roll; the lock is held."""
+    """Remove the bytes and files of an interrupted write or roll; the caller must hold the lock."""
     active = state.active
     try:
         with held(state, "lock"):
@@ -130,7 +130,10 @@ def undo(state: LogState) -> None:
 
 
 def undo_write(state: LogState, position: int) -> LogStoreError | None:
-    """Cut off the bytes that a failed write left after the last whole batch; the lock is held."""
+    """Cut off the bytes that a failed write left after the last whole batch.
+
+    The caller must hold the lock.
+    """
     if not state.log_dir.is_offline:
         try:
             if state.writer is not None:

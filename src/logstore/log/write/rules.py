@@ -64,8 +64,8 @@ class AppendRules:
         gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts as
             at least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So
             no batch needs more than `expansion_bytes_max`.
-        plain_bytes_max: the largest batch of one record without headers that is within both limits;
-            0 if `is_plain` is False, so that an append that began with other rules notices the
+        plain_bytes_max: the largest batch of one record without headers that is within both limits.
+            If `is_plain` is False, this is 0. So an append that began with other rules notices the
             change.
     """
 

@@ -18,7 +18,10 @@ CHECKPOINT_BYTES = 4 << 20
 
 
 def seal(state: LogState, segment: Segment, fd: int) -> None:
-    """Write a sealed segment's index files; `flush_lock` is held, and the segment is durable."""
+    """Write a sealed segment's index files.
+
+    The caller must hold `flush_lock`, and the segment must be durable.
+    """
     if segment.is_dropped or segment.index is None or state.refusal:
         return
     try:

@@ -4,7 +4,7 @@
 
 The document has the next offset of each partition, as in Spark's Kafka source. The document also
 has the first 8 bytes of each topic id. If a partition was deleted and created again, its topic has
-another id. So the stream notices the new partition even if the new log is as long as the old log.
+another id. So the stream notices the new partition, even if the new log is as long as the old log.
 No topic can have the name "topic ids", because a topic's name has no spaces. In a checkpoint of an
 earlier version, or of a Kafka broker without ids, a partition has no topic id. Then a stream does
 not notice that the partition was created again.
@@ -80,7 +80,7 @@ def same(begun: Reached, ids: TopicIds) -> PartitionOffsets:
 
 
 def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> PartitionOffsets:
-    """Return where to stop in each partition, so that a batch has at most `limit` records.
+    """Return where a batch stops in each partition, so that it has at most `limit` records.
 
     Each partition gets a share in proportion to its unread records. A partition with unread records
     gets at least one record, so that it does not wait for a partition with many records. If `limit`

@@ -1,8 +1,9 @@
 """Choose where records come from: the log dirs of a store, or the brokers of a cluster.
 
 The readers of batches and streams plan and read through an origin. An origin has no state, so Spark
-can send it from one process to another. The package `cluster` reads from brokers. It is loaded by
-its name when the option `brokers` is set, because it knows this package.
+can send it from one process to another. The package `cluster` reads from brokers. `cluster` imports
+this package, so this package cannot import `cluster`. Instead, `cluster` is loaded by its name when
+the option `brokers` is set.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ CLUSTER = "cluster.spark.cluster_origin"
 class Origin(Protocol):
     """Where records come from.
 
-    The argument `known` of two methods has offsets that the logs once had. If a log ends before
-    its offset, an origin may look again for some seconds: the answer may be of an old leader.
+    Two methods have an argument `known`: for each partition, an offset that its log once had. If a
+    log now ends before this offset, the answer may come from an old leader. So an origin may ask
+    again for some seconds.
     """
 
     def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
@@ -84,7 +86,7 @@ class StoreOrigin:
         return read_piece(partition, options)
 
     def forget(self, options: ReadOptions) -> None:
-        """Drop this process's view of the store."""
+        """Drop the view of the store in this process."""
         forget(options.place)
 
 

@@ -1,8 +1,8 @@
 """Plan a read: choose the partitions, their ranges of offsets, and the pieces that tasks read.
 
-The planning runs in a process of the driver, while another process may own the store. A piece has
-the name of a partition and a range of offsets. A piece has no path, because the replica may have
-moved before a task reads the piece.
+The planning runs in a process of the driver. At the same time, another process may own the store. A
+piece has the name of a partition and a range of offsets. A piece has no path, because the replica
+may move before a task reads the piece.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Piece(InputPartition):
 
 
 class RangedLog(Protocol):
-    """The log of a partition: what a plan asks of it, whether it is a file or at a broker."""
+    """The part of a log that a plan uses, for logs in log dirs and for logs of brokers."""
 
     @property
     def topic_id(self) -> bytes:
@@ -123,7 +123,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key, is_read=True)  # this call raises an error with the reason
+                find(store, key, is_read=True)  # raises an error with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:

@@ -72,7 +72,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 return
             start, end = _what_is_left(key, log, offset, piece.end, options)
             for batch in log.read_batches(start, end_offset=end):
-                if log.topic_id != piece.topic_id:  # its directory is of a new topic now
+                if log.topic_id != piece.topic_id:  # the partition belongs to a new topic now
                     break
                 yield batch
                 offset = batch.last_offset + 1
@@ -120,7 +120,7 @@ def _find(piece: Piece, options: ReadOptions) -> Log | None:
 def _what_is_left(
     key: TopicPartition, log: Log, start: int, end: int, options: ReadOptions
 ) -> tuple[int, int]:
-    """Return the part of a range of offsets that the log still has."""
+    """Return the part of a range of offsets that is still in the log."""
     first, last = log.log_start_offset, log.log_end_offset
     if first <= start and end <= last:
         return start, end

@@ -1,6 +1,6 @@
 """Read a store in micro-batches; Spark's checkpoint records the range of offsets of each batch.
 
-A partition that is created while the stream runs is read from its beginning.
+If a partition is created during the stream, it is read from its beginning.
 """
 
 from __future__ import annotations

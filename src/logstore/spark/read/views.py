@@ -2,7 +2,7 @@
 
 A Python worker runs many tasks, and the process that plans a stream plans all its batches. So each
 process has one view of a store. If a view failed, or if its paths now lead to other log dirs, the
-view is dropped, and the next call opens a new view.
+view is dropped. Then the next call opens a new view.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logstore.store.kafka.broker_listing import read_meta
 from logstore.store.start.refusals import without_remedy
 from logstore.store.store import LogStore
 
-# A swap takes milliseconds, or on a busy disk as long as two syncs of a directory.
+# A swap takes milliseconds. On a busy disk, it takes as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
 # After this time, a new view searches again for a log dir that was missing.
@@ -162,15 +162,15 @@ def settle_in() -> None:
     """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. This search takes as long as reading 20 MB. After this call, the searches
-    leave out all objects that exist at the worker's first task.
+    imported modules. This search takes as long as reading 20 MB. This call comes at the worker's
+    first task. Later searches leave out all objects that existed then.
     """
     if TaskContext.get() is not None:
         gc.freeze()
 
 
 def forget(place: Place) -> None:
-    """Drop this process's view of a store, so that the next call opens a new view."""
+    """Drop the view of a store in this process, so that the next call opens a new view."""
     with _lock:
         _drop((place, os.getpid()))
 
@@ -183,13 +183,14 @@ def forget_all() -> None:
 
 
 def find(store: LogStore, key: TopicPartition, *, is_read: bool = False) -> Log:
-    """Find a partition's present log; if it is missing, try again for as long as a swap can take.
+    """Find a partition's present log; if its directory is missing, try again while a swap may run.
 
     Args:
         is_read: see `host_named`.
 
     Raises:
-        UnknownPartitionError: the partition is missing for longer than a swap takes.
+        UnknownPartitionError: the store does not know the partition, or its directory is missing
+            for longer than a swap takes.
     """
     deadline = time.monotonic() + SWAP_SECONDS_MAX
     while True:

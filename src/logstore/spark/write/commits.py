@@ -1,4 +1,4 @@
-"""Append the records that tasks have staged: each batch of a query only once, even after a crash.
+"""Append the records that tasks have staged, each batch of a query only once, even after a crash.
 
     <log dir>/.spark/commits/<query id>     one document, the same in every log dir that works
 
@@ -11,8 +11,8 @@ If a commit is interrupted, the next commit of any query completes the interrupt
 this, the next commit reads each log from the offset that the document records, and finds which
 batches of the interrupted commit the log has. The process owns the store during the whole commit,
 so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first removes from the document the records that the logs already have.
-Then the commit appends the rest at each log's new end (docs/adr).
+append. So the next commit first finds the records that the logs already have, and removes them from
+the document. Then this commit appends the rest at each log's new end (docs/adr).
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ class CommitLog:
     def remove_finished(self, record: QueryRecord) -> None:
         """Remove the record of a complete DataFrame write, because no other batch follows.
 
-        While a log dir is offline or hangs, the record is not removed. That log dir may have an
-        older record, in which the write is not complete.
+        While a log dir is offline or hangs, the record is not removed. This log dir may have an
+        older record, which says that the write is not complete.
         """
         is_finished = record.pending is None and record.query_id.startswith(ONCE_PREFIX)
         if not is_finished or self._store.host.replicas.is_a_dir_in_doubt():
@@ -227,7 +227,7 @@ def remove_files(runs: Iterable[Run]) -> None:
 def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -> bool:
     """Append a batch's staged records exactly once; return False if it was committed before.
 
-    The caller owns the store.
+    The caller must own the store.
     """
     log = CommitLog(store)
     for record in list(log.read().values()):
@@ -242,7 +242,7 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    # If the batch is not new, another driver may have continued the query, and may be staging the
+    # If the batch is not new, another driver may have continued the query. It may be staging the
     # next batch.
     if is_new:
         log.remove_staged(query_id)
@@ -300,7 +300,7 @@ def complete(store: LogStore, log: CommitLog, record: QueryRecord) -> QueryRecor
 
 
 def what_is_left(store: LogStore, part: Part, producer_id: int) -> Part | None:
-    """Return the records of `part` that its log lacks, or None if the topic no longer exists."""
+    """Return the records of `part` that the log lacks, or None if the topic no longer exists."""
     try:
         log = store.log(part.topic, part.partition)
     except UnknownPartitionError:

@@ -45,7 +45,7 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# A commit of another query, or of a killed driver, takes less time than this, even on a slow disk.
+# Even on a slow disk, a commit of another query, or of a killed driver, takes less time.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
@@ -104,9 +104,9 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """Check that no process owns the store, so that a write fails before its tasks run.
+    """Check that no process owns the store; if one does, the write fails before its tasks run.
 
-    This function acquires the locks, releases them at once, and writes nothing.
+    This function acquires the locks, releases them immediately, and writes nothing.
 
     Raises:
         LogDirLockedError: another process that is not a commit owns the store.
@@ -146,7 +146,7 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
 
 
 def own_line() -> list[int]:
-    """List the ids of this process and its ancestors; the driver's program is one of them."""
+    """List the ids of this process and its ancestors. The driver's program is an ancestor."""
     line = [os.getpid()]
     # Stop if there is no /proc, or if another user owns the parent process.
     with suppress(OSError, ValueError, IndexError):

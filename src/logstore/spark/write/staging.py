@@ -4,9 +4,9 @@
 
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
 reports to the driver. Only the commit that gets the task's report reads the file. If no commit
-lists a file, the next batch of the same query removes the file. A DataFrame write has no next
-batch, and nothing shows whether its driver is alive. So if such a write leaves files, the operator
-must remove them (docs/SPARK.md).
+lists a file, the next batch of the same query removes it. A DataFrame write has no next batch, and
+nothing shows whether its driver is alive. So if such a write leaves files, the operator must remove
+them (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Stage:
         self._store = store
         self._query_id = query_id
         self._topic = topic
-        self._rows = task  # the tasks begin at different partitions
+        self._rows = task  # so each task begins at another partition
         self._partitions: dict[str, list[int]] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0

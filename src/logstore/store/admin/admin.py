@@ -98,7 +98,7 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """Let `load` register a prefix's commands later, when a client first requests one.
+        """When a client first requests a command with a prefix, let `load` register the commands.
 
         `load` may be called several times, even by several threads at once.
         """
@@ -209,7 +209,7 @@ class Admin:
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a running request that may hang; refuse the request if too many are running."""
+        """Count a running request that may hang; refuse it if too many of them run."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))
@@ -226,7 +226,7 @@ class Admin:
 
 
 def _answer_of(entry: ref[Admin]) -> Answer:
-    """Make the function that answers a server's requests, without keeping the store alive."""
+    """Make the function that answers a server's requests; it does not keep the store alive."""
 
     def answer(
         line: bytes, tell: Callable[[bytes], object], is_abandoned: Callable[[], bool]

@@ -51,8 +51,8 @@ def encode_error(error: BaseException) -> dict[str, Any]:
 def decode_error(document: object) -> Exception:
     """Make an exception from an error that the owner reported.
 
-    If a later version of the owner reports a class that this version does not have, the exception
-    is a LogStoreError.
+    If the owner has a later version, and reports a class that this version does not have, the
+    exception is a LogStoreError.
     """
     if not isinstance(document, dict):
         return LogStoreError(f"the owner's answer cannot be read: {document!r}")

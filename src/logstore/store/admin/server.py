@@ -118,7 +118,7 @@ class AdminServer:
     def _run(self) -> None:
         try:
             while not self._is_stopped:
-                with suppress(MemoryError):  # the next turn of the loop may have more memory
+                with suppress(MemoryError):  # there may be more memory in the next turn of the loop
                     self._turn()
         finally:
             self._end()
@@ -282,5 +282,5 @@ class AdminServer:
 
 
 def is_welcome(user_id: int) -> bool:
-    """Check whether a user may operate the store: this is allowed to root and the owner's user."""
+    """Check whether a user may operate the store: only root and the owner's user may do so."""
     return user_id in (os.geteuid(), 0)

@@ -1,4 +1,4 @@
-"""Close a whole store cleanly, or release it at once, as in a crash.
+"""Close a whole store cleanly, or release it immediately, as in a crash.
 
 wait       stop the background work, then close all log dirs in parallel, then end the other threads
 abandon    release everything and write nothing; the next open recovers the logs
@@ -106,7 +106,7 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing; as `on_break`, this lets `for_each` wait for its threads after Ctrl-C.
+    """Do nothing, so that `for_each`, which calls this after Ctrl-C, waits for its threads.
 
     The next call of `close` does the remaining work.
     """
@@ -117,7 +117,7 @@ def abandon(state: OwnerState, reason: str) -> None:
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)
-        if keeper is not None:  # wait, because the keeper may be removing a directory
+        if keeper is not None:  # wait: the keeper may be removing a directory
             keeper.join(None)
         for log in state.replicas.on(log_dir):
             with suppress(LogStoreError):

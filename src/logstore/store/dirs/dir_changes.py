@@ -49,9 +49,9 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
     half_added = state.replicas.find_dir(path)
     if half_added is not None:
         state.failures.wait(DROP_SECONDS_MAX)
-        state.failures.release(half_added)  # this thread may be the only one that can release it
+        state.failures.release(half_added)  # perhaps no other thread can release the log dir
         state.drop_dir(half_added)
-        state.events.removed(path)  # listeners may have heard that it went offline
+        state.events.removed(path)  # listeners may know that the log dir went offline
     for id_ in state.membership.roster:
         if id_ not in members:
             state.membership.forget(id_)
@@ -160,7 +160,7 @@ def _remove_empty(state: OwnerState, log_dir: LogDir) -> None:
         reason = f"{log_dir.offline_reason}; its contents are unknown: reopen it, or, if it"
         reason += f" is lost for good: logstore remove-dir --lost {log_dir.path}"
         raise LogDirOfflineError(path=log_dir.path, reason=reason)
-    log_dir.check_current()  # an old copy of a disk may lack replicas that the current disk has
+    log_dir.check_current()  # an old copy may lack replicas that the current disk has
     keeper = state.keepers.get(log_dir.path)
     state.replicas.returning.add(log_dir)
     try:

@@ -92,7 +92,7 @@ class DirFailures:
             self._begin()
 
     def _begin(self) -> None:
-        """Try to start a thread for each item of `_put_off`; the caller holds `_handling`."""
+        """Try to start a thread for each item of `_put_off`; the caller must hold `_handling`."""
         from logstore.store.upkeep.keeper import warn
 
         self._threads = [other for other in self._threads if other.is_alive()]

@@ -41,7 +41,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
     Raises:
         LogDirLockedError: another process has the log dir open.
         LogDirOfflineError: the disk failed during the call; the store is unchanged.
-        DuplicateLogError: a copy in the log dir outranks an open log; the other replicas of the log
+        DuplicateLogError: a copy in the log dir outranks an open log. The other replicas of the log
             dir serve.
     """
     _wait_until_quiet(state, admission.path)
@@ -56,7 +56,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         replicas.put_dir(log_dir)
         log_dir.report_to(weakly(state.failures.failed))
         state.events.watch(log_dir)
-        if log_dir.is_offline:  # the dir failed before `report_to`
+        if log_dir.is_offline:  # the dir failed before the call of `report_to`
             state.failures.failed(log_dir)
         state.membership.note_missing()
         loader = Loader(
@@ -143,7 +143,7 @@ def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None
 
 
 def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -> None:
-    """Lock and probe a log dir, and write its identity; after an error, the caller unlocks it.
+    """Lock and probe a log dir, and write its identity; after an error, the caller must unlock it.
 
     The order ensures that only a dir that works becomes a member of the store. If a step hangs, its
     thread is abandoned. When the call returns, the thread only frees the lock.

@@ -9,7 +9,7 @@ This module writes nothing: the next open recovers the logs, as after a crash. T
 nothing, because the thread in which the collector runs may hold any lock.
 
 If the process ends with an open store, Python may drop the store at that time. Then this module
-only gives the warning, as Python does for an open file or socket: the other threads have stopped,
+only gives the warning, as Python does for an open file or socket. The other threads have stopped,
 and a stopped thread may hold a lock forever. The operating system closes the descriptors.
 """
 

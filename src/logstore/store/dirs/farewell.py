@@ -1,4 +1,4 @@
-"""Make log dirs that close together wait for the last generations of each other."""
+"""Let log dirs that are closed together exchange their last generations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LOOK_SECONDS = 0.05
 
 
 class Farewell:
-    """Makes log dirs that close together wait until each of them has written its last generation.
+    """Makes log dirs that are closed together wait until each has written its last generation.
 
-    Each log dir then records the last generations of the others. Without the last generations, an
-    old copy would not be recognised if it lacks only records that were flushed after the last
-    checkpoint. If the process can start no thread, one thread closes all log dirs in turn, and does
-    not wait, because there is no other thread.
+    Each log dir then records the last generations of the others. If all records that an old copy
+    lacks were flushed after the last checkpoint, only the last generations reveal the copy. If the
+    process can start no thread, one thread closes all log dirs, one after the other. Then no log
+    dir waits for another.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
@@ -36,7 +36,7 @@ class Farewell:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait until `arrive` was called for every log dir that serves."""
+        """Wait, for a limited time, until `arrive` was called for every log dir that serves."""
         if threading.get_ident() == self._made_by:
             return
         with self._changed:

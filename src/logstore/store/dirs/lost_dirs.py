@@ -107,7 +107,7 @@ def _is_in(
 
 
 def _dirs_of(replicas: Replicas, key: TopicPartition) -> list[str]:
-    """Return the paths of the log dirs that have a copy of an offline replica, or a part of one."""
+    """Return the paths of the log dirs that have an offline replica's copy, or a part of a copy."""
     offline = replicas.offline.get(key)
     if offline is None:
         return []
@@ -199,7 +199,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
 def give_up_missing(
     state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget a missing log dir, given by its id, with its replicas; return the lost replicas.
+    """Forget a missing log dir with its replicas, by its id; return the lost replicas.
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is False.

@@ -2,10 +2,11 @@
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
 decides its role. `admit` writes nothing. `join` and `forget` write the roster to each log dir. At
-the next start, the roster with the highest epoch counts. So if a crash interrupts the writes of the
-roster, the next start sees either the old members or the new members. A joining dir gets its
-identity before the other log dirs get the roster that contains the joining dir. If a crash comes
-before the other log dirs get this roster, the joining dir is not a member yet, and has no data.
+the next start, the roster with the highest epoch counts. A crash may interrupt the writes of the
+roster. Even then, the next start sees either the old members or the new members. A joining dir gets
+its identity before the other log dirs get the roster that contains the joining dir. If a crash
+comes before the other log dirs get this roster, the joining dir is not a member yet, and has no
+data.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class Membership:
         Raises:
             LogDirIdentityError: the directory is foreign, is in the store already, is not
                 formatted, or is inside or around a log dir. This error is also raised in two other
-                cases: the directory is new, but fstab lists a disk for it that is not mounted; or
-                the directory of a log dir of the store does not exist.
+                cases. In the first, the directory is new, but fstab lists an unmounted disk for it.
+                In the second, the directory of a log dir of the store does not exist.
             LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
@@ -95,7 +96,8 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # A directory made now would be on the wrong disk: on the disk that has the mount point.
+            # A directory that is made now would be on the wrong disk: the disk with the mount
+            # point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -132,7 +134,7 @@ class Membership:
         return Admission(facts.path, meta.directory_id, False, is_changed=True, replaces=replaces)
 
     def _check_stands_once(self, path: str, directory_id: str) -> None:
-        """Raise if a log dir at another path has the same id: its replicas would exist twice."""
+        """Raise if a log dir at another path has the same id: all replicas would exist twice."""
         for log_dir in self._replicas.log_dirs:
             if log_dir.directory_id != directory_id or log_dir.path == path:
                 continue
@@ -145,7 +147,7 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Find the id of a member that lost its identity: the id in a hint, or the only absent id.
+        """Find the id of a member without an identity: the id in a hint, or the only absent id.
 
         The result is None if the dir is not a member, or if it could be one of several members.
         """

@@ -10,7 +10,7 @@
 
 As long as a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an
 old copy took new records, they would be lost when the newer disk is mounted again. For the rest of
-the store, an old copy counts as a missing log dir: if a replica is not found, it may be on the
+the store, an old copy counts as a missing log dir. If a replica is not found, it may be on the
 newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
@@ -88,7 +88,7 @@ def _last_offsets(replicas: Replicas, log_dir: LogDir) -> Seen | None:
 
 
 def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log) -> int:
-    """Return a log's last known recovery point; -1 if it is unknown or was lowered later."""
+    """Return a log's last known recovery point; -1 if that is unknown, or was lowered later."""
     seen = _last_offsets(replicas, log_dir)
     if seen is None or host.is_lowered_since(log, log_dir.directory_id, seen.generation):
         return -1
@@ -96,7 +96,9 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy; the files of all log dirs must be read before.
+    """Mark each serving log dir that is an old copy.
+
+    Before this call, the caller must read the files of all log dirs.
 
     A log dir that already serves can also be recognised as an old copy, if a returned log dir has
     recorded a later generation for it.
@@ -257,7 +259,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
     # its generation continues after the recorded one. So the log dir does not count as an old copy,
-    # even for a log dir that was missing in between.
+    # even if another log dir was missing in between.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

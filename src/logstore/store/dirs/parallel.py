@@ -1,4 +1,4 @@
-"""Do the same work for several log dirs in parallel, and give up log dirs that hang.
+"""Do the same work on several log dirs in parallel, and do not wait for log dirs that hang.
 
 Openings, returns, flushes and closes use this module, so a slow disk delays only its own work.
 """
@@ -43,8 +43,8 @@ def for_each(
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in its own thread; wait for all, at most `timeout` seconds.
 
-    The wait for an item also ends if `is_given_up` returns True for the item. A thread that has not
-    finished when its wait ends is abandoned: it is a daemon thread that hangs in a disk call.
+    The wait for an item also ends if `is_given_up` returns True for the item. If a thread has not
+    finished when the wait for it ends, it hangs in a disk call, and is abandoned.
 
     If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
     all threads, except for those that are given up. If the process can start no more threads, the

@@ -53,7 +53,7 @@ class Pass:
             self._at = log_dir
 
     def give_up_if_stuck(self) -> bool:
-        """If the current log dir of the pass is SUSPECT, give up the pass; return whether it is."""
+        """If the pass is at a SUSPECT log dir, give up the pass; return whether this was done."""
         with self._lock:
             is_stuck = self._at is not None and self._at.is_suspect
             self.is_given_up |= is_stuck

@@ -51,7 +51,7 @@ def close_dir(
     """Close one log dir cleanly; if the log dir does not serve, only release it.
 
     Args:
-        farewell: an object that all log dirs share which close together.
+        farewell: the object that is shared by all log dirs that are closed together.
     """
     failures: list[LogStoreError] = []
     farewell = farewell or Farewell((), None)
@@ -123,9 +123,9 @@ def let_go(replicas: Replicas, log_dirs: Iterable[LogDir]) -> None:
 def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
     """Release all descriptors on a dead disk: they stay unusable even if the disk comes back.
 
-    The page cache of unflushed files is dropped, too: after a failed flush, it may have data that
-    is not on the disk, and the next open would read this data. If the disk is good, the logs that
-    are not closed yet are closed without a flush.
+    The page cache of unflushed files is dropped, too. After a failed flush, the cache may have data
+    that is not on the disk, and the next open would read this data. If the disk is good, the logs
+    that are not closed yet are closed without a flush.
 
     Raises:
         MemoryError: some descriptors are not released yet; call the function again.

@@ -1,11 +1,11 @@
 """Detect a disk that is slower than the other disks, so that it gets no new replicas (KIP-112).
 
-A disk that is about to die, or a RAID that is being rebuilt, answers every call, but late. A fixed
-bound cannot distinguish a disk that became slow from a disk that is always slow. So the time of a
-log dir's probes is compared with the times of the other log dirs. A probe makes the same few small
-calls in every log dir, whatever else the log dir writes. Medians of the last few probes are
-compared, so a single outlier has no effect. A SLOW log dir stays SLOW until it is clearly faster,
-so that the state does not change repeatedly.
+A disk may answer every call, but late. For example, the disk is about to die, or a RAID is being
+rebuilt. A fixed bound cannot distinguish a disk that became slow from a disk that is always slow.
+So the time of a log dir's probes is compared with the times of the other log dirs. A probe makes
+the same few small calls in every log dir, whatever else the log dir writes. Medians of the last few
+probes are compared, so a single outlier has no effect. A SLOW log dir stays SLOW until it is
+clearly faster, so that the state does not change repeatedly.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from logstore.store.start.identity import make_missing
 
 
 def does_not_work(path: str, reason: str | None) -> LogDirOfflineError:
-    """Make an error, with advice, for a log dir that could not be taken into use."""
+    """Make the error for a log dir that could not be taken into use; the error contains advice."""
     return LogDirOfflineError(
         path=path, reason=f"{reason}; check the path and its disk, then try again"
     )
@@ -46,7 +46,7 @@ def each(
     *,
     when: str = "during the start",
 ) -> None:
-    """Take one step on all log dirs in parallel; take a dir that needs too long offline.
+    """Take one step on all log dirs in parallel; if a dir needs too long, take the dir offline.
 
     If a dir fails, its thread frees the dir's lock. If the step takes too long, the thread frees
     the lock when the hung call returns. The error of a step is raised after all threads have ended
@@ -77,8 +77,9 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}: a step took longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # If the step ended just before `take_offline`, the thread of the step may not have
-                # seen that the dir is offline. Then this thread releases the dir.
+                # If the step ended just before `take_offline`, perhaps the thread of the step has
+                # not seen that the dir is offline. In that case, the calling thread releases the
+                # dir.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:
@@ -90,7 +91,7 @@ def each(
 
 
 def lock(log_dir: LogDir, *, is_new: bool) -> None:
-    """Lock a log dir; if it is new, make it first; if the disk fails, take the dir offline.
+    """Lock a log dir, which is first made if it is new; if the disk fails, take the dir offline.
 
     Raises:
         LogDirLockedError: another process has the log dir open.

@@ -83,13 +83,17 @@ class Watchdog:
         self._stopped.ring()
 
     def last_looks(self) -> None:
-        """Continue for a short time to free threads that wait for locks of hanging disks."""
+        """For a short time, continue to free threads that wait for locks of hanging log dirs."""
         for _ in range(LAST_LOOKS if self._relief else 0):
             time.sleep(RELIEF_SECONDS)
             self.look(time.monotonic())
 
     def pause(self) -> float:
-        """Return the seconds until the next check: a tenth of the bound, less if a disk hangs."""
+        """Return the seconds until the next check.
+
+        While a log dir is SUSPECT, this is `RELIEF_SECONDS`. Otherwise it is a tenth of the bound,
+        but at most `LOOK_SECONDS_MAX`.
+        """
         if self._relief:
             return RELIEF_SECONDS
         return min(self._bound / 10, LOOK_SECONDS_MAX)
@@ -166,5 +170,5 @@ def _watch(entry: ref[Watchdog], stopped: Bell) -> None:
             watchdog.last_looks()
             return
         if watchdog is not None:
-            with suppress(MemoryError):  # the next check may have more memory
+            with suppress(MemoryError):  # there may be more memory at the next check
                 watchdog.look(time.monotonic())

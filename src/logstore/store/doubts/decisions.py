@@ -38,8 +38,8 @@ def decide_all(
     that is found only in old copies is opened as incomplete.
 
     Args:
-        is_all_listed: whether every log dir was listed. False if a log dir hung, or came back after
-            the listing.
+        is_all_listed: whether every log dir was listed. This is False if a log dir hung, or came
+            back after the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)
@@ -57,7 +57,7 @@ def decide_all(
 def _without_contested(
     found: Sequence[ReplicaFacts], old: Collection[str]
 ) -> tuple[list[ReplicaFacts], list[Decision]]:
-    """Set aside each live replica in an old copy that is also live in a current log dir.
+    """Set aside a live replica in an old copy if the replica is also live in a current log dir.
 
     After the old copy was made, the replica was moved, or was deleted and created again.
     """
@@ -112,7 +112,7 @@ def doubted(replicas: Replicas, decisions: Iterable[Decision]) -> list[Decision]
 
 
 def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decision:
-    """If it is known which records an old copy's replica lacks, add this to the decision."""
+    """Add to a decision the records that an old copy's replica lacks, if they are known."""
     own, key, end_offset = log_dir.generation, decision.topic_partition, log.log_end_offset
     known = max(own.doubts.get(key, -1), own.found.get(key, -1))
     if not own.old or known < 0:
@@ -131,7 +131,7 @@ def with_what_is_missing(decision: Decision, log_dir: LogDir, log: Log) -> Decis
 def judge(
     replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
 ) -> Decision | None:
-    """Check whether a log that was just opened is an old copy; if so, make it INCOMPLETE.
+    """Check whether a log that was just opened is an old copy. If so, make the log INCOMPLETE.
 
     The log is an old copy if it has another topic id, or if it lacks records that were durable.
 
@@ -222,7 +222,7 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """Mark as offline each replica that an old copy lacks, although the catalog lists it there."""
+    """Mark a replica as offline if an old copy lacks it although the catalog lists it there."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}

@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     Attributes:
         topic_id: the topic id of the new log.
-        links_all: link the last segment, too. So nothing may append to the broker's files.
+        links_all: link the last segment, too. After that, nothing may append to the broker's files.
     """
 
     log_dir: str
@@ -84,8 +84,8 @@ def adopt(
     Args:
         source: the broker's log dirs, opened by `LogStore.open_kafka`.
         show: a function that is called with the number of bytes that are done.
-        place: the log dir and the configuration; by default, the best log dir that works, and the
-            defaults.
+        place: the log dir and the configuration. By default, the best log dir that works and the
+            default configuration are used.
 
     Raises:
         PartitionExistsError: the store has a partition of that name.
@@ -161,7 +161,7 @@ def _fill(
         done = linked + cloned + copied
         may_link = segment is not segments[-1] or (place is not None and place.links_all)
         if may_link and _is_whole(segment) and _link(segment, path):
-            bulk.sync_path(path)  # the broker has perhaps not synced the file
+            bulk.sync_path(path)  # perhaps the broker has not synced the file
             linked += segment.size_bytes
         elif segment is not segments[-1] and _clone(log, segment, path):
             cloned += segment.size_bytes

@@ -33,7 +33,7 @@ SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")  # the name has offset
 
 
 def missing_dirs(partitions: Partitions, given: Collection[str], node_id: str) -> list[str]:
-    """Return a warning for each registered log dir of a broker that the user did not pass."""
+    """Return a warning for each registered log dir of a broker if the user did not pass it."""
     if METADATA_TOPIC not in partitions:
         return []
     registered: list[str] = []

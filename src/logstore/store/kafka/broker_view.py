@@ -85,7 +85,7 @@ class BrokerDirs:
         return found
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs, and list them again while a swap may run; wait once per replica."""
+        """List the log dirs again and again while a swap may run; wait only once per replica."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
@@ -194,7 +194,7 @@ def open_broker_view(log_dirs: StrPath | Iterable[StrPath], config: StoreConfig)
 
 
 def check_one_broker(metas: dict[str, KafkaMeta | None]) -> list[str]:
-    """Check that all log dirs belong to one broker; return warnings of dirs of unknown brokers.
+    """Check that all log dirs belong to one broker; warn about each dir of an unknown broker.
 
     Raises:
         LogDirIdentityError: the log dirs belong to several brokers.

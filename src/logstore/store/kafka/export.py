@@ -3,9 +3,9 @@
 The export has the `.log` files, and a `.snapshot` if the log has producers. A broker that loads the
 log makes the missing indexes, and then also finds the aborted transactions. Offsets do not change.
 Each columnar batch becomes one Kafka batch. Records below the log start offset stay deleted. Kafka
-keeps the log start offset in a checkpoint of the log dir. An export has no checkpoint of the log
-start offset: the first exported segment begins at the log start offset, and a batch that contains
-this offset is cut there.
+keeps the log start offset in a checkpoint of the log dir. An export has no such checkpoint. So the
+first exported segment begins at the log start offset. If a batch contains this offset, the batch is
+cut there.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def export_linked(log: Log, directory: str) -> int:
     """Write all segments of a log into a new directory on the same disk; return the log start.
 
     Segments in Kafka's layout are hard-linked. So nothing may append to the log after that. Records
-    below the log start stay in the first segment, and the caller keeps the log start elsewhere. If
-    a crash leaves an incomplete directory, the caller removes it.
+    below the log start stay in the first segment. So the caller must keep the log start elsewhere.
+    If a crash leaves an incomplete directory, the caller must remove the directory.
 
     Raises:
         LogStoreError: the log cannot be read.

@@ -1,4 +1,4 @@
-"""Record in each log dir how far a change between a Kafka broker and this library has come.
+"""Record in each log dir the current step of a change between a Kafka broker and this library.
 
     change-of-hands    {"version": 1, "kind", "step", "change_id", "member", "members",
                         "cluster_id", "node_id", "partitions"}
@@ -14,10 +14,10 @@ The steps of each log dir, in their order:
     PUTTING_BACK    Kafka's files move from `.kafka.new` and `.kafka` into the log dir
     CLEARING        `.logstore.old` is removed, and then this file
 
-A log dir without this file belongs wholly to Kafka, or to a store that was never Kafka's. No log
-dir leaves BUILDING or RETURNING before all log dirs are built durably. So after a crash, the step
-shows whether to build again or to continue. Kafka refuses to start while a directory whose name
-begins with a point is in its log dir.
+If a log dir has no such file, it belongs to Kafka, or to a store that never belonged to Kafka. No
+log dir leaves BUILDING or RETURNING before all log dirs are built durably. So after a crash, the
+step shows whether to build again or to continue. Kafka refuses to start while a directory whose
+name begins with a point is in its log dir.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Change(NamedTuple):
 
 
 def read_change(path: str) -> Change | None:
-    """Read the file of a log dir; return None if there is none.
+    """Read the file of a log dir; return None if the log dir has no such file.
 
     Raises:
         CorruptCheckpointError: the file is damaged.
@@ -145,7 +145,7 @@ def refuse_unfinished(path: str) -> None:
 
 
 def kafka_cluster_id(paths: Iterable[str]) -> str:
-    """Return the cluster id of the Kafka broker that had the log dirs before; "" if none had."""
+    """Return the cluster id of the Kafka broker that had the log dirs before, or ""."""
     for path in paths:
         with suppress(OSError, CorruptCheckpointError, UnsupportedFormatError):
             change = read_change(path)

@@ -41,7 +41,7 @@ def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_deleted(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Before the purge of a live copy, rename it to `.delete`: a half purged copy must not open."""
+    """Rename a live copy to `.delete` before its purge: a half purged copy must not be opened."""
     name = delete_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "delete")
 
@@ -82,7 +82,7 @@ def outrank(log: Log, generation: int) -> None:
 def lower_high_watermarks(log_dir: LogDir) -> None:
     """If logs lost records, lower their high watermarks on the disk to their log end offsets.
 
-    Otherwise, after a crash, records that are appended next would count as replicated.
+    If they were not lowered, a crash could let the next appended records count as replicated.
     """
     if log_dir.is_offline:
         return

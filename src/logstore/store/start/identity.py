@@ -43,7 +43,7 @@ class Configured(NamedTuple):
 
 
 class _Resolved(NamedTuple):
-    """The directory to which a path leads; if the directory is unknown, `bad` says why."""
+    """The directory to which a path leads. If it is unknown, `bad` gives the reason."""
 
     path: str
     inode: tuple[int, int] | None = None
@@ -258,9 +258,10 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
     """Write the decided identities in an order that leaves a known state after any crash.
 
     The identities of a new store first say "forming" on all dirs, then "formed". Only a dir whose
-    identity says "formed" may contain data. A dir that joins a store gets its identity before the
-    rosters of other dirs contain its id. The roster of a joining dir contains only the dirs that
-    joined before it, and itself. If the disk of a dir fails here, the dir goes offline.
+    identity says "formed" may contain data. When a dir joins a store, it first gets its identity,
+    and then the rosters of the other dirs get its id. The roster of a joining dir contains only
+    this dir, and the dirs that joined before. If the disk of a dir fails here, the dir goes
+    offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]
 
@@ -284,12 +285,12 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """List the dirs that still need the final roster; the dir that joined last has it already."""
+    """List the dirs that still need the final roster, which the last joined dir already has."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 
 def write_identity(log_dir: LogDir, meta: MetaProperties) -> None:
-    """Write the identity of one log dir; if its disk fails here, the dir goes offline.
+    """Write the identity of one log dir; if the disk fails, the dir goes offline.
 
     Raises:
         LogDirError: this process lacks a resource, such as descriptors or memory; the error is

@@ -95,8 +95,8 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: a function that is called before each entry is read. So a slow disk with many replicas
-            does not count as a disk that hangs.
+        beat: a function that is called before each entry is read. These calls show that a slow disk
+            with many replicas does not hang.
         known: the names of entries that are left out of the listing, and are not read.
 
     Raises:
@@ -244,7 +244,7 @@ def segment_paths(path: str) -> list[str]:
 
 
 def with_metadata(facts: ReplicaFacts) -> ReplicaFacts:
-    """Add the values from `partition.metadata`: only this file always has the full topic name."""
+    """Add the values from `partition.metadata`; no other file always has the full topic name."""
     try:
         document = read_document(os.path.join(facts.path, PARTITION_METADATA))
         if document is None:
@@ -292,8 +292,9 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
     """Remove the half-written small files and the half-created replicas that a crash left behind.
 
     If the log dir went offline because this thread hung in the listing, nothing is removed. The dir
-    may then have another owner, which may have created a replica with the same name. Of a
-    half-created replica, only half-written files are unlinked.
+    may then have another owner, which may have created a replica with the same name. In the
+    directory of a half-created replica, only half-written files are removed. Then the empty
+    directory is removed.
     """
     for path in listing.leftovers:
         if log_dir.is_offline:

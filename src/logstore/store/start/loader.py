@@ -231,10 +231,10 @@ class Loader:
         self.report.incomplete.append(entry)
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Open the logs in several threads per dir. A dir that fails stops only its own queue."""
+        """Open the logs in several threads per dir. If a dir fails, only its own queue stops."""
         # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
-        # Several threads would only wait for each other. If the store already serves, they would
-        # also slow down its callers, because they take the interpreter's lock.
+        # Several threads would only wait for each other. If the store already serves, these threads
+        # would also slow down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -384,7 +384,7 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Record that a replica is offline, so that a close does not mark its log dir as clean.
+        """Record that a replica is offline. So a close will not mark its log dir as clean.
 
         Args:
             again: a function that opens the replica. If the error is retriable, `again` is called

@@ -1,8 +1,8 @@
-"""Check that a new log dir would not be inside another log dir, or around one.
+"""Check that a new log dir would neither be inside another log dir, nor contain one.
 
-The deletion of a partition or of a log dir deletes everything below it. So no new log dir is made
-inside a log dir or partition directory of another store, or around such a directory. Only new log
-dirs are checked.
+The deletion of a partition or of a log dir deletes everything below it. So there are places where
+no new log dir is made: inside a log dir or partition directory of another store, and around such a
+directory. Only new log dirs are checked.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DEPTH_MAX = 2
 def nested(path: str, *, is_there: bool) -> str:
     """Explain why a new log dir must not be made at a path; return "" if the path is allowed.
 
-    A directory that cannot be read does not count as a log dir, for example a parent directory that
-    belongs to another user.
+    If a directory cannot be read, it does not count as a log dir. For example, a parent directory
+    may belong to another user.
 
     Args:
         path: the resolved path, which has no symbolic links.
         is_there: whether the path is already a directory, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # a benchmark's directory may be in a log dir, because it is removed later
+        return ""  # `logstore bench` removes its directories later
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):
@@ -68,11 +68,11 @@ def _below(path: str, depth: int) -> Iterator[str]:
 
 
 def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
-    """Refuse a decision that would make a new log dir inside or around another log dir.
+    """Refuse a decision if a new log dir would be inside another log dir, or contain one.
 
     Raises:
-        LogDirIdentityError: a new log dir would be inside or around another log dir; nothing was
-            written.
+        LogDirIdentityError: a new log dir would be inside another log dir, or contain one. Nothing
+            was written.
     """
     new = {member.path for member in roll.members if member.is_new}
     for fact in facts:

@@ -2,8 +2,8 @@
 
 An opening resolves the paths of the log dirs, and reads their identities. Then the opening locks
 the log dirs, removes their clean-shutdown markers, and probes them. Then the opening lists the
-directories, and decides about each by the start-up table. Then it recovers the logs of all log dirs
-in parallel, and starts a keeper thread for each log dir.
+directories. The start-up table decides about each directory. Then it recovers the logs of all log
+dirs in parallel, and starts a keeper thread for each log dir.
 
 A log dir that fails affects only its own replicas.
 """
@@ -100,7 +100,7 @@ def _serve(
     state.admin.listen()
     state.recovery_report.seconds = time.monotonic() - began
     keepers = [state.keep(log_dir) for log_dir in opened.good()]
-    for keeper in keepers:  # all keepers must exist before one starts: a keeper may use any other
+    for keeper in keepers:  # only now, because each keeper may use the others
         keeper.start()
     for doomed in loader.purges:
         state.replicas.purge(doomed)

@@ -82,9 +82,9 @@ def settle_again(
     back: LogDir | None,
     keys: Iterable[TopicPartition] = (),
 ) -> Settled:
-    """Decide about a returned log dir, the replicas in `keys`, and all replicas that are not open.
+    """Decide about a returned log dir, about replicas in `keys`, and about all that are not open.
 
-    If a replica is open, only its directories in the returned dir are changed: its directories in
+    If a replica is open, only its directories in the returned dir are changed. Its directories in
     other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
     Raises like `settle`.
     """
@@ -115,7 +115,7 @@ def settle_again(
         interesting = {*keys, *_of_interest(replicas, found, back_path)}
         found, is_open = _with_open(replicas, found, interesting, back_path)
         if any(before[key] is not replicas.opened.get(key) for key in interesting & {*before}):
-            return None  # a replica was skipped because it was open, but it is not open any more
+            return None  # a skipped open replica is not open any more
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         recognise(replicas)
@@ -142,8 +142,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
-    repeats a pass in two further cases: the first pass, if a replica was closed meanwhile; and any
-    pass that found an old copy among the serving dirs.
+    repeats a pass in two further cases. It repeats the first pass if a replica was closed
+    meanwhile. It repeats any pass that found an old copy among the serving dirs.
     """
     while True:
         this = Pass()
@@ -168,7 +168,7 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
 
 
 def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
-    """Check whether all listed log dirs still serve; take an opening dir that hangs offline."""
+    """Check whether all listed dirs still serve; if an opening dir hangs, take it offline."""
     for log_dir in listed:
         if log_dir.is_suspect and log_dir in opening:
             log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
@@ -180,7 +180,7 @@ def _list_all(
     list_one: Callable[[LogDir, Callable[[], object]], Listing],
     opening: Sequence[LogDir],
 ) -> dict[LogDir, Listing]:
-    """List every good log dir; take a dir that cannot be listed offline; skip a SUSPECT dir.
+    """List every good log dir except SUSPECT dirs; if a listing fails, take the dir offline.
 
     Args:
         opening: the dirs that are not open yet. If one of these dirs hangs, it goes offline.
@@ -223,8 +223,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """List the replicas that may change because a dir has returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # Replicas that were open in the returned dir may no longer exist there, and a move may have
-    # left a copy of them in another dir.
+    # A replica that was open in the returned dir may no longer exist there. A move may have left a
+    # copy of the replica in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:

@@ -16,7 +16,7 @@ READER_REMEDY = "mount the disk, correct the path, or remove the path from the c
 
 
 def last_at(path: str | None) -> str:
-    """Return the text after a missing log dir's id: its last path, or "" if unknown."""
+    """Return the text that follows the id of a missing log dir: its last path, or "" if unknown."""
     return "" if path is None else f" (last at {path})"
 
 

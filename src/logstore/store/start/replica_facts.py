@@ -1,8 +1,8 @@
-"""Read, for the start-up table, the metadata and end offsets of copies, which a listing lacks.
+"""Read metadata and end offsets of copies, which a listing lacks, for the start-up table.
 
 If a replica has only one directory, and this directory is live, the table needs neither the
 metadata nor the end offset of the replica. The directory is read only when its log opens. So the
-start of a store with many partitions stays cheap.
+start of a store with many partitions stays fast.
 """
 
 from __future__ import annotations

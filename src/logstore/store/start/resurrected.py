@@ -2,10 +2,11 @@
 
 After a swap, the old copy records the log dir of the copy that replaced it. If the recorded log dir
 serves and has no copy, there are two explanations. First, the user may have deleted the partition.
-Version 0.1.0 forgot the deletion before the removal of the old copy was durable, so a power cut
-brought the old copy back. Second, the directory of the newer copy may be lost. Only the user knows
-which explanation is true, so the old copy is reported and nothing else is done. In files of a later
-version, the recorded log dir proves nothing, because an interrupted swap also leaves this record.
+Version 0.1.0 removed the record of the deletion before the removal of the old copy was durable. So
+a power cut could bring the old copy back. Second, the directory of the newer copy may be lost. Only
+the user knows which explanation is true, so the old copy is reported and nothing else is done. In
+files of a later version, the recorded log dir proves nothing, because an interrupted swap also
+leaves this record.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """If a log has no other copy in the store, record in the log that it may be a deleted copy."""
+    """If the copy that replaced a log's copy is missing, record that the log may be deleted."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None

@@ -43,8 +43,8 @@ class DirFacts(NamedTuple):
     """The contents that a start has found at one configured path.
 
     Attributes:
-        unmounted: for an empty dir, the mount point above it that fstab lists, but where nothing is
-            mounted at present.
+        unmounted: for an empty dir, the mount point in fstab at or above the dir, if nothing is
+            mounted there now.
         last_paths: the last path of each other log dir that this dir has recorded, by directory id.
         nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
     """
@@ -90,7 +90,7 @@ def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
 def decide(
     facts: Sequence[DirFacts], *, broker_id: int | None, format_new: bool, new_id: Callable[[], str]
 ) -> Roll:
-    """Decide about all configured dirs at once.
+    """Decide about all configured dirs together.
 
     Raises:
         LogDirIdentityError: no decision is safe; the error says what to do.
@@ -208,7 +208,7 @@ def _lost(fact: DirFacts) -> str:
 
 
 def not_mounted(*facts: DirFacts) -> str:
-    """Name the fstab mount points above empty dirs that are not mounted; return "" if none."""
+    """Name the fstab mount points above empty dirs where nothing is mounted; return "" if none."""
     points = sorted({fact.unmounted for fact in facts if fact.unmounted})
     is_one = len(points) == 1
     told = f"{', '.join(points)} {'is' if is_one else 'are'} listed in /etc/fstab and "
@@ -330,7 +330,7 @@ class _Existing:
             self.roster, self.is_roster_changed = roster, True
 
     def _match_damaged(self) -> None:
-        """For each dir that lost its identity, find out which member the dir is."""
+        """For each dir without its identity, find out which member the dir is."""
         unsure = []
         for fact in self.was_ours:
             if fact.hint.directory_id in self._gaps():

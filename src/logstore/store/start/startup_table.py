@@ -14,11 +14,11 @@
 | `.delete` by the user, no dir is bad | purge all copies of that topic id, that `.delete` last |
 | `.stray`, or anything unknown | leave it alone, and report it |
 
-A deletion applies to live copies, too, unless a copy has a later generation. So if a copy was on a
-bad dir when its partition was deleted, the copy is deleted after the dir comes back. If a dir comes
-back while the store runs, a copy may be open already. An open copy is never replaced: if another
-copy outranks the open copy, an error reports both copies. An open copy also stays if a log dir with
-a deletion comes back, because records may have been appended to the open copy.
+A deletion applies to live copies, too, unless a copy has a later generation. A copy may have been
+on a bad dir when its partition was deleted. Such a copy is deleted after the dir comes back. If a
+dir comes back while the store runs, a copy may be open already. An open copy is never replaced: if
+another copy outranks the open copy, an error reports both copies. An open copy also stays if a log
+dir with a deletion comes back, because records may have been appended to the open copy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class ReplicaFacts(NamedTuple):
         record: the record that a `.move` keeps about its move.
         end_offset: the log end offset; -1 if it was not read.
         is_open: whether this process has this live copy open.
-        is_empty: whether this is a `.move` without metadata and segments: nothing was copied yet.
+        is_empty: whether this is a `.move` to which nothing was copied yet: it has neither metadata
+            nor segments.
         size_bytes: the size of a `.move`, in bytes.
         is_bare: whether this is a live directory with a log, but without `partition.metadata`.
     """
@@ -82,7 +83,7 @@ class ReplicaFacts(NamedTuple):
 
     @property
     def is_caught_up(self) -> bool:
-        """Check whether this copy is marked as complete: it has every record of its source."""
+        """Check whether a mark says that this copy is complete, with every record of its source."""
         return self.record is not None and self.record.is_caught_up
 
 
@@ -249,7 +250,7 @@ def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
 def _without_live(
     key: TopicPartition, copies: Sequence[ReplicaFacts], is_a_dir_bad: bool
 ) -> list[Decision]:
-    """Decide about a replica without a live copy: another copy may have its last records."""
+    """Decide about a replica without a live copy; another copy may have the last records."""
     names = ", ".join(facts.path for facts in copies)
     if is_a_dir_bad:
         reason = f"its live copy may be on a log dir that is offline; found: {names}"

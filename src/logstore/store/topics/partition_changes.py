@@ -119,7 +119,7 @@ def create_topic(
 
 
 def _tell_created(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
-    """Post an event for each partition that was created; the caller has reserved the keys."""
+    """Post an event for each created partition; the caller must have reserved the keys."""
     from logstore.store.upkeep.events import StoreEventKind
 
     for key in keys:
@@ -155,7 +155,7 @@ def delete(state: OwnerState, topic: str, partition: int) -> None:
 
 @contextmanager
 def _deciding_if_accepted(state: OwnerState) -> Iterator[None]:
-    """If the `with` block accepts the last bad log dir, decide about undecided replicas again.
+    """If the `with` block accepts the last bad log dir, decide again about undecided replicas.
 
     The start-up table decides. The accepted log dir was an old copy, so a recorded deletion may
     apply to one of its replicas.
@@ -196,7 +196,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion to the catalogs of other log dirs, in case the replica's log dir gets lost.
+    """Write a deletion to the catalogs of other log dirs, because the replica's dir may get lost.
 
     Old copies are left out: the catalog of an old copy is no longer used when the current disk is
     mounted.

@@ -53,13 +53,14 @@ def create_all(
     config: LogConfig,
     topic_id: bytes | None = None,
 ) -> None:
-    """Create some partitions, each whole or not at all; the caller has reserved their keys.
+    """Create some partitions, each whole or not at all; the caller must have reserved their keys.
 
     Args:
         topic_id: the topic id of all partitions; None means a random id for each.
 
     Raises:
-        LogDirError: no log dir accepts a partition; the partitions before this one are created.
+        LogDirError: no log dir accepts one of the partitions. Partitions that were already created
+            stay.
     """
     for key in keys:
         dir_name(*key)

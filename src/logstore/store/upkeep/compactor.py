@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logstore.log.environment import Clock
     from logstore.log.log import Log
 
-RETRIES_DOUBLED = 8  # so the longest pause between two attempts is 256 intervals
+RETRIES_DOUBLED = 8  # the longest pause between two attempts is 256 intervals
 
 
 class _StoppedError(Exception):
@@ -97,8 +97,8 @@ class Compactor:
     def run_due(self) -> None:
         """Compact all logs that are due, one after another.
 
-        If a compaction found nothing to read, its log waits for the next run. Otherwise a log that
-        is due, but cannot be compacted further, would keep this thread busy forever.
+        If a compaction found nothing to read, its log waits for the next run. Such a log may still
+        be due. Without this wait, it would keep the thread busy forever.
         """
         idle: set[TopicPartition] = set()
         try:

@@ -7,8 +7,8 @@ bound, so no event is ever dropped. Events are rare, and an event takes a hundre
 
 Threads: `Events._lock` ensures that all listeners get the events in the same order. A thread holds
 this lock only for a moment, and takes no other lock meanwhile. A thread may take this lock while it
-holds any other lock. While a listener's thread waits, the thread refers only to its `Bell`. So a
-listener that refers to the store does not keep the store open.
+holds any other lock. While a listener's thread waits, the thread refers only to the listener's
+`Bell`. So a listener that refers to the store does not keep the store open.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Events:
 
         Raises:
             LogDirError: the process cannot start another thread; the error is retriable.
-            LogClosedError: the store was closed in the meantime.
+            LogClosedError: the store was closed meanwhile.
         """
         listening = _Listening(listener)
         start_for(path, listening.thread)
@@ -233,7 +233,7 @@ class Events:
         log_dir.on_change = changed
 
     def _changed(self, path: str, before: Conditions, after: Conditions, reason: str) -> None:
-        """Post a change of state; the caller holds the log dir's lock, to keep the order."""
+        """Post a change of state; the caller must hold the log dir's lock, to keep the order."""
         kind, added, ended = StoreEventKind, after - before, before - after
         if LogDirState.OFFLINE in after:
             if LogDirState.OFFLINE in added:
@@ -251,14 +251,14 @@ class Events:
             self.post(StoreEvent(kind.LOG_DIR_HAS_ROOM, path))
 
     def removed(self, path: str | None) -> None:
-        """Post that a log dir was removed from the store; its path may be unknown."""
+        """Post that a log dir was removed from the store, even if the path is unknown."""
         self.post(StoreEvent(StoreEventKind.LOG_DIR_REMOVED, path))
 
     def of_replica(self, kind: StoreEventKind, key: TopicPartition, path: str | None) -> None:
-        """Post that a partition was created or deleted; the caller has reserved the key."""
+        """Post that a partition was created or deleted; the caller must have reserved the key."""
         self.post(StoreEvent(kind, path, topic=key.topic, partition=key.partition))
 
     def _moved(self, key: TopicPartition, source: str, target: str) -> None:
-        """Post that a replica was moved; the caller has reserved the key."""
+        """Post that a replica was moved; the caller must have reserved the key."""
         kind = StoreEventKind.REPLICA_MOVED
         self.post(StoreEvent(kind, target, "", key.topic, key.partition, source, target))

@@ -4,7 +4,7 @@ Compaction takes long, so the keeper's thread starts another thread for it (`com
 
 There is one keeper per log dir, so a disk that hangs stops only the upkeep of its own log dir. The
 thread sleeps on a condition until a duty is due or a removal is requested. Only `stop` ends the
-thread. No exception ends it.
+thread. No exception does.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class DirKeeper:
         )
 
     def start(self) -> None:
-        """Start the thread, which first purges superseded copies; this may need a flush.
+        """Start the thread, which first purges superseded copies, perhaps after a flush.
 
         Raises:
             LogDirError: this process can start no more threads; the error is retriable.
@@ -267,11 +267,11 @@ class DirKeeper:
             self.probe()
 
     def probe_soon(self) -> None:
-        """Because the dir became SUSPECT, make the thread probe it as soon as possible."""
+        """Make the thread probe the log dir as soon as possible, because the dir became SUSPECT."""
         self._do_soon(PROBE)
 
     def relieve_soon(self) -> None:
-        """Because the dir became full, make the thread look for room as soon as possible."""
+        """Make the thread look for room as soon as possible, because the dir became full."""
         self._do_soon(PRESSURE)
 
     def _do_soon(self, duty: str) -> None:
@@ -317,7 +317,7 @@ class DirKeeper:
         then()
 
     def _purge_again(self) -> None:
-        """Retry failed removals; the first failure of each removal has already been reported."""
+        """Retry failed removals; the first failure of each removal is already reported."""
         for _ in range(len(self._unpurged)):
             try:
                 self._purge(self._unpurged.popleft())
@@ -358,7 +358,7 @@ class DirKeeper:
     def pause_seconds(self) -> float | None:
         """Give the seconds until the next duty: 0.0 if there is work, None if the thread must end.
 
-        The caller holds the lock.
+        The caller must hold the lock.
         """
         self._is_idle = True
         self._wakeup.notify_all()
@@ -376,7 +376,7 @@ class DirKeeper:
 def _keep_house(
     entry: ref[DirKeeper], waking: threading.RLock, wakeup: threading.Condition
 ) -> None:
-    """Do a keeper's work until the keeper ends; while it waits, the store can be dropped."""
+    """Do a keeper's work until it ends; while the thread waits, the store can be dropped."""
     keeper = entry()
     if keeper is not None:
         keeper.begin()
@@ -392,6 +392,6 @@ def _keep_house(
         if keeper is not None:
             try:
                 keeper.run_due(time.monotonic())
-            except MemoryError:  # there is no memory to log an error; the next turn may have more
+            except MemoryError:  # the next turn may have memory to log an error
                 time.sleep(SHORTAGE_SECONDS)
             keeper = None

@@ -1,9 +1,9 @@
 """Accept an incomplete replica as complete, durably, because the user decided so.
 
 First, remove the marks of a move and of an incomplete deletion from `partition.metadata`, and raise
-the generation above all known generations. Then rename the directory to the live name; in an old
-copy of a log dir, it may have this name already. Finally, in an old copy of a log dir, remove the
-replica from the doubts.
+the generation above all known generations. Then rename the directory to the live name. In an old
+copy of a log dir, the directory may already have this name. Finally, in an old copy of a log dir,
+remove the replica from the doubts.
 
 After a crash the replica is either incomplete as before, or live.
 """
@@ -82,7 +82,7 @@ def _metadata_of(incomplete: IncompleteReplica, key: TopicPartition) -> Partitio
     metadata = metadata_or_stand_in(facts.path, ReplicaDirName(*key, facts.kind, ""))
     if any(metadata.topic_id):
         return metadata
-    checkpointed = Checkpointed()  # empty, unless the copy is live
+    checkpointed = Checkpointed()  # only a live copy has offsets in the checkpoints
     if facts.kind == "live":
         start = log_dir.checkpoints.log_start_offset(key)
         checkpointed = Checkpointed(None, start, log_dir.checkpoints.topic_ids(key))

@@ -2,8 +2,8 @@
 
 A superseded copy is removed when the live copy durably has as many records. If a user deleted a
 partition, its copies are removed first, and the `.delete` with the record of the deletion is
-removed last. While a log dir is bad, this `.delete` is kept: without its record, a copy on the bad
-dir would come back when that dir returns.
+removed last. While a log dir is bad, this `.delete` is kept. Otherwise a copy on the bad dir would
+come back when that dir returns.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def purge_in_order(
 ) -> None:
     """Remove directories in the background, one after another.
 
-    While a log dir is bad, the directories of a deletion are not removed: a copy may come back with
+    While a log dir is bad, the directories of a deletion are not removed. A copy may come back with
     that dir, and then the start-up table decides again. While a log dir hangs, or is being opened
     or removed, the removals of a deletion are postponed.
     """
@@ -149,7 +149,8 @@ def forget_postponed(replicas: Replicas, decided: Iterable[Sequence[Doomed]]) ->
 def purge_covered(replicas: Replicas, log_dir: LogDir) -> None:
     """Request the removal of superseded copies whose live copy is on this log dir.
 
-    If a live copy has enough records, but has not flushed all of them, it is flushed first.
+    If a live copy has enough records, but has not flushed all of them, the live copy is flushed
+    first.
     """
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
@@ -162,7 +163,7 @@ def purge_superseded_on(replicas: Replicas, log_dir: LogDir) -> None:
     for path, old in list(replicas.copies.superseded.items()):
         replica = replicas.opened.get(TopicPartition(old.topic, old.partition))
         if replica is not None and old.log_dir == log_dir.path:
-            with suppress(LogStoreError):  # if the flush fails, the copy is still needed
+            with suppress(LogStoreError):  # if the flush fails, the superseded copy is still needed
                 _purge_if_covered(replicas, replica, path, old)
 
 
@@ -196,7 +197,7 @@ def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _may_be_of(path: str, key: TopicPartition) -> bool:
-    """Check whether a directory may belong to a replica; its name may have a shortened topic."""
+    """Check whether a directory may belong to a replica, even if its name has a shortened topic."""
     base = os.path.basename(path)
     name = parse_dir_name(base)
     if name is None or name.partition != key.partition:

@@ -3,9 +3,9 @@
 The keeper of the dir calls `step` once a second. A pass checks the sealed segments of all logs. The
 order is random, so that each segment is checked eventually, even if the process is often restarted.
 After a pass the scrubber rests. A replica that just arrived by a move is checked first, including
-its active segment: during the move, it was verified only from the kernel's cache. Rot is reported
-and counted. No record is removed because of rot, and no log dir goes offline. If a segment is
-deleted, truncated or moved during the check, the rest of it is skipped.
+its active segment. During the move, the bytes were verified only from the kernel's cache. Rot is
+reported and counted. No record is removed because of rot, and no log dir goes offline. If a segment
+is deleted, truncated or moved during the check, the rest of it is skipped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Scrubber:
         self._step_bytes = max(int(config.log_scrub_bytes_per_second * STEP_SECONDS), 1)
         self._interval_ms = config.log_scrub_interval_ms
         self._is_wanted_elsewhere = is_wanted_elsewhere
-        # How many bytes the last step read beyond its budget: a batch is always read as a whole.
+        # How many bytes the last step read beyond its budget, because a batch is read as a whole.
         self._debt = 0
         # The logs that this pass has not begun to check; None between two passes.
         self._logs: list[Log] | None = None
