@@ -32,7 +32,7 @@ from benchmarks.report import machine
 TOPIC, PARTITIONS = "measured", 4
 RECORD_BYTES = 100
 PRODUCER_BATCH_BYTES = 16384  # Kafka's default
-CONSUME_MESSAGES, CONSUME_SECONDS = 10_000, 1.0
+CONSUME_MESSAGES, CONSUME_SECONDS, OFFSETS_SECONDS = 10_000, 1.0, 120.0
 SUMS_SOURCE = Path(java.__file__).with_name("ConsumerSums.java")
 GOAL = 3.0
 
@@ -56,25 +56,23 @@ def by_kafka(home: Path, broker: Broker) -> Sums:
     return {partition: (count, size, times) for partition, count, size, times in rows}
 
 
-def by_client(broker: Broker) -> Sums:
+def by_client(servers: str) -> Sums:
     """Sum up with confluent-kafka, in one thread."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    settings = {"bootstrap.servers": broker.address, "group.id": "measuring"}
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "measuring"}
     consumer = Consumer({**settings, "enable.auto.commit": False, "queued.min.messages": 1_000_000})
+    sums = [[0, 0, 0] for _ in range(PARTITIONS)]
     try:
-        places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-        left = sum(consumer.get_watermark_offsets(place)[1] for place in places)
-        for place in places:
-            place.offset = OFFSET_BEGINNING
+        places = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
+        left = sum(consumer.get_watermark_offsets(place, OFFSETS_SECONDS)[1] for place in places)
         consumer.assign(places)
-        sums = [[0, 0, 0] for _ in places]
         while left:
-            messages: list[Any] = consumer.consume(CONSUME_MESSAGES, CONSUME_SECONDS)
+            messages = consumer.consume(CONSUME_MESSAGES, CONSUME_SECONDS)
             for message in messages:
-                row = sums[message.partition()]
+                row = sums[message.partition() or 0]
                 row[0] += 1
-                row[1] += len(message.value())
+                row[1] += len(message.value() or b"")
                 row[2] += message.timestamp()[1]
             left -= len(messages)
     finally:
@@ -127,7 +125,10 @@ def compare(home: Path, base: str, arguments: argparse.Namespace) -> float:
         spark = logstore.spark.session(arguments.master)
         logstore.spark.register(spark)
         print(f"\n  a session of Spark: {time.perf_counter() - began:.2f} s")
-        sides = {"client": lambda: by_client(broker), "Spark": lambda: by_spark(spark, log_dirs)}
+        sides = {
+            "client": lambda: by_client(broker.address),
+            "Spark": lambda: by_spark(spark, log_dirs),
+        }
         seconds = in_turns(sides, expected, arguments.rounds)
         spark.stop()
     finally:

@@ -28,11 +28,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import logstore.spark
-from benchmarks.bench_kafka_spark import Sums, in_turns
+from benchmarks.bench_kafka_spark import PARTITIONS, TOPIC, Sums, by_client, in_turns
 from benchmarks.cluster.processes import Brokers, running
 from benchmarks.cluster.zookeeper import zookeeper
 from benchmarks.kafka import java
@@ -40,7 +40,7 @@ from benchmarks.report import machine
 from logstore.spark.options import read_options
 from logstore.spark.source import BatchReader
 
-TOPIC, PARTITIONS, REPLICAS = "measured", 4, 3
+REPLICAS = 3
 RECORD_BYTES = 100
 SECONDS = 120.0
 CHECKPOINT_SECONDS_MAX, LOOK_SECONDS = 150.0, 2.0
@@ -67,28 +67,6 @@ def fill(servers: str, records: int) -> None:
                 producer.poll(0.1)
     if producer.flush(SECONDS):
         raise RuntimeError("not all records were sent")
-
-
-def by_client(servers: str) -> Sums:
-    """Compute the sums with confluent-kafka, in one thread."""
-    settings: dict[str, Any] = {"bootstrap.servers": servers, "group.id": "measuring"}
-    consumer = Consumer({**settings, "enable.auto.commit": False, "queued.min.messages": 1_000_000})
-    sums = [[0, 0, 0] for _ in range(PARTITIONS)]
-    try:
-        places = [TopicPartition(TOPIC, one, OFFSET_BEGINNING) for one in range(PARTITIONS)]
-        left = sum(consumer.get_watermark_offsets(one, SECONDS)[1] for one in places)
-        consumer.assign(places)
-        while left:
-            messages = consumer.consume(10_000, 1.0)
-            for message in messages:
-                row = sums[message.partition() or 0]
-                row[0] += 1
-                row[1] += len(message.value() or b"")
-                row[2] += message.timestamp()[1]
-            left -= len(messages)
-    finally:
-        consumer.close()
-    return {number: (row[0], row[1], row[2]) for number, row in enumerate(sums)}
 
 
 def summed(spark: Any, frame: Any) -> Sums:

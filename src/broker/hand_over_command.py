@@ -19,7 +19,6 @@ from logstore import LogConfig, TopicPartition
 from logstore.cli.interrupts import held
 from logstore.cli.options import format_option, log_dirs_option, note, wrong_usage
 from logstore.cli.output import print_facts, progress_bar
-from logstore.disk import files
 from logstore.units import format_count
 
 METADATA_KEY = "metadata.log.dir"
@@ -69,8 +68,8 @@ def take_over(
     metadata_dir = metadata_dir or entries.get(METADATA_KEY) or None
     defaults = wish.found.config.log_config
     if is_check:
-        paths = [files.real_path(path) for path in wish.log_dirs]
-        click.get_current_context().exit(_check(paths, defaults, metadata_dir, output_format))
+        code = _check(wish.log_dirs, defaults, metadata_dir, output_format)
+        click.get_current_context().exit(code)
     with progress_bar("taking over", None, is_bytes=False) as show, _interruptible():
         done = taking.take_over(wish.log_dirs, defaults, metadata_dir, show)
     for warning in done.warnings:
@@ -84,7 +83,7 @@ def _check(
     paths: list[str], defaults: LogConfig, metadata_dir: str | None, output_format: str
 ) -> int:
     """Print what a take-over would do; return the exit code."""
-    taking.check(paths)
+    paths = taking.checked(paths)
     taking.check_not_running(paths)
     stage = stage_of_take_over(changes_of(paths))
     if stage is not Stage.BUILD:

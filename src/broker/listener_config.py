@@ -221,6 +221,12 @@ class ListenerConfig:
         """The enabled mechanisms of SASL."""
         return parse_choices(self.sasl_enabled_mechanisms, "sasl_enabled_mechanisms", MECHANISMS)
 
+    @property
+    def has_scram(self) -> bool:
+        """Whether clients may log in with SCRAM at any listener."""
+        is_sasl = any(self.protocol_of(one.name).is_sasl for one in self.endpoints)
+        return is_sasl and any(one.startswith("SCRAM") for one in self.mechanisms)
+
     def protocol_of(self, listener: str) -> Protocol:
         """Return the security protocol of a listener."""
         key = "listener_security_protocol_map"

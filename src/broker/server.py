@@ -52,7 +52,7 @@ def _passwords(config: BrokerConfig) -> Passwords:
     """If a listener has SASL, read the users of PLAIN, and check that SCRAM can be used."""
     if not any(config.protocol_of(one.name).is_sasl for one in config.endpoints):
         return Passwords([])
-    if any(one.startswith("SCRAM") for one in config.mechanisms):
+    if config.has_scram:
         _demand("scramp", "security")
     if "PLAIN" not in config.mechanisms:
         return Passwords([])
@@ -89,7 +89,10 @@ class Broker:
         self._is_closed = False
         self._services = Services(store, config) if services is None else services
         try:
-            known = Directory(_passwords(config), self._services.users.find)
+            decoys = self._services.decoys
+            known = Directory(
+                _passwords(config), self._services.users.find, lambda: decoys.decoys, decoys.learn
+            )
             self._server = Server(config, Dispatcher(self._services), known)
         except BaseException:
             self._services.close()

@@ -20,6 +20,7 @@ from broker.cli import read_wish
 from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
 from broker.secret_files import read_key_password
+from broker.security.decoys import SALT_BYTES
 from broker.security.scram_credential import (
     HASHES,
     ITERATIONS_MAX,
@@ -32,8 +33,7 @@ from logstore.cli.options import format_option, log_dirs_option, note, wrong_usa
 from logstore.cli.output import Column, print_rows
 from logstore.store.admin.client import find_owner
 
-CLUSTER = "cluster.process.cluster_store"  # imported only if it is needed, as in `broker.cli`
-SALT_BYTES = 32
+CLUSTER = "cluster.process.cluster_store"  # only imported if it is needed, as in `broker.cli`
 COLUMNS = [Column("user", "user"), Column("mechanism", "mechanism"), Column("iterations", "rounds")]
 
 

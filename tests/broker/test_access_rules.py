@@ -71,7 +71,7 @@ class Scene:
         return World(self.topic_id, fresh, fresh_id)
 
     def ask(self, probe: Probe, operation: Operation | None, **changed: Any) -> tuple[World, Any]:
-        """Send requests as alice, who has one right, and all rights that are not tested."""
+        """Send the request of a probe as alice, with one tested right and all other rights."""
         world = self.world(probe)
 
         def named(name: str) -> str:

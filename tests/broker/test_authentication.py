@@ -10,6 +10,7 @@ import pytest
 from scramp import ScramClient
 
 from broker.security.authentication import Authentication, State
+from broker.security.decoys import Decoys
 from broker.security.mechanisms import Directory
 from broker.security.passwords import Password, Passwords
 from broker.security.scram_credential import ScramCredential, credential_of_password
@@ -24,7 +25,9 @@ def find(user: str, mechanism: str) -> ScramCredential | None:
     return KEYS.get((user, mechanism))
 
 
-DIRECTORY = Directory(Passwords([Password("alice", "secret"), Password("bob", "b")]), find)
+DECOYS = Decoys()
+PASSWORDS = Passwords([Password("alice", "secret"), Password("bob", "b")])
+DIRECTORY = Directory(PASSWORDS, find, lambda: DECOYS)
 
 
 def login(reauth_ms: int = 0) -> Authentication:

@@ -122,6 +122,25 @@ def test_a_half_closed_client_gets_all_its_answers() -> None:
         assert pending.is_closed.is_set()
 
 
+def test_regression_a_hang_up_does_not_shorten_a_delay() -> None:
+    """The connection rests meanwhile: a hang-up is reported once, not again and again."""
+    half, whole = Waiting(0.3), Waiting(0.3)
+    half.ends_with_client = whole.ends_with_client = False
+    with serving(lambda frame, client: half) as server, connected(server) as client:
+        client.sendall(framed(b"wait"))
+        client.shutdown(socket.SHUT_WR)
+        assert read_frames(client, 1) == [b"late"]
+        assert time.monotonic() >= half.deadline and is_closed(client)
+    with serving(lambda frame, client: whole) as server:
+        with connected(server) as client:
+            client.sendall(framed(b"wait"))
+            assert whole.is_watched.wait(SECONDS)
+        assert whole.is_closed.wait(SECONDS) and time.monotonic() >= whole.deadline
+        wait_until(lambda: server.connection_count == 0, "the connection was kept")
+    for pending in (half, whole):
+        assert len(pending.looks) < 6 and pending.looks[-1] and not any(pending.looks[:-1])
+
+
 def test_a_client_that_is_gone_leaves_no_waiting_request() -> None:
     """If a client is gone, its waiting request is dropped at once, not at its deadline."""
     pending = Waiting()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from broker import Broker
+from broker.catalog.leadership import Reading
+from broker.requests.fetch import end_of_epoch
 from broker.wire.error_codes import ErrorCode
 from logstore import CorruptRecordBatchError, LogConfig, LogDirOfflineError
 from support.kafka_client import (
@@ -199,6 +201,48 @@ def test_leader_epochs_are_compared(client: KafkaClient, broker: Broker) -> None
     assert data.diverging_epoch.epoch == -1
     data = client.fetch("epochs", 2, last_fetched_epoch=3)
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 1)
+
+
+def test_regression_an_epoch_that_no_leader_has_had(client: KafkaClient, broker: Broker) -> None:
+    """Error 1, as from Kafka: the log cannot show where such a reader left it. No data is sent."""
+    filled(client, "future-epoch", 2)
+    client.create("future-epoch-empty")
+    broker.store["future-epoch", 0].leader_epoch = 5
+    for epoch in (6, 2**31 - 1):
+        for offset in (0, 1, 2):
+            data = client.fetch("future-epoch", offset, last_fetched_epoch=epoch)
+            assert (data.error_code, data.records, data.diverging_epoch.epoch) == (1, b"", -1)
+        data = client.fetch("future-epoch-empty", 0, last_fetched_epoch=epoch)
+        assert (data.error_code, data.diverging_epoch.epoch) == (1, -1)
+        data = client.fetch("future-epoch", 0, last_fetched_epoch=epoch, current_leader_epoch=epoch)
+        assert (data.error_code, data.records, data.diverging_epoch.epoch) == (75, b"", -1)
+
+
+def test_regression_a_reader_of_deleted_epochs_continues(
+    client: KafkaClient, broker: Broker
+) -> None:
+    """The records of its epoch were deleted after it read them: it has missed nothing."""
+    filled(client, "deleted-epochs", 3)
+    log = broker.store["deleted-epochs", 0]
+    log.leader_epoch = 5
+    client.produce("deleted-epochs", batch_of(b"in epoch 5"))
+    log.delete_records_before(3)
+    assert log.leader_epochs == ((5, 3),)
+    data = client.fetch("deleted-epochs", 3, last_fetched_epoch=0)
+    assert (data.error_code, values_in(data.records)) == (0, [b"in epoch 5"])
+    data = client.fetch("deleted-epochs", 4, last_fetched_epoch=0)  # it has read other records
+    assert tuple(data.diverging_epoch)[:2] == (0, 3) and not data.records
+    assert client.fetch("deleted-epochs", 2, last_fetched_epoch=0).error_code == 1
+
+
+def test_regression_a_leader_knows_its_epoch_before_its_first_record(broker: Broker) -> None:
+    """The log learns of an epoch with its first record; the leader knows it from its election."""
+    log = broker.store.create("new-leader", 0, config=LogConfig(record_format="kafka"))
+    log.leader_epoch = 3
+    log.extend([b"a", b"b"])
+    reading = Reading(log, leader_epoch=6)
+    ends = [end_of_epoch(reading, epoch) for epoch in (2, 3, 5, 6, 7)]
+    assert ends == [(2, 0), (3, 2), (3, 2), (6, 2), (-1, -1)]
 
 
 def test_committed_reads_know_what_was_aborted(client: KafkaClient, broker: Broker) -> None:

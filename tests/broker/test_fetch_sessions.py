@@ -180,6 +180,35 @@ def test_a_session_without_partitions_is_closed() -> None:
     assert sessions.answer(opened(sessions, 0, 0), [], 0.0) == (0, [])
 
 
+def test_regression_a_partition_that_is_named_and_forgotten_is_forgotten() -> None:
+    """As in Kafka, the order of the two lists in the request does not count."""
+    sessions = sessions_of()
+    number, _ = sessions.answer(opened(sessions, 0, 0, *KEYS[:2]), [], 0.0)
+    known = opened(sessions, number, 1, KEYS[0], forgotten=(KEYS[0],))
+    assert [key for key, _ in known.partitions] == [KEYS[1]]
+    unknown = opened(sessions, number, 2, KEYS[2], forgotten=(KEYS[2], KEYS[3]))
+    assert [key for key, _ in unknown.partitions] == [KEYS[1]]
+    assert sessions.partition_count == 1
+    last = opened(sessions, number, 3, KEYS[1], forgotten=(KEYS[1],))
+    assert last.error is ErrorCode.NONE and last.is_full and last.session is None
+    assert [key for key, _ in last.partitions] == [KEYS[1]]  # the session is over, this request not
+    assert sessions.answer(last, [], 0.0)[0] == 0 and sessions.partition_count == len(sessions) == 0
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_regression_a_partition_that_is_named_twice_is_answered_once(epoch: int) -> None:
+    """The last mention counts, with and without a session."""
+    sessions = sessions_of()
+    wanted = [wanted_of(KEYS[0], 1), wanted_of(KEYS[1], 2), wanted_of(KEYS[0], 3)]
+    full = sessions.open(0, epoch, wanted, (), is_by_id=False, now=0.0)
+    assert full.partitions == [wanted[2], wanted[1]]
+    number, _ = sessions.answer(full, [], 0.0)
+    assert sessions.partition_count == (0 if epoch == -1 else 2)
+    if epoch == 0:
+        again = sessions.open(number, 1, wanted, (), is_by_id=False, now=0.0)
+        assert again.partitions == [wanted[2], wanted[1]]
+
+
 def test_clients_that_only_make_sessions_push_nobody_out() -> None:
     """A session is closed only if it was unused for long; until then, new clients get none."""
     sessions = sessions_of(2, age_min=60.0)

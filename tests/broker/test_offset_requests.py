@@ -102,6 +102,23 @@ def test_an_empty_log_and_an_unknown_one(client: KafkaClient) -> None:
     assert listed(client, "empty", -6).error_code == 35
 
 
+def test_regression_a_marker_is_not_the_latest_record(client: KafkaClient, broker: Broker) -> None:
+    """The marker has the broker's time, which is later; the client asks for a client's record."""
+    client.create("latest")
+    log = broker.store["latest", 0]
+    log.append_encoded(batch_of(b"plain", timestamp=30))
+    log.append_encoded(batch_of(b"done", timestamp=20, producer=(7, 0, 0), attributes=0x10))
+    log.append_marker(7, 0, commit=True, coordinator_epoch=0)
+    for level in (0, 1):
+        row = listed(client, "latest", -3, isolation_level=level)
+        assert (row.error_code, row.timestamp, row.offset) == (0, 30, 0)
+    log.append_encoded(batch_of(b"open", timestamp=40, producer=(7, 0, 1), attributes=0x10))
+    assert listed(client, "latest", -3).offset == 3
+    assert listed(client, "latest", -3, isolation_level=1).offset == -1
+    log.append_marker(7, 0, commit=False, coordinator_epoch=0)
+    assert listed(client, "latest", -3, isolation_level=1).offset == 3
+
+
 def ended(client: KafkaClient, topic: str, leader_epoch: int, current: int = -1) -> Any:
     """Ask for the end of a leader epoch."""
     request = messages.OffsetForLeaderEpochRequest
@@ -135,3 +152,19 @@ def test_leader_epochs_end_where_the_next_one_begins(client: KafkaClient, broker
         75,
     ]
     assert ended(client, "none", 0).error_code == 3
+
+
+def test_regression_a_deleted_epoch_ends_where_the_log_begins(
+    client: KafkaClient, broker: Broker
+) -> None:
+    """The answer must not be "unknown", or a consumer would reset its offset for no reason."""
+    client.create("deleted-epoch")
+    log = broker.store["deleted-epoch", 0]
+    for epoch in (2, 5):
+        log.leader_epoch = epoch
+        log.extend([b"x", b"y"])
+    log.delete_records_before(2)
+    for wanted, expected in ((1, (1, 2)), (2, (2, 2)), (4, (4, 2)), (5, (5, 4)), (6, (-1, -1))):
+        row = ended(client, "deleted-epoch", wanted)
+        assert (row.error_code, row.leader_epoch, row.end_offset) == (0, *expected)
+    assert ended(client, "deleted-epoch", -1).end_offset == -1

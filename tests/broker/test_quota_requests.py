@@ -15,12 +15,18 @@ from confluent_kafka import Consumer, Producer
 from broker import Broker
 from broker.wire import messages
 from broker.wire.error_codes import ErrorCode
+from logstore import LogStore
 from support.kafka_client import KafkaClient, batch_of, fetch_fields, produce_fields
 
 MINE, OTHER = "raw", "someone-else"  # the client id of `KafkaClient`, and another one
 Alter = messages.AlterClientQuotasRequest
 Component = messages.DescribeClientQuotasRequest.ComponentData
 EXACT, DEFAULT, ANY = 0, 1, 2
+FOLLOWING = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
+    "super_users": "User:admin",
+}
 Row = tuple[dict[str, str | None], dict[str, float]]
 
 
@@ -67,12 +73,12 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
         assert alter(client, {"user": "alice"}, consumer_byte_rate=2e6).error_code == 0
         assert alter(client, {"client-id": None}, request_percentage=50.0).error_code == 0
         both: dict[str, str | None] = {"user": None, "client-id": "a/b,c=d"}
-        assert alter(client, both, producer_byte_rate=5.5).error_code == 0
+        assert alter(client, both, request_percentage=12.3456789012345678).error_code == 0
         assert alter(client, {"user": "dry"}, dry=True, producer_byte_rate=1.0).error_code == 0
     with Broker.start(tmp_path) as broker, KafkaClient(broker.bootstrap_servers) as client:
         alice = ({"user": "alice"}, {"producer_byte_rate": 1e6, "consumer_byte_rate": 2e6})
         clients: Row = ({"client-id": None}, {"request_percentage": 50.0})
-        pair: Row = (both, {"producer_byte_rate": 5.5})
+        pair: Row = (both, {"request_percentage": 12.3456789012345678})
         found = described(client)
         assert len(found) == 3 and all(one in found for one in (alice, clients, pair))
         assert described(client, ("user", EXACT, "alice")) == [alice]
@@ -101,6 +107,9 @@ def test_quotas_are_set_listed_and_removed(tmp_path: Path) -> None:
         ({"user": "a"}, {"producer_byte_rate": -1.0}, "above 0"),
         ({"user": "a"}, {"producer_byte_rate": float("nan")}, "above 0"),
         ({"user": "a"}, {"producer_byte_rate": float("inf")}, "above 0"),
+        ({"user": "a"}, {"producer_byte_rate": 1000.5}, "cannot have a fraction"),
+        ({"user": "a"}, {"consumer_byte_rate": 2.245}, "cannot have a fraction"),
+        ({"user": "a"}, {"consumer_byte_rate": 2.0**65}, "at most 9223372036854775807 bytes"),
     ],
 )
 def test_what_cannot_be_a_quota_is_refused(
@@ -112,6 +121,33 @@ def test_what_cannot_be_a_quota_is_refused(
         assert row.error_code == ErrorCode.INVALID_REQUEST
         assert reason in row.error_message
         assert described(client) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "rate"),
+    [
+        ("producer_byte_rate", 1.0), ("consumer_byte_rate", 1235.0000001),
+        ("consumer_byte_rate", 1234.9999999), ("producer_byte_rate", 2.0**62),
+        ("request_percentage", 56.62367), ("request_percentage", 1e-300),
+        ("request_percentage", 1e300),
+    ],
+)  # fmt: skip
+def test_a_rate_is_kept_exactly(broker: Broker, key: str, rate: float) -> None:
+    """Kafka checks that a rate of bytes is whole, but for a small error, and keeps all digits."""
+    with KafkaClient(broker.bootstrap_servers) as client:
+        assert alter(client, {"user": "a"}, **{key: rate}).error_code == 0
+        assert described(client) == [({"user": "a"}, {key: rate})]
+
+
+def test_a_fraction_that_is_stored_already_still_counts(broker: Broker) -> None:
+    """Earlier versions of this broker took any rate; the other quotas of the user can change."""
+    stored = b'{"version":1,"quotas":{"producer_byte_rate":5.5}}'
+    broker._services.documents.change("quotas", lambda now: {"user=a": stored})
+    with KafkaClient(broker.bootstrap_servers) as client:
+        assert described(client) == [({"user": "a"}, {"producer_byte_rate": 5.5})]
+        assert alter(client, {"user": "a"}, request_percentage=1.5).error_code == 0
+        both = {"producer_byte_rate": 5.5, "request_percentage": 1.5}
+        assert described(client) == [({"user": "a"}, both)]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +280,16 @@ def test_real_clients_go_on(broker: Broker) -> None:
             found.add(message.value()[:6])
     consumer.close()
     assert found == {b"%06d" % number for number in range(300)}
+
+
+def test_regression_a_closed_broker_follows_no_documents(tmp_path: Path) -> None:
+    """A store that is open for long, and is served again and again, must not grow."""
+    with LogStore.open(tmp_path) as store:
+        for _ in range(3):
+            with Broker.start(store=store, config=FOLLOWING) as broker:
+                documents = broker._services.documents
+                assert all(documents._kind(one).followers for one in ("quotas", "acls", "decoys"))
+            assert not any(kind.followers for kind in documents._kinds.values())
 
 
 @pytest.mark.parametrize("how", ["stop", "hang up", "half close"])

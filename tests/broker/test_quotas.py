@@ -11,7 +11,7 @@ import pytest
 from broker.quotas import quotas as quotas_module
 from broker.quotas.buckets import BURST_SECONDS, THROTTLE_SECONDS_MAX, Bucket
 from broker.quotas.entities import DEFAULT, Entity, Name
-from broker.quotas.quotas import FETCH, KEYS, PRODUCE, Quotas, shortened
+from broker.quotas.quotas import FETCH, KEYS, PRODUCE, REQUEST, Quotas, shortened
 
 NAMES: tuple[Name | None, ...] = (None, DEFAULT, "a", "b")
 
@@ -145,3 +145,15 @@ def test_a_clock_that_was_read_earlier_does_no_harm() -> None:
 def test_the_keys_are_those_of_kafka() -> None:
     """Kafka's tools set quotas by these names."""
     assert KEYS == ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
+
+
+def test_regression_a_rate_of_any_size_ends_in_a_wait() -> None:
+    """Between the smallest and the largest number, a wait is never "not a number", nor endless."""
+    quotas, now = Quotas(), 0.0
+    for rate in (5e-324, 1.7e308, 5e-324, 1e300, 1e-300, 1.7e308):
+        quotas.settings = {Entity("a", None): {REQUEST: rate}}
+        now += 1.0
+        assert 0.0 <= quotas.charge(REQUEST, "a", "c", 50.0, now) <= THROTTLE_SECONDS_MAX
+    quotas.settings = {Entity("a", None): {REQUEST: 1e6}}
+    now += 1e12
+    assert quotas.charge(REQUEST, "a", "c", 1.0, now) == 0.0

@@ -101,6 +101,29 @@ def wait_for(is_done: object, seconds: float = 10.0) -> None:
         assert time.monotonic() < deadline, "it did not happen in time"
 
 
+@pytest.mark.parametrize("mechanism", ["NOTHING", "PLAIN"])
+def test_regression_a_half_closed_client_waits_for_its_refusal(
+    certificates: Certificates, mechanism: str
+) -> None:
+    """A client that could skip the delay could try passwords as fast as it can connect."""
+    with (
+        secure_broker(certificates, connection_failed_authentication_delay_ms=400) as broker,
+        SecureClient(address_of(broker, "SASL_PLAINTEXT")) as client,
+    ):
+        began = time.monotonic()
+        if mechanism == "PLAIN":
+            assert not client.handshake(mechanism).error_code
+            client.send("SaslAuthenticate", 2, auth_bytes=b"\0alice\0wrong")
+        else:
+            client.send("SaslHandshake", 1, mechanism=mechanism)
+        client.socket.shutdown(socket.SHUT_WR)
+        name = "SaslAuthenticate" if mechanism == "PLAIN" else "SaslHandshake"
+        answer = client.receive(name, 2 if mechanism == "PLAIN" else 1)[1]
+        assert answer.error_code == (58 if mechanism == "PLAIN" else 33)
+        assert time.monotonic() - began >= 0.4
+        assert client.is_closed_by_broker
+
+
 @pytest.mark.parametrize("name", ["Metadata", "Produce", "JoinGroup", "DescribeCluster"])
 def test_other_requests_before_the_login_close_the_connection(broker: Broker, name: str) -> None:
     """This includes requests between the steps of a login."""

@@ -7,12 +7,14 @@ asked while the broker runs, and after a restart that may come before the transa
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from broker import Broker
+from broker.coordinator.hosted import PendingOffsets
 from support.kafka_client import KafkaClient
 from support.transaction_requests import SMALL, RawProducer, commit_simple, fetch_offset
 
@@ -113,3 +115,69 @@ def test_random_histories_have_the_order_of_the_log(tmp_path: Path, seed: int) -
                         one.client = client
                         one.wait_for(one.state().transaction_state)
             check(client, oracle)
+
+
+class Watched(list[PendingOffsets]):
+    """Pending offsets that count how often they are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[PendingOffsets]:
+        self.looks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_marker_looks_only_at_the_groups_of_its_producer(
+    tmp_path: Path, *, commit: bool, restarts: bool
+) -> None:
+    """A broker may have 100,000 groups, and transactions end many times a second."""
+    others = [f"other-{number}" for number in range(12)]
+    with (
+        Broker.start([tmp_path], config=SMALL) as first,
+        KafkaClient(first.bootstrap_servers) as client,
+    ):
+        client.create("t0")
+        own, other = (RawProducer(client, name).begin() for name in "ab")
+        for producer, groups in ((own, ["own"]), (other, others)):
+            for group in groups:
+                assert producer.again(lambda p=producer, g=group: p.add_offsets(g)) == 0
+                assert producer.commit_offset(group, "t0", 7) == 0
+        if not restarts:
+            check_looks(first, client, own, other, others, commit=commit)
+    if restarts:
+        with (
+            Broker.start([tmp_path], config=SMALL) as second,
+            KafkaClient(second.bootstrap_servers) as client,
+        ):
+            for group in ("own", *others):
+                assert fetch_offset(client, group, "t0", stable=True)[0] == 88
+            own.client = other.client = client
+            check_looks(second, client, own, other, others, commit=commit)
+
+
+def check_looks(
+    broker: Broker,
+    client: KafkaClient,
+    own: RawProducer,
+    other: RawProducer,
+    others: list[str],
+    *,
+    commit: bool,
+) -> None:
+    """End both transactions; the first must not look at the groups of the second."""
+    groups = broker._services.groups
+    watched = [one for one in groups.loaded() if one.name in others]
+    for one in watched:
+        one.pending = Watched(one.pending)
+    own.finish(commit=commit)
+    assert [one.pending.looks for one in watched] == [0] * len(others)  # type: ignore[attr-defined]
+    expected = (0, 7 if commit else -1)
+    assert fetch_offset(client, "own", "t0", stable=True) == expected
+    for group in others:
+        assert fetch_offset(client, group, "t0", stable=True)[0] == 88
+    other.finish(commit=commit)
+    for group in others:
+        assert fetch_offset(client, group, "t0", stable=True) == expected
+    assert [shard._by_producer for shard in groups.shards()] == [{}, {}]

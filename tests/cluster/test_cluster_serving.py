@@ -109,9 +109,11 @@ def test_leader_epochs_are_compared(own: ClusterBrokers) -> None:
     epoch = replica_of(leader, "epochs").leader_epoch
     assert epoch >= 1
     with KafkaClient(leader.servers) as client:
+        assert end_of_epoch(client, "epochs", epoch) == (ErrorCode.NONE, epoch, 0)
         assert code(client.produce("epochs", batch_of(b"x"))) is ErrorCode.NONE
         assert end_of_epoch(client, "epochs", epoch) == (ErrorCode.NONE, epoch, 1)
-        assert end_of_epoch(client, "epochs", epoch - 1) == (ErrorCode.NONE, -1, -1)
+        assert end_of_epoch(client, "epochs", epoch - 1) == (ErrorCode.NONE, epoch - 1, 0)
+        assert end_of_epoch(client, "epochs", epoch + 1) == (ErrorCode.NONE, -1, -1)
     for running, same in (
         (leader, ErrorCode.NONE),
         (other, ErrorCode.NOT_LEADER_OR_FOLLOWER),

@@ -14,6 +14,7 @@ from broker.authorization.bindings import ResourceType
 from broker.catalog.admin.acls import Acls
 from broker.catalog.admin.sole_users import SoleUsers
 from broker.catalog.topic_store import TopicStore
+from broker.coordination.continuity import ensure
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import NoNodeError, NotConnectedError
 from broker.coordination.verbs import Session
@@ -22,6 +23,7 @@ from cluster.admin.cluster_users import ClusterUsers
 from cluster.admin.documents import documents_of as shared_documents_of
 from cluster.errors import ClusterGrowthError
 from cluster.process.grown_documents import (
+    DECOYS,
     DONE,
     GROWTH,
     PART_BYTES,
@@ -180,3 +182,16 @@ def test_many_documents_are_written_in_parts(session: Session) -> None:
     many = {f"{number:05}": bytes(1000) for number in range(1500)} | {"big": bytes(PART_BYTES)}
     assert take_documents(session, {QUOTAS: many}) == len(many)
     assert read_documents(session) == {QUOTAS: many}
+
+
+@pytest.mark.parametrize("own", [{}, {"scram": b"own"}])
+def test_the_key_of_made_up_credentials_does_not_hinder_a_growth(
+    session: Session, own: dict[str, bytes]
+) -> None:
+    """The broker makes a key in the cluster before it grows; its earlier key replaces it."""
+    ensure(session, DECOYS)
+    session.create(f"{DECOYS}/scram", b"made just now")
+    wanted = {**SOURCE, DECOYS: own} if own else SOURCE
+    check_documents(session, wanted)
+    assert take_documents(session, wanted) == 5
+    assert session.get(f"{DECOYS}/scram").data == own.get("scram", b"made just now")

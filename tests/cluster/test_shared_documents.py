@@ -6,18 +6,27 @@ import random
 import threading
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import pytest
 
 from broker.coordination import shared_documents
 from broker.coordination.errors import CoordinationError, LimitError, NotConnectedError
 from broker.coordination.shared_documents import (
+    HISTORY_CHANGES_MAX,
     NAME_BYTES_MAX,
+    Changes,
     Documents,
     SharedDocuments,
     encode_name,
 )
-from broker.coordination.verbs import Session
+from broker.coordination.verbs import (
+    OPERATION_BYTES,
+    REQUEST_BYTES_MAX,
+    Session,
+    WatchCallback,
+    Znode,
+)
 from cluster.admin.documents import documents_of
 from support.heard import Connect, Heard
 
@@ -45,6 +54,140 @@ def test_every_broker_sees_a_change(connect: Connect) -> None:
     until(heard, {"alice": b"3", "carol": b"34"})
     one.refresh()
     assert dict(one.documents(KIND)) == {"alice": b"3", "carol": b"34"}
+
+
+class Counted:
+    """A session that counts which znodes are read; if it is deaf, it has no watches."""
+
+    def __init__(self, session: Session, *, is_deaf: bool = False) -> None:
+        self._session, self.paths, self._is_deaf = session, list[str](), is_deaf
+
+    def watch(self, path: str, callback: WatchCallback) -> Znode | None:
+        return None if self._is_deaf else self._session.watch(path, callback)
+
+    def get(self, path: str) -> Znode:
+        self.paths.append(path)
+        return self._session.get(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def read(self) -> list[str]:
+        """Return the documents that were read since the last call."""
+        paths, self.paths = self.paths, []
+        return sorted(one.rpartition("/")[2] for one in paths if one.count("/") == 3)
+
+
+def counted(connect: Connect, *, is_deaf: bool = False) -> tuple[SharedDocuments, Counted]:
+    """Make documents of a broker whose reads are counted."""
+    session: Any = Counted(connect(), is_deaf=is_deaf)
+    return documents_of(session), session
+
+
+def always(changes: Changes, now: Documents) -> Changes:
+    """Decide for the same changes, whatever there is."""
+    return changes
+
+
+def lengthened(name: str, now: Documents) -> Changes:
+    """Add a byte to a document."""
+    return {name: now[name] + b"x"}
+
+
+def test_only_changed_documents_are_read(connect: Connect) -> None:
+    """Of 300 documents, a broker reads the one that was written; the writer reads none."""
+    one, own = counted(connect)
+    other, session = counted(connect)
+    every = {f"user {number}": b"1" for number in range(300)}
+    one.change(KIND, lambda now: every)
+    heard, own_heard = Heard[Documents](), Heard[Documents]()
+    other.follow(KIND, heard)
+    one.follow(KIND, own_heard)
+    until(heard, every)
+    assert len(session.read()) == 300
+    own.read()
+    steps: list[dict[str, bytes | None]] = [
+        {"user 7": b"2"},
+        {"new": b""},
+        {"user 9": None, "user 8": b"3"},
+    ]
+    for step in steps:
+        one.change(KIND, partial(always, step))
+        every = {name: data for name, data in {**every, **step}.items() if data is not None}
+        until(heard, every)
+        assert session.read() == sorted(map(encode_name, step))
+    until(own_heard, every)
+    assert own.read() == []
+    session.set(f"{shared_documents.ROOT}/{KIND}", b"")  # as an earlier version writes the parent
+    one.change(KIND, lambda now: {"user 1": b"9"})
+    until(heard, {**every, "user 1": b"9"})
+    other.refresh()
+    assert dict(other.documents(KIND)) == dict(one.documents(KIND))
+
+
+def test_a_broker_that_missed_changes_reads_what_they_named(connect: Connect) -> None:
+    """If it missed too many, or if the data of the parent is wrong, it reads all documents."""
+    writer = documents_of(connect())
+    writer.change(KIND, lambda now: dict.fromkeys("abcdefgh", b""))
+    parent, session = f"{shared_documents.ROOT}/{KIND}", connect()
+    for count, data, expected in (
+        (3, None, 3), (HISTORY_CHANGES_MAX, None, 8), (HISTORY_CHANGES_MAX + 1, None, 8),
+        (1, b"{", 8), (1, b"[]", 8), (1, b'{"version":2,"changes":[]}', 8),
+        (1, b'{"version":1,"changes":[[%d,["a"]]]}', 1),
+        (1, b'{"version":1,"changes":[[1,["a"]]]}', 8),
+        (1, b'{"version":1,"changes":[[%d,"a"]]}', 8),
+        (1, b'{"version":1,"changes":[[%d,[1]]]}', 8),
+        (1, b'{"version":1,"changes":[[%d,[""]]]}', 8),
+        (1, b'{"version":1,"changes":[[%d,["\\ud800"]]]}', 8), (1, b"[" * 10_000, 8),
+    ):  # fmt: skip
+        late, reads = counted(connect, is_deaf=True)
+        late._read(KIND)
+        reads.read()
+        for number in range(count):
+            name = "abcdefgh"[number % 8]
+            if data is None:
+                writer.change(KIND, partial(lengthened, name))
+            else:
+                version = session.get(parent).version + 1
+                session.set(f"{parent}/{name}", b"y%d" % version)
+                session.set(parent, data.replace(b"%d", b"%d" % version))
+        reads.read()
+        late._read_again(KIND)
+        assert len(reads.read()) == expected, (count, data)
+        names = session.children(parent)
+        assert dict(late.documents(KIND)) == {
+            one: session.get(f"{parent}/{one}").data for one in names
+        }
+        writer.refresh()
+
+
+def test_a_change_as_large_as_a_request_is_made(connect: Connect) -> None:
+    """The parent names the changed documents only if there is room for their names."""
+    documents, heard = documents_of(connect()), Heard[Documents]()
+    documents_of(connect()).follow(KIND, heard)
+    room = REQUEST_BYTES_MAX - 2 * OPERATION_BYTES
+    paths = len(f"{shared_documents.ROOT}/{KIND}") + len(f"{shared_documents.ROOT}/{KIND}/a")
+    documents.change(KIND, lambda now: {"a": b"x" * (room - paths)})
+    until(heard, {"a": b"x" * (room - paths)})
+    names = [f"{number:04}" + "n" * 600 for number in range(100)]  # more than 16 KiB
+    documents.change(KIND, lambda now: {"a": None, **dict.fromkeys(names, b"")})
+    until(heard, dict.fromkeys(names, b""))
+
+
+def test_regression_a_follower_can_leave(connect: Connect) -> None:
+    """It gets no further call; the other followers do, even if their callback is the same."""
+    documents = documents_of(connect())
+    calls: list[Documents] = []
+    ends = [documents.follow(KIND, calls.append) for _ in range(3)]
+    ends[1]()
+    ends[1]()
+    calls.clear()
+    documents.change(KIND, lambda now: {"a": b""})
+    assert len(calls) == 2
+    ends[0]()
+    ends[2]()
+    documents.change(KIND, lambda now: {"b": b""})
+    assert len(calls) == 2 and not documents._kind(KIND).followers
 
 
 def test_kinds_are_separate(connect: Connect) -> None:

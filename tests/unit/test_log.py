@@ -97,7 +97,7 @@ def test_records_are_values(store: LogStore, log: Log) -> None:
 
 
 def test_timestamps_are_given_or_now(log: Log, clock: Clock) -> None:
-    """There is a timestamp for each value, one for all, or None for now; NumPy arrays work."""
+    """Each value has its own timestamp, or all have the same; None means the present time."""
     log.append(b"x")
     log.extend([b"x", b"x"], timestamps=[None, 5])
     log.extend([b"x", b"x"], timestamps=9)

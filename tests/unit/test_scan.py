@@ -80,7 +80,7 @@ def test_frames_tell_the_same_by_themselves(
 
 
 def test_indexes_are_made_on_the_way(fd: int) -> None:
-    """There is an entry every so many bytes, the first at 0; the time index has none there."""
+    """Entries have the same distance in bytes, from 0 on; the time index has no entry at 0."""
     index, time_index = OffsetIndex(), TimeIndex()
     scan = Scan(100, index=index, time_index=time_index, interval_bytes=4 * SIZE)
     scan.run(fd, COUNT * SIZE)

@@ -70,13 +70,16 @@ class Reading(NamedTuple):
     """The log from which a client reads.
 
     Attributes:
-        is_following: whether the log belongs to a follower. Such a log may lack the newest records.
-        preferred: another broker from which the client should read; -1 means this broker.
+        is_following: whether the log is that of a follower, which may lack the newest records.
+        preferred: the broker from which the client should read instead; -1 for this one.
+        leader_epoch: if this broker leads the partition, the present leader epoch. The log learns
+            of it only with the first record of the epoch.
     """
 
     log: Log
     is_following: bool = False
     preferred: int = NO_LEADER
+    leader_epoch: int = NO_EPOCH
 
 
 class Watch(Protocol):

@@ -25,7 +25,7 @@ def leave(
     topics: Topics,
     now: Now,
 ) -> HeartbeatAnswer:
-    """Remove a leaving member. If a static member leaves only for now, it keeps its partitions."""
+    """Remove a leaving member; a static member that may return keeps its partitions."""
     try:
         member = _member_of(group, member_id, instance_id)
     except Refused as error:

@@ -107,7 +107,7 @@ class Member:
 
     @property
     def is_away(self) -> bool:
-        """Whether this static member has left for now."""
+        """Whether this static member has left, and may return."""
         return self.epoch == LEAVES_FOR_NOW
 
     def has_reached(self, assignment_epoch: int) -> bool:

@@ -1,18 +1,22 @@
 """Share small documents among brokers, through the coordination store.
 
     /documents/quotas           its version counts the changes of all quotas
+                   {"version":1,"changes":[[7,["alice"]],[8,["bob","carol"]]]}
     /documents/quotas/alice     one document
 
-The coordination store accepts a change only if the broker knows the present version of the parent.
-So if a broker has the newest documents, it need not read them before a change. Each broker watches
-only the parent. After a change, it reads all documents of a kind again.
+The coordination store accepts a change only if the version of the parent is the version that the
+broker knows. So a broker that has the newest documents need not read them before a change. Each
+broker watches only the parent. The parent's data names the documents that the last changes wrote or
+deleted, so a broker reads only these. If the data does not go back far enough, or is none of this
+form, the broker reads all documents of the kind.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, unquote
@@ -24,17 +28,31 @@ from broker.coordination.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from broker.coordination.verbs import Create, Delete, Operation, Session, Set
+from broker.coordination.verbs import (
+    REQUEST_BYTES_MAX,
+    Create,
+    Delete,
+    Operation,
+    Session,
+    Set,
+    Znode,
+    checked_bytes,
+)
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
 DOCUMENTS_MAX = 20_000  # of one kind, because the broker keeps all of them in memory
 NAME_BYTES_MAX = 2_000
-TRIES_MAX = 10  # how often a change is tried if other brokers make changes first
+HISTORY_VERSION = 1
+HISTORY_BYTES_MAX = 16 << 10  # of the data of a parent, which every change writes
+HISTORY_CHANGES_MAX = 50
+TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
 Documents = Mapping[str, bytes]  # by name
 Changes = Mapping[str, bytes | None]  # the new document, by name; None deletes the document
 Decide = Callable[[Documents], Changes]
+Follower = Callable[[Documents], object]
+History = tuple[tuple[int, tuple[str, ...]], ...]  # the names that each change named, by version
 Result = TypeVar("Result")
 
 
@@ -51,7 +69,8 @@ class _Kind:
     def __init__(self) -> None:
         self.changing = threading.Lock()  # held while documents are read, changed or announced
         self.known = _Known(-1, MappingProxyType({}))
-        self.followers: list[Callable[[Documents], object]] = []
+        # Each by an object of its own. The dictionary is replaced as a whole.
+        self.followers: dict[object, Follower] = {}
         self.is_watched = False
 
 
@@ -60,6 +79,7 @@ class _Known(NamedTuple):
 
     version: int
     documents: Documents
+    history: History = ()
 
 
 class SharedDocuments:
@@ -77,7 +97,7 @@ class SharedDocuments:
             is_shared: whether other brokers also use the store. Then it must be watched.
         """
         self._run, self._is_shared = run, is_shared
-        self._lock = threading.Lock()  # guards `_kinds`
+        self._lock = threading.Lock()  # guards `_kinds`, and the followers of all kinds
         self._kinds: dict[str, _Kind] = {}
 
     def documents(self, kind: str) -> Documents:
@@ -88,20 +108,37 @@ class SharedDocuments:
         """Report whether the documents have been read since the start."""
         return self._kind(kind).known.version >= 0
 
-    def follow(self, kind: str, callback: Callable[[Documents], object]) -> None:
+    def follow(self, kind: str, callback: Follower) -> Callable[[], None]:
         """Call back now, and after each change of the documents of a kind.
 
         If the store cannot be read now, the first call has no documents (see `is_known`). Then the
         next call comes after `refresh` has read the documents.
+
+        Returns:
+            A function that ends the calls, but for a call that is running. It never waits.
         """
         found = self._kind(kind)
         try:
             self._read(kind)
         except CoordinationError as error:
             LOG.warning("the documents of kind %s cannot be read now: %s", kind, error)
+        token = object()
+
+        def end() -> None:
+            with self._lock:
+                left = dict(found.followers)
+                left.pop(token, None)
+                found.followers = left
+
         with found.changing:
-            found.followers.append(callback)
-            callback(found.known.documents)
+            with self._lock:
+                found.followers = {**found.followers, token: callback}
+            try:
+                callback(found.known.documents)
+            except BaseException:
+                end()
+                raise
+        return end
 
     def refresh(self) -> None:
         """Read all kinds that have followers, and watch them in the present session.
@@ -113,7 +150,7 @@ class SharedDocuments:
             kinds = list(self._kinds.items())
         for name, kind in kinds:
             kind.is_watched = False
-            self._read(name)
+            self._read(name, is_full=True)
 
     def change(self, kind: str, decide: Decide) -> Changes:
         """Change documents of one kind: make all changes, or none.
@@ -151,20 +188,24 @@ class SharedDocuments:
         with self._lock:
             return self._kinds.setdefault(name, _Kind())
 
-    def _read(self, name: str) -> None:
+    def _read(self, name: str, *, is_full: bool = False) -> None:
         kind = self._kind(name)
         with kind.changing:
-            self._read_locked(name, kind)
+            self._read_locked(name, kind, is_full=is_full)
 
-    def _read_locked(self, name: str, kind: _Kind) -> None:
-        """Read a kind. If it has changed, call its followers."""
+    def _read_locked(self, name: str, kind: _Kind, *, is_full: bool = False) -> None:
+        """Read a kind, and call its followers if it has changed.
+
+        Args:
+            is_full: whether also the documents are read that have not changed.
+        """
         before = kind.known.version
-        kind.known = self._run(lambda session: self._read_all(session, name, kind))
+        kind.known = self._run(lambda session: self._read_in(session, name, kind, is_full=is_full))
         if kind.known.version != before:
             self._announce(kind)
 
-    def _read_all(self, session: Session, name: str, kind: _Kind) -> _Known:
-        """Read until no change happens during a read. Then all documents have one version."""
+    def _read_in(self, session: Session, name: str, kind: _Kind, *, is_full: bool) -> _Known:
+        """Read until no change came during the read, so that all documents have one version."""
         parent = f"{ROOT}/{name}"
         _ensure(session, parent)
         if self._is_shared and not kind.is_watched:
@@ -175,17 +216,17 @@ class SharedDocuments:
                 kind.is_watched = False
                 raise
         while True:
-            version = session.get(parent).version
-            documents = {}
-            for child in session.children(parent):
-                try:
-                    documents[unquote(child)] = session.get(f"{parent}/{child}").data
-                except NoNodeError:  # it was deleted just now, so the version differs below
-                    continue
-            if session.get(parent).version == version:
+            at = session.get(parent)
+            news = None if is_full or not self._is_shared else _changed(kind.known.version, at)
+            if news is None:
+                documents = _read_documents(session, parent, {}, session.children(parent))
+            else:
+                known = dict(kind.known.documents)
+                documents = _read_documents(session, parent, known, news)
+            if session.get(parent).version == at.version:
                 break
         if self._is_shared or kind.known.version < 0:
-            return _Known(version, MappingProxyType(documents))
+            return _Known(at.version, MappingProxyType(documents), _history_of(at))
         return self._restored(session, parent, documents, kind.known.documents)
 
     @staticmethod
@@ -208,9 +249,10 @@ class SharedDocuments:
     def _write(self, name: str, kind: _Kind, changes: Changes) -> None:
         before = kind.known
         documents = dict(before.documents)
-        operations: list[Operation] = [Set(f"{ROOT}/{name}", b"", before.version)]
+        parent = f"{ROOT}/{name}"
+        operations: list[Operation] = [Set(parent, b"", before.version)]
         for key, data in changes.items():
-            path = f"{ROOT}/{name}/{encode_name(key)}"
+            path = f"{parent}/{encode_name(key)}"
             if data is None and key in documents:
                 operations.append(Delete(path))
                 del documents[key]
@@ -221,12 +263,18 @@ class SharedDocuments:
                 documents[key] = data
         if len(documents) > DOCUMENTS_MAX:
             raise LimitError("DOCUMENTS_MAX", DOCUMENTS_MAX, len(documents))
+        history: History = ()
+        if self._is_shared:
+            room_bytes = REQUEST_BYTES_MAX - sum(map(checked_bytes, operations))
+            history = (*before.history, (before.version + 1, tuple(changes)))
+            history, written = _encode_history(history, room_bytes)
+            operations[0] = Set(parent, written, before.version)
         self._run(lambda session: session.multi(operations))
-        kind.known = _Known(before.version + 1, MappingProxyType(documents))
+        kind.known = _Known(before.version + 1, MappingProxyType(documents), history)
 
     def _announce(self, kind: _Kind) -> None:
-        """Call the followers with the documents. If a follower fails, still call the others."""
-        for follower in kind.followers:
+        """Call the followers with the documents; if a follower fails, still call the others."""
+        for follower in kind.followers.values():
             try:
                 follower(kind.known.documents)
             except Exception:
@@ -252,6 +300,61 @@ def encode_name(name: str) -> str:
     if not 0 < len(encoded) <= NAME_BYTES_MAX:
         raise LimitError("NAME_BYTES_MAX", NAME_BYTES_MAX, len(encoded))
     return encoded
+
+
+def _read_documents(
+    session: Session, parent: str, found: dict[str, bytes], children: Iterable[str]
+) -> dict[str, bytes]:
+    """Read some documents into a dictionary, and return it; leave out those that are deleted."""
+    for child in children:
+        try:
+            found[unquote(child)] = session.get(f"{parent}/{child}").data
+        except NoNodeError:
+            found.pop(unquote(child), None)
+    return found
+
+
+def _changed(known: int, parent: Znode) -> set[str] | None:
+    """Return the znodes of the documents that changed after a version; None if it is not known."""
+    if not 0 <= known <= parent.version:
+        return None
+    changes = {version: names for version, names in _history_of(parent) if version > known}
+    if len(changes) != parent.version - known:
+        return None
+    try:
+        return {encode_name(name) for names in changes.values() for name in names}
+    except (LimitError, ValueError):  # no document can have this name
+        return None
+
+
+def _history_of(parent: Znode) -> History:
+    """Read the last changes from a parent's data; return none if the data is none of this form."""
+    try:
+        document = json.loads(parent.data)
+        if document["version"] != HISTORY_VERSION:
+            return ()
+        rows = [(version, names) for version, names in document["changes"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()
+    first = parent.version + 1 - len(rows)
+    is_sound = all(
+        type(names) is list and version == expected and all(type(one) is str for one in names)
+        for expected, (version, names) in enumerate(rows, first)
+    )
+    return tuple((version, tuple(names)) for version, names in rows) if is_sound else ()
+
+
+def _encode_history(history: History, room_bytes: int) -> tuple[History, bytes]:
+    """Write the data of a parent: as many of the last changes as there is room for."""
+    room_bytes = min(room_bytes, HISTORY_BYTES_MAX)
+    history = history[-HISTORY_CHANGES_MAX:]
+    while history:
+        document = {"version": HISTORY_VERSION, "changes": history}
+        data = json.dumps(document, separators=(",", ":")).encode()
+        if len(data) <= room_bytes:
+            return history, data
+        history = history[1:]
+    return (), b""
 
 
 def _ensure(session: Session, path: str) -> None:

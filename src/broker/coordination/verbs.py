@@ -280,13 +280,13 @@ def check_operations(operations: Sequence[Operation]) -> None:
     """Check paths, types and sizes; raises ValueError, TypeError or LimitError."""
     size_bytes = 0
     for operation in operations:
-        size_bytes += _checked_bytes(operation)
+        size_bytes += checked_bytes(operation)
     if size_bytes > REQUEST_BYTES_MAX:
         raise LimitError("REQUEST_BYTES_MAX", REQUEST_BYTES_MAX, size_bytes)
 
 
-def _checked_bytes(operation: Operation) -> int:
-    """Check one operation; return how many bytes it takes in a request."""
+def checked_bytes(operation: Operation) -> int:
+    """Check one operation, and return the bytes that it takes in a request."""
     if not isinstance(operation, Operation):
         raise TypeError(f"{operation!r} is not an operation: Create, Set, Delete or Check")
     check_path(operation.path)

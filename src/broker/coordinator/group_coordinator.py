@@ -69,8 +69,9 @@ class GroupCoordinator(Shards[Hosted]):
             return Group(name, settings, draw_id, self.now())
 
         kind = Kind(
-            "groups", read, lambda name: Hosted(new_group(name)), ErrorCode.GROUP_MAX_SIZE_REACHED
-        )
+            "groups", read, lambda name: Hosted(new_group(name)), ErrorCode.GROUP_MAX_SIZE_REACHED,
+            lambda hosted: {one.producer_id for one in hosted.pending},
+        )  # fmt: skip
         super().__init__(topic, kind, clock)
         self._new_group = new_group
         self._groups_max = groups_max

@@ -5,9 +5,8 @@
     READY     requests are answered
     LEAVING   the log failed, or another broker leads: a thread ends the entries; NEW follows
 
-An entry is a group or a transactional id. The entries in memory must always agree with the log. If
-an append fails, it is not known what the log contains. So the entries are read again as soon as the
-log can be read.
+The entries (groups or transactional ids) in memory must always agree with the log. If an append
+fails, it is not known what the log contains. So the log is read again as soon as possible.
 """
 
 from __future__ import annotations
@@ -15,26 +14,17 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from broker.catalog.client_appends import Wait
-from broker.catalog.leadership import NotServedError
-from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.errors import OF_PRODUCER, CoordinatorError, is_refused
 from broker.coordinator.group_logs import GroupLog
 from broker.groups.exchange import Now
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
-from logstore import (
-    InvalidTransactionStateError,
-    Log,
-    LogDirFullError,
-    LogStoreError,
-    OutOfOrderSequenceError,
-    ProducerFencedError,
-    RecordTooLargeError,
-)
+from logstore import Log, LogDirFullError, LogStoreError, RecordTooLargeError
 
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
@@ -42,8 +32,6 @@ RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next l
 # A loading waits until all records are replicated, and checks this after pauses. These are the
 # first and the longest pause. Each pause is twice as long as the pause before.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
-# If a log refuses a batch of a producer, it raises one of these errors, and writes nothing.
-OF_PRODUCER = (ProducerFencedError, OutOfOrderSequenceError, InvalidTransactionStateError)
 NO_LONGER_LED = "this broker no longer leads the partition"
 
 
@@ -83,12 +71,14 @@ class Kind(NamedTuple, Generic[One]):
         load: reads the entries of a log; raises LogStoreError.
         make: makes a new entry.
         too_many: the error if there are too many entries.
+        producers_of: the ids of the producers whose open transactions change an entry.
     """
 
     title: str
     load: Callable[[Log], dict[str, One]]
     make: Callable[[str], One]
     too_many: ErrorCode
+    producers_of: Callable[[One], Iterable[int]] = lambda entry: ()
 
 
 class Shard(Generic[One]):
@@ -118,6 +108,7 @@ class Shard(Generic[One]):
         self._on_loaded = on_loaded
         self._lock = threading.Lock()
         self._entries: dict[str, One] = {}
+        self._by_producer: dict[int, dict[str, One]] = {}  # so that a marker finds its entries
         self._retry_at = 0.0
         self._log: GroupLog | None = None
         self._settle_seconds = SETTLE_SECONDS
@@ -177,6 +168,26 @@ class Shard(Generic[One]):
         self.require()
         with self._lock:
             return list(self._ready_entries().values())
+
+    def of_producer(self, producer_id: int) -> list[One]:
+        """Return the entries that an open transaction of a producer changes; raise as `all`."""
+        self.require()
+        with self._lock:
+            self._ready_entries()
+            return list(self._by_producer.get(producer_id, {}).values())
+
+    def note_producer(self, entry: One, producer_id: int) -> None:
+        """Note whether an open transaction of a producer changes an entry; its lock is held."""
+        is_changed = producer_id in self._kind.producers_of(entry)
+        with self._lock:
+            if self._entries.get(entry.name) is not entry:
+                return
+            found = self._by_producer.setdefault(producer_id, {})
+            found.pop(entry.name, None)
+            if is_changed:
+                found[entry.name] = entry
+            if not found:
+                del self._by_producer[producer_id]
 
     def _ready_entries(self) -> dict[str, One]:
         """Return the entries, or raise CoordinatorError. The caller must hold `_lock`."""
@@ -267,10 +278,15 @@ class Shard(Generic[One]):
 
         If this broker stops leading after this check, the change of its role calls `leave`.
         """
+        by_producer: dict[int, dict[str, One]] = {}
+        for entry in entries.values():
+            for producer_id in self._kind.producers_of(entry):
+                by_producer.setdefault(producer_id, {})[entry.name] = entry
         with self._lock:
             if not log.is_led:
                 return False
             self._log, self._entries, self._complaint = log, entries, ""
+            self._by_producer = by_producer
             self.phase = Phase.READY
             return True
 
@@ -306,7 +322,7 @@ class Shard(Generic[One]):
         except LogDirFullError as error:
             raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         except BaseException as error:
-            if _is_refused(error):
+            if is_refused(error):
                 raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
             if isinstance(error, OF_PRODUCER):  # nothing was written
                 raise
@@ -358,6 +374,7 @@ class Shard(Generic[One]):
                 return
             self.phase = Phase.LEAVING
             entries, self._entries = list(self._entries.values()), {}
+            self._by_producer = {}
         if entries:
             level = logging.INFO if reason == NO_LONGER_LED else logging.WARNING
             LOG.log(level, "%d %s are forgotten: %s", len(entries), self._kind.title, reason)
@@ -381,8 +398,3 @@ class Shard(Generic[One]):
         finally:
             one.lock.release()
         return True
-
-
-def _is_refused(error: BaseException) -> bool:
-    """Check that nothing was written, because too few replicas are in sync."""
-    return isinstance(error, NotServedError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS

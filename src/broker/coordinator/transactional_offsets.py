@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.errors import OF_PRODUCER, CoordinatorError
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import Producer
 from broker.coordinator.hosted import Hosted, PendingOffsets
 from broker.coordinator.offsets_topic import NAME as OFFSETS
-from broker.coordinator.shard import OF_PRODUCER, Phase, Shard
+from broker.coordinator.shard import Phase, Shard
 from broker.groups import records
 from broker.groups.offsets import Committed, Key
 from broker.machines.exchange import Scheduler
@@ -81,6 +81,7 @@ class TransactionalOffsets:
                 return fault
             pending = PendingOffsets(producer.id, offsets)
             hosted.pending.append(pending)
+            shard.note_producer(hosted, producer.id)
             try:
                 wait = shard.write(
                     lambda log: log.append_of(
@@ -92,12 +93,12 @@ class TransactionalOffsets:
                 )
             except OF_PRODUCER as error:
                 is_fenced = isinstance(error, ProducerFencedError)
-                hosted.pending.remove(pending)
+                _withdraw(shard, hosted, pending)
                 return (
                     ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.INVALID_TXN_STATE
                 )
             except BaseException:
-                hosted.pending.remove(pending)
+                _withdraw(shard, hosted, pending)
                 raise
             hosted.is_recorded = True
             _merge(hosted, pending)
@@ -134,7 +135,7 @@ class TransactionalOffsets:
         shard = self._groups.shard(partition)
         again = partial(self.ended, partition, producer_id, is_commit=is_commit, then=then)
         try:
-            entries: Sequence[Hosted] = shard.all()
+            entries: Sequence[Hosted] = shard.of_producer(producer_id)
         except CoordinatorError:
             if shard.phase is Phase.LOADING:
                 self._later(again)
@@ -143,8 +144,7 @@ class TransactionalOffsets:
             return
         is_late = False
         for hosted in entries:
-            if any(one.producer_id == producer_id for one in tuple(hosted.pending)):
-                is_late |= not self._end_one(shard, hosted, producer_id, is_commit=is_commit)
+            is_late |= not self._end_one(shard, hosted, producer_id, is_commit=is_commit)
         if is_late:
             self._later(again)
         else:
@@ -167,8 +167,11 @@ class TransactionalOffsets:
             ]  # fmt: skip
             for one in ending:
                 one.is_ending = True
-            apply = partial(_apply, hosted, ending, is_commit=is_commit)
-            if hosted.writes:  # some replicas lack earlier records of the group
+            apply = _both(
+                partial(_apply, hosted, ending, is_commit=is_commit),
+                partial(shard.note_producer, hosted, producer_id),
+            )
+            if hosted.writes:  # some replicas do not have the group's earlier records yet
                 write = hosted.writes[-1]
                 write.apply = _both(write.apply, apply)
             else:
@@ -176,6 +179,12 @@ class TransactionalOffsets:
         finally:
             hosted.lock.release()
         return True
+
+
+def _withdraw(shard: Shard[Hosted], hosted: Hosted, pending: PendingOffsets) -> None:
+    """Forget offsets that were not written."""
+    hosted.pending.remove(pending)
+    shard.note_producer(hosted, pending.producer_id)
 
 
 def _merge(hosted: Hosted, pending: PendingOffsets) -> None:

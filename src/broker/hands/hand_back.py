@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from broker.hands import file_swap, kafka_files
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
-from broker.hands.take_over import QUIET, Show, check
+from broker.hands.take_over import QUIET, Show, checked
 from logstore import Log, LogStore, TopicPartition
 from logstore.disk import files
 from logstore.log import host
@@ -54,8 +54,7 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
         LogStoreError: a log cannot be read. Nothing was changed.
         OSError: a disk failed. Call again.
     """
-    paths = [files.real_path(path) for path in paths]
-    check(paths)
+    paths = checked(paths)
     with file_swap.locked(paths) as locks:
         changes = file_swap.changes_of(paths)
         stage = stage_of_hand_back(changes)
@@ -80,8 +79,7 @@ def foresee(paths: Sequence[str]) -> HandedBack:
         ChangeOfHandsError: the log dirs cannot be handed back.
         LogStoreError: the store cannot be read.
     """
-    paths = [files.real_path(path) for path in paths]
-    check(paths)
+    paths = checked(paths)
     changes = file_swap.changes_of(paths)
     stage = stage_of_hand_back(changes)
     if stage is not Stage.BUILD:

@@ -68,8 +68,7 @@ def take_over(
         LogStoreError: a log is damaged, or its format cannot be read. Nothing was changed.
         OSError: a disk failed. Call again.
     """
-    paths = [files.real_path(path) for path in paths]
-    check(paths)
+    paths = checked(paths)
     with file_swap.locked(paths) as locks:
         changes = file_swap.changes_of(paths)
         stage = stage_of_take_over(changes)
@@ -94,17 +93,19 @@ def take_over(
     return TakenOver(True, len(change.partitions), warnings)
 
 
-def check(paths: Sequence[str]) -> None:
-    """Check that the paths can be the log dirs of one broker.
+def checked(paths: Sequence[str]) -> list[str]:
+    """Check that the paths can be the log dirs of one broker; return their real paths.
 
     Raises:
         ChangeOfHandsError: a path is named twice, or is no directory.
     """
+    paths = [files.real_path(path) for path in paths]
     if len(set(paths)) < len(paths):
         raise ChangeOfHandsError(reason="a log dir is named twice")
     for path in paths:
         if not files.exists(path):
             raise ChangeOfHandsError(reason=f"{path}: there is no such directory")
+    return paths
 
 
 def check_not_running(paths: Sequence[str]) -> None:

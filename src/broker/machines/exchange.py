@@ -72,9 +72,12 @@ class Pending(abc.ABC):
     calls `close`.
 
     Attributes:
-        deadline: the time by which the request must be answered, on the clock `time.monotonic`.
-        wakeup: determines which thread calls `look`.
+        deadline: when the request must be answered, by the clock `time.monotonic`.
+        wakeup: decides which thread calls `look`.
+        ends_with_client: whether the request is answered at once if the client stops sending.
     """
+
+    ends_with_client = True
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline

@@ -7,6 +7,9 @@
                          answer leaves out the partitions that did not change
     id           -1      close the session; this request names every partition
 
+If a request names a partition twice, its last mention counts. If a request both names and forgets a
+partition, the session forgets the partition, as in Kafka.
+
 The broker may always answer with session id 0. Then the next request of the client names every
 partition again. So if the cache is full, the broker can refuse a new session. Before that, it tries
 to make room: if the least recently used session was not used for `age_min` seconds, this session is
@@ -141,7 +144,8 @@ class FetchSessions:
             if session_id != NO_SESSION:
                 self._close(session_id)
             is_new = epoch == NEW_SESSION and bool(wanted)
-            return Opened(ErrorCode.NONE, wanted, is_new=is_new, is_by_id=is_by_id)
+            partitions = list(dict(wanted).items())
+            return Opened(ErrorCode.NONE, partitions, is_new=is_new, is_by_id=is_by_id)
         session = self._sessions.get(session_id)
         if session is None:
             return Opened(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
@@ -154,12 +158,12 @@ class FetchSessions:
             return Opened(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
         if not session.partitions:
             self._close(session_id)
-            return Opened(ErrorCode.NONE, ())
+            return Opened(ErrorCode.NONE, list(dict(wanted).items()))
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         session.used = now
         self._sessions.move_to_end(session_id)
-        partitions = [(key, known.wanted) for key, known in session.partitions.items()]
-        return Opened(ErrorCode.NONE, partitions, is_full=False, session=session)
+        kept = [(key, known.wanted) for key, known in session.partitions.items()]
+        return Opened(ErrorCode.NONE, kept, is_full=False, session=session)
 
     def answer(
         self, opened: Opened, results: Sequence[Result], now: float
@@ -181,14 +185,14 @@ class FetchSessions:
         """Change the partitions of a session; return False if there are too many now."""
         partitions = session.partitions
         before = len(partitions)
-        for key in forgotten:
-            partitions.pop(key, None)
         for key, request in wanted:
             known = partitions.get(key)
             if known is not None:
                 known.wanted = request
             else:
                 partitions[key] = _Partition(request)
+        for key in forgotten:
+            partitions.pop(key, None)
         self.partition_count += len(partitions) - before
         return self.partition_count <= self.partitions_max
 

@@ -5,10 +5,10 @@
       |          nothing arrives for 50 ms          |          | the client takes nothing for 50 ms
       +---------------------------------------------+----------+
 
-A request that waits uses no thread: its connection is in the phase WAITING. This phase ends when
-the request's `Pending` wakes the connection, when the deadline comes, or when the client closes the
-connection. If a client has only shut down its sending direction (`shutdown(SHUT_WR)`), it still
-gets the answers to all its requests.
+A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
+the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. The delay
+of a failed login only ends at its deadline. A client that has only shut down its sending direction
+(`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
 """
 
 from __future__ import annotations
@@ -312,7 +312,8 @@ class Server:
     def _look(self, connection: Connection, pending: Pending) -> bool:
         """Check the waiting request. Put its answer into `outgoing`, or continue to wait."""
         now = time.monotonic()
-        is_last = now >= pending.deadline or connection.is_hung_up or self._is_stopping
+        is_left = connection.is_hung_up and pending.ends_with_client
+        is_last = now >= pending.deadline or is_left or self._is_stopping
         connection.busy_since = connection.client.begun_at = now
         try:
             answer = pending.look(is_last=is_last)
@@ -329,7 +330,8 @@ class Server:
         if connection.timer is None or connection.timer.item is None:
             self._set_deadline(connection, pending.deadline)
         connection.phase = Phase.WAITING
-        self._poller.arm(connection, HUNG_UP)
+        if not connection.is_hung_up:  # otherwise the same event would come again at once
+            self._poller.arm(connection, HUNG_UP)
         if pending.wakeup.rest():
             if self._is_stopping or time.monotonic() >= pending.deadline:
                 self._wake(connection)

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
 from broker.quotas.entities import DEFAULT, Entity, Name
-from broker.quotas.quotas import KEYS
+from broker.quotas.quotas import FETCH, KEYS, PRODUCE
 
 VERSION = 1
+BYTE_RATES = (PRODUCE, FETCH)
+BYTES_MAX, ROUNDING = 2**63 - 1, 1e-6
 USER, CLIENT = "user", "client-id"
 
 
@@ -32,6 +34,21 @@ def checked_rate(key: str, rate: float) -> float:
     if not (math.isfinite(rate) and rate > 0):
         raise BadQuotaError(f"{key} is {rate}; a quota is a number above 0")
     return rate
+
+
+def check_wanted(key: str, rate: float) -> None:
+    """Check a rate that a client wants to set, with the rules of Kafka; raises BadQuotaError.
+
+    A rate of bytes must be whole, up to a small error of rounding. A stored rate may have a
+    fraction, because earlier versions allowed it.
+    """
+    checked_rate(key, rate)
+    if key not in BYTE_RATES:
+        return
+    if rate > BYTES_MAX:
+        raise BadQuotaError(f"{key} is {rate}; at most {BYTES_MAX} bytes are allowed")
+    if abs(rate - math.floor(rate + ROUNDING)) > ROUNDING:
+        raise BadQuotaError(f"{key} is {rate}; a number of bytes cannot have a fraction")
 
 
 def name_of(entity: Entity) -> str:

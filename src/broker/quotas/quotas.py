@@ -22,6 +22,9 @@ from broker.quotas.entities import Entity, Sharer, candidates_of
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 KEYS = (PRODUCE, FETCH, REQUEST)
+# Clients may set any rate above 0. Outside of this range, the rate of a bucket changes nothing that
+# can be noticed, but its tokens could become infinite, or not a number.
+RATE_MIN, RATE_MAX = 1e-9, 1e18
 BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
 
 LOOKED_AT = 4  # when a new bucket is made, this many old buckets are checked
@@ -113,7 +116,7 @@ class Quotas:
         for sharer in candidates_of(user, client_id):
             rate = settings.get(sharer.entity, {}).get(quota)
             if rate is not None:
-                return sharer, rate
+                return sharer, min(max(rate, RATE_MIN), RATE_MAX)
         return None
 
     def _drop_full(self, now: float) -> None:

@@ -233,7 +233,7 @@ class _Fetch:
         if reading.is_following and wanted.fetch_offset > end:
             # the follower will have these records soon
             return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
-        diverging = _diverging_epoch(log, wanted)
+        diverging = _diverging_epoch(reading, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
         data = Data(
             number, ErrorCode.NONE, log.high_watermark, log.last_stable_offset,
@@ -280,12 +280,44 @@ class SentRange:
             self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 
 
-def _diverging_epoch(log: Log, wanted: Any) -> Any:
-    """Return where a reader's last epoch ends in the log; return None if reader and log agree."""
-    if wanted.last_fetched_epoch <= NO_EPOCH:
+def end_of_epoch(reading: Reading, epoch: int) -> tuple[int, int]:
+    """Return the log's largest leader epoch up to `epoch`, and the offset at which it ends.
+
+    If the log has only later epochs, the records of `epoch` were deleted, and they ended where the
+    log's first epoch begins. (-1, -1) means that no leader has had this epoch.
+    """
+    log, present = reading.log, max(reading.leader_epoch, reading.log.leader_epoch)
+    if not 0 <= epoch <= present:
+        return NO_EPOCH, NO_EPOCH
+    if epoch == present:  # the leader may have no record of its epoch yet
+        return epoch, log.log_end_offset
+    found, end_offset = log.end_offset_for_epoch(epoch)
+    if end_offset < 0:
+        epochs = log.leader_epochs
+        end_offset = epochs[0][1] if epochs else log.log_end_offset
+    return found if found >= 0 else epoch, end_offset  # batches may have no epoch
+
+
+def _diverging_epoch(reading: Reading, wanted: Any) -> Any:
+    """Return where a reader's last epoch ends in the log; return None if reader and log agree.
+
+    Raises:
+        OffsetOutOfRangeError: no leader has had the reader's epoch, or the log begins after the
+            reader's offset. Then the log does not show where the reader and the log diverge.
+    """
+    known, offset = wanted.last_fetched_epoch, wanted.fetch_offset
+    if known <= NO_EPOCH:
         return None
-    epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
-    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+    log, (epoch, end_offset) = reading.log, end_of_epoch(reading, known)
+    if end_offset < 0 or offset < log.log_start_offset:
+        raise OffsetOutOfRangeError(
+            offset=offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            topic=log.topic,
+            partition=log.partition,
+        )
+    if epoch == known and end_offset >= offset:
         return None
     return FetchResponse.EpochEndOffset(epoch, end_offset)
 

@@ -8,7 +8,7 @@ from typing import Any
 from broker.catalog.client_appends import check_format
 from broker.machines.exchange import Answer
 from broker.requests.failures import code_of
-from broker.requests.fetch import READ_COMMITTED
+from broker.requests.fetch import READ_COMMITTED, end_of_epoch
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochResponse
@@ -19,6 +19,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 UNKNOWN_END_FROM = 5  # the first version that knows the error OFFSET_NOT_AVAILABLE
 NOTHING = (-1, -1)
+NO_RACK = ""  # then only the leader answers
 
 Row = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochRow = OffsetForLeaderEpochResponse.EpochEndOffset
@@ -71,9 +72,8 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
     if wanted == LATEST_TIERED:  # this broker has no tiered storage
         return NOTHING
     if wanted == MAX_TIMESTAMP:
-        wanted = log.largest_timestamp
-        if wanted < 0:
-            return NOTHING
+        latest = log.latest_record()
+        return NOTHING if latest is None or latest[1] >= end else latest
     offset = log.offset_for_timestamp(wanted)
     if offset is None or offset >= end:
         return NOTHING
@@ -103,10 +103,9 @@ def answer_epochs(call: Call) -> Answer:
 
 def _epoch_row(call: Call, name: str, asked: Any) -> Any:
     try:
-        log = call.services.leadership.log(name, asked.partition, asked.current_leader_epoch)
-        if asked.leader_epoch > log.leader_epoch:  # no leader has had this epoch
-            return EpochRow(ErrorCode.NONE, asked.partition, *NOTHING)
-        epoch, end_offset = log.end_offset_for_epoch(max(asked.leader_epoch, -1))
+        leadership, known = call.services.leadership, asked.current_leader_epoch
+        reading = leadership.log_for_rack(name, asked.partition, known, NO_RACK)
+        epoch, end_offset = end_of_epoch(reading, asked.leader_epoch)
     except LogStoreError as error:
         return EpochRow(code_of(error), asked.partition)
     return EpochRow(ErrorCode.NONE, asked.partition, epoch, end_offset)

@@ -13,6 +13,7 @@ from broker.authorization.authorizer import EVERYTHING, Rights
 from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
 from broker.catalog.admin.acls import Acls
 from broker.catalog.admin.client_quotas import ClientQuotas
+from broker.catalog.admin.login_decoys import LoginDecoys
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
 from broker.catalog.admin.topic_admin import TopicAdmin
@@ -172,6 +173,7 @@ class Services:
         self.documents = parts.documents
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
+        self.decoys = LoginDecoys(self.documents)
         self.elr = parts.elr
         settings = config.authorizer
         self.acls = Acls(self.documents, settings, config.max_acls) if settings else None
@@ -206,12 +208,18 @@ class Services:
             self.acls.start()
         self.settings.start()
         self.client_quotas.start()
+        if self.config.has_scram:
+            self.decoys.start()
         self.groups.start(scheduler)
         self.upkeep.start(scheduler)
         self.transactions.start(scheduler)
 
     def close(self) -> None:
-        """Stop listening to the store."""
+        """Stop listening to the store, and to the documents of the cluster."""
+        self.client_quotas.close()
+        self.decoys.close()
+        if self.acls is not None:
+            self.acls.close()
         self.topics.close()
         self.producer_ids.close()
         self.users.close()

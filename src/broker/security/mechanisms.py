@@ -6,18 +6,16 @@ SCRAM-SHA-...   -> client first    <- server first    -> client final    <- serv
 
 from __future__ import annotations
 
-import hmac
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from broker.security.decoys import Decoys, Shape, shape_of
 from broker.security.errors import LoginFailedError
 from broker.security.passwords import Passwords
-from broker.security.scram_credential import HASHES, ITERATIONS_MIN, ScramCredential
+from broker.security.scram_credential import ScramCredential, parse_credential
 
 FindCredential = Callable[[str, str], ScramCredential | None]
-KEY = secrets.token_bytes(32)  # makes the salts of users that do not exist
 TOKEN_BYTES_MAX = 8192  # the longest token that a mechanism reads
 
 
@@ -63,14 +61,14 @@ class PlainConversation(Conversation):
 class ScramConversation(Conversation):
     """Check that a client knows a password. The broker does not see the password.
 
-    If no user has the name, the answer has a salt, too. So a client cannot find out which users
-    exist.
+    A user without a credential gets a made-up one, and fails at the same step as a client with a
+    wrong password. So a client cannot find out which users exist.
     """
 
-    def __init__(self, mechanism: str, find: FindCredential) -> None:
+    def __init__(self, mechanism: str, directory: Directory) -> None:
         from scramp import ScramMechanism
 
-        self._mechanism, self._find = mechanism, find
+        self._mechanism, self._directory = mechanism, directory
         self._user = ""
         self._is_known = False
         self._is_begun = False
@@ -95,14 +93,16 @@ class ScramConversation(Conversation):
 
     def _keys_of(self, user: str) -> tuple[bytes, bytes, bytes, int]:
         self._user = user
-        found = self._find(user, self._mechanism)
+        directory, mechanism = self._directory, self._mechanism
+        # The same steps are done for each user, so that their time shows nothing: a stored
+        # credential is read from its text, too.
+        made_up = directory.decoys().text(user, mechanism)
+        found = directory.find(user, mechanism)
         self._is_known = found is not None
         if found is None:
-            name = HASHES[self._mechanism]
-            salt, *keys = (
-                hmac.digest(KEY, b"%d %s" % (number, user.encode()), name) for number in range(3)
-            )
-            found = ScramCredential(salt[:20], keys[0], keys[1], ITERATIONS_MIN)
+            found = parse_credential(mechanism, made_up)
+        else:
+            directory.learn(shape_of(found))
         return found.salt, found.stored_key, found.server_key, found.iterations
 
 
@@ -114,17 +114,21 @@ class Directory(NamedTuple):
     """The users that may log in: passwords for PLAIN, and keys for SCRAM.
 
     Attributes:
-        find: a function that returns the keys of a user for a mechanism; None if there are none.
+        find: gives the keys of a user for a mechanism; None if there are none.
+        decoys: gives the maker of keys for users that have none.
+        learn: takes the shape of the keys of a user that logs in.
     """
 
     passwords: Passwords
     find: FindCredential
+    decoys: Callable[[], Decoys]
+    learn: Callable[[Shape], object] = lambda shape: None
 
     def begin(self, mechanism: str) -> Conversation:
         """Begin a login with a mechanism that is enabled."""
         if mechanism == "PLAIN":
             return PlainConversation(self.passwords)
-        return ScramConversation(mechanism, self.find)
+        return ScramConversation(mechanism, self)
 
 
-NOBODY = Directory(Passwords([]), lambda user, mechanism: None)
+NOBODY = Directory(Passwords([]), lambda user, mechanism: None, Decoys)

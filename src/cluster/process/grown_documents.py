@@ -3,11 +3,13 @@
     nothing  ->  /cluster/growth is "begun"  ->  it is "done"
                  the documents are made equal    they belong to the cluster
 
-Before the growth begins, each document in the cluster must be equal to a document of the broker.
-After the growth has begun, all documents in the cluster are copies from an earlier attempt. The
-broker may have run alone after that attempt. So each attempt makes the documents in the cluster
-equal to the documents of the broker. When the growth is done, nothing is copied any more. So if a
-user or an ACL is removed from the cluster, it does not come back.
+Before the growth begins, the cluster must not have documents that the broker lacks, or that differ.
+After that, all documents in the cluster are copies of an earlier attempt. So each attempt makes
+them equal to those of the broker, which may have run alone in between. After the growth, nothing is
+copied any more: a user or an ACL that was removed from the cluster does not come back.
+
+A broker makes the key of made-up credentials (`login_decoys`) as soon as it serves, so the cluster
+may have a key of its own. The key of the broker without a cluster replaces it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from broker.catalog.admin import login_decoys
 from broker.catalog.topic_store import TopicStore
 from broker.coordination.continuity import ensure
 from broker.coordination.errors import NoNodeError
@@ -34,7 +37,8 @@ from cluster.errors import ClusterGrowthError
 from logstore import LogStore
 
 GROWTH, BEGUN, DONE = "/cluster/growth", b"begun", b"done"
-PART_BYTES = REQUEST_BYTES_MAX // 2  # a change that writes several documents has at most this size
+DECOYS = f"{ROOT}/{login_decoys.KIND}"
+PART_BYTES = REQUEST_BYTES_MAX // 2  # the largest change that writes several documents
 
 Documents = Mapping[str, Mapping[str, bytes]]  # by path of the parent and name of the znode
 
@@ -73,6 +77,8 @@ def check_documents(session: Session, wanted: Documents) -> None:
     if _state_of(session) is not None:
         return
     for parent, documents in read_documents(session).items():
+        if parent == DECOYS:
+            continue
         for name, data in sorted(documents.items()):
             if wanted.get(parent, {}).get(name) != data:
                 kind = "user" if parent == USERS else parent.removeprefix(f"{ROOT}/")
@@ -97,10 +103,12 @@ def take_documents(session: Session, wanted: Documents) -> int:
         ensure(session, GROWTH)
         session.set(GROWTH, BEGUN)
     for parent in sorted({*wanted, *read_documents(session)}):
+        if parent == DECOYS and parent not in wanted:
+            continue
         ensure(session, parent)
         _make_equal(session, parent, wanted.get(parent, {}))
     session.set(GROWTH, DONE)
-    return sum(map(len, wanted.values()))
+    return sum(len(documents) for parent, documents in wanted.items() if parent != DECOYS)
 
 
 def _state_of(session: Session) -> bytes | None:

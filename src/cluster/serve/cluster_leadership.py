@@ -175,8 +175,9 @@ class ClusterLeadership:
                 if log is not None and self._is_present(name, log):
                     check_epoch(epoch, replica.leader_epoch)
                     return Reading(log, is_following=True)
-        log = self.log(name, partition, epoch)
-        return Reading(log, preferred=self._preferred(name, partition, rack))
+        led = self.leading(name, partition, epoch)
+        preferred = self._preferred(name, partition, rack)
+        return Reading(led.log, preferred=preferred, leader_epoch=led.replica.leader_epoch)
 
     def _preferred(self, name: str, partition: int, rack: str) -> int:
         """If this broker is in another rack, find an in-sync replica in the client's rack."""

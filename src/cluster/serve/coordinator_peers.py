@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ VERIFY, VERIFY_VERSION, VERIFY_SECONDS = 24, 5, 5.0
 # metadata of this broker may be older than the metadata of the broker that coordinated the
 # transaction before.
 UNKNOWN_SECONDS = 10.0
+FORGET_SECONDS = 60.0  # a marker is tried again much sooner, even if a broker does not answer
 NO_ANSWER = "the coordinator of the transactional id does not answer"
 
 Connect = Callable[[int], PeerConnection]
@@ -81,10 +83,18 @@ class ClusterRoutes:
     """Implement `MarkerRoutes` for a broker of a cluster."""
 
     def __init__(
-        self, leadership: ClusterLeadership, metadata: MetadataCache, peers: Peers
+        self,
+        leadership: ClusterLeadership,
+        metadata: MetadataCache,
+        peers: Peers,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._leadership, self._metadata, self._peers = leadership, metadata, peers
-        self._unknown: dict[Place, float] = {}  # the time since which a partition is unknown
+        self._lock = threading.Lock()
+        # The time since which a partition is unknown, and the time of the last question about it.
+        # The partition of the latest question is last. `_lock` guards it.
+        self._unknown: OrderedDict[Place, tuple[float, float]] = OrderedDict()
 
     def route(self, place: Place) -> int | None:
         """Return the leader of a partition; None if its topic was deleted.
@@ -94,20 +104,42 @@ class ClusterRoutes:
         """
         topic = self._metadata.view.topics.get(place[0])
         if topic is None or place[1] not in topic.partitions:
-            now = time.monotonic()
-            if now - self._unknown.setdefault(place, now) > UNKNOWN_SECONDS:
-                self._unknown.pop(place, None)
+            if self._is_deleted(place):
                 return None
             raise NotServedError(
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason=f"{place} is not known"
             )
-        self._unknown.pop(place, None)
+        with self._lock:
+            self._unknown.pop(place, None)
         leader = self._leadership.facts_of(*place).leader.id
         if leader == NO_LEADER:
             raise NotServedError(
                 code=ErrorCode.LEADER_NOT_AVAILABLE, reason=f"no broker leads {place}"
             )
         return HERE if leader == self._leadership.broker_id else leader
+
+    def _is_deleted(self, place: Place) -> bool:
+        """Report whether a partition that is not known now counts as deleted.
+
+        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions do not count
+        any more: the partition may have been known in between.
+        """
+        now = self._clock()
+        with self._lock:
+            self._forget_old(now)
+            since, _ = self._unknown.pop(place, (now, now))
+            if now - since > UNKNOWN_SECONDS:
+                return True
+            self._unknown[place] = since, now
+            return False
+
+    def _forget_old(self, now: float) -> None:
+        """Forget the partitions that nobody has asked for; the caller holds `_lock`."""
+        while self._unknown:
+            first, (_, asked_at) = next(iter(self._unknown.items()))
+            if now - asked_at <= FORGET_SECONDS:
+                return
+            del self._unknown[first]
 
     def send(self, broker: int, rows: Sequence[MarkerRow], told: Told) -> None:
         """Send markers to another broker. Call `told` with the result of each marker."""

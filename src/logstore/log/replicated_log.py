@@ -281,14 +281,18 @@ class ReplicatedLog:
         ]
         return [(producer_id, first) for first, producer_id in sorted(found)]
 
-    @property
-    def largest_timestamp(self) -> int:
-        """The largest timestamp of the log's records, or -1 if the log has no records.
+    def latest_record(self) -> tuple[int, int] | None:
+        """Return the largest timestamp of the records, and the first offset with it, or None.
 
-        The largest timestamp of each segment is known, so no record is read.
+        The markers of transactions are no records. Records with a negative timestamp have no time,
+        and are left out.
+
+        Raises:
+            LogStoreError: the log is closed or unavailable, or a batch is damaged.
         """
-        segments = self._state.segments
-        return max((s.max_timestamp for s in segments if s.size_bytes), default=-1)
+        from logstore.log.read.time_search import latest_record
+
+        return latest_record(self._state)
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget the producers that were not used for `producer_id_expiration_ms`."""

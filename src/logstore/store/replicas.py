@@ -166,7 +166,7 @@ class Replicas(ReplicaReservations):
         self.figures.pop(log_dir.path, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Record copies that stay for now, so that a later deletion of the replica removes them."""
+        """Record copies that stay, so that a later deletion of the replica removes them."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))

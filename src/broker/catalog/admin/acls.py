@@ -62,10 +62,15 @@ class Acls:
         self._documents, self._acls_max = documents, acls_max
         self._data: Documents = {}
         self._snapshot = AclSnapshot()
+        self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Read the ACLs, and follow their changes."""
-        self._documents.follow(KIND, self._heard)
+        """Read the ACLs, and follow their changes until `close`."""
+        self._end = self._documents.follow(KIND, self._heard)
+
+    def close(self) -> None:
+        """Follow the changes no longer."""
+        self._end()
 
     # --- what clients ask for ---------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from broker.coordination.shared_documents import Changes, Documents, SharedDocuments
-from broker.quotas.documents import BadQuotaError, checked_rate, encode, entity_of, name_of, parse
+from broker.quotas.documents import BadQuotaError, check_wanted, encode, entity_of, name_of, parse
 from broker.quotas.entities import Entity
 from broker.quotas.quotas import Quotas, Settings
 
@@ -33,10 +33,15 @@ class ClientQuotas:
 
     def __init__(self, documents: SharedDocuments, quotas: Quotas) -> None:
         self._documents, self._quotas = documents, quotas
+        self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Read the quotas, and follow their changes. Until the quotas are read, none applies."""
-        self._documents.follow(KIND, self._heard)
+        self._end = self._documents.follow(KIND, self._heard)
+
+    def close(self) -> None:
+        """Follow the changes no longer."""
+        self._end()
 
     @property
     def settings(self) -> Settings:
@@ -47,12 +52,12 @@ class ClientQuotas:
         """Change the quotas of one entity.
 
         Raises:
-            BadQuotaError: a quota is unknown, or a rate is not a number above 0.
+            BadQuotaError: a quota is unknown, or a rate is not allowed.
             CoordinationError: the quotas cannot be changed now.
         """
         wanted = list(changes)
         for change in wanted:
-            checked_rate(change.key, 1.0 if change.rate is None else change.rate)
+            check_wanted(change.key, 1.0 if change.rate is None else change.rate)
         if not is_dry:
             self._documents.change(KIND, _changing(name_of(entity), wanted))
 

@@ -17,6 +17,8 @@ NO_SASL = "this listener has no SASL"
 class DelayedFailure(Pending):
     """The delayed answer to a failed login; the delay limits how fast passwords can be tried."""
 
+    ends_with_client = False  # a client could skip the delay, and still read the answer
+
     def __init__(self, deadline: float, answer: Answer) -> None:
         super().__init__(deadline)
         self._answer = answer

@@ -1,15 +1,26 @@
-"""Use the time indexes to find the first record at or after a point in time."""
+"""Use the time indexes to find a record by its time: the first at or after it, or the latest.
+
+A batch without records of clients, such as a transaction marker, is never found. But a segment's
+largest timestamp and its time index also count these batches. So both are only upper bounds.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from logstore.errors import OffsetOutOfRangeError
 from logstore.format.columnar import record_batch as columnar
 from logstore.log.read import records
 
 if TYPE_CHECKING:
     from logstore.log.replica import Replica
     from logstore.log.segments.segment import Segment
+    from logstore.log.segments.time_index import TimeIndex
+
+# The latest record is usually near the end of a segment, so little is read at once.
+WINDOW_BYTES = 64 << 10
+Found = tuple[int, int]  # a timestamp, and an offset
 
 
 def first_offset_at(state: Replica, timestamp: int) -> int | None:
@@ -39,14 +50,96 @@ def first_offset_at(state: Replica, timestamp: int) -> int | None:
             return None
 
 
+def latest_record(state: Replica) -> Found | None:
+    """Return the largest timestamp of all records, and the first offset that has it, or None.
+
+    Records with a negative timestamp have no time, and are left out. Usually only the end of one
+    segment is read. If the markers of transactions are much later than all records, every segment
+    is read.
+    """
+    while True:
+        state.check()
+        log_start = state.log_start_offset
+        try:
+            is_whole, found = _latest_record(state)
+        except OffsetOutOfRangeError:
+            if state.log_start_offset == log_start:
+                raise
+            continue  # retention dropped the records that were about to be read
+        if is_whole:
+            return found
+
+
+def _latest_record(state: Replica) -> tuple[bool, Found | None]:
+    """Return whether no segment was dropped meanwhile, and the latest record."""
+    best: Found | None = None
+    # Segments with equal timestamps stay in the order of their offsets.
+    for segment in sorted(state.segments, key=lambda each: each.max_timestamp, reverse=True):
+        if segment.max_timestamp < 0:
+            break
+        if best is not None and (segment.max_timestamp, -segment.base_offset) < (best[0], -best[1]):
+            continue  # no record of the segment is earlier than the found record
+        if segment.end_offset <= state.log_start_offset:
+            continue
+        index = _index_of(state, segment)
+        if index is None:
+            return False, None
+        best = _later(best, _latest_in(state, segment, index))
+    return True, best
+
+
+def _latest_in(state: Replica, segment: Segment, index: TimeIndex) -> Found | None:
+    """Read a segment from its end, until no earlier record can have a larger timestamp."""
+    best, end, step = None, segment.end_offset, 1
+    most = segment.max_timestamp  # no record before `end` has a larger timestamp
+    number = bisect_left(index.timestamps, most)
+    while True:
+        number = max(number - step, -1)
+        relative = index.offsets[number] if number >= 0 else 0
+        start = max(segment.base_offset + relative, state.log_start_offset)
+        best = _later(best, _latest_between(state, start, end, most))
+        if number < 0 or (best is not None and index.timestamps[number] < best[0]):
+            return best
+        end, most = min(start, end), index.timestamps[number]
+        step *= 2  # a few large reads cost less than many small reads
+
+
+def _latest_between(state: Replica, start: int, end: int, most: int) -> Found | None:
+    """Find the latest record in a range of offsets; stop at a record with the timestamp `most`."""
+    best = None
+    if start >= end:
+        return None
+    for batch in records.batches_of(state, start, end, window_bytes=WINDOW_BYTES):
+        at = int(batch.timestamps.argmax())
+        best = _later(best, (int(batch.timestamps[at]), batch.offset_at(at)))
+        if best is not None and best[0] >= most:
+            break
+    return best
+
+
+def _later(one: Found | None, other: Found | None) -> Found | None:
+    """Return the pair with the larger timestamp; of equal timestamps, the smaller offset."""
+    if other is None or other[0] < 0:
+        return one
+    if one is None:
+        return other
+    return max(one, other, key=lambda found: (found[0], -found[1]))
+
+
 def _start_in(state: Replica, segment: Segment, timestamp: int) -> int | None:
     """Return the offset at which a search in a segment begins; None if the segment is dropped."""
+    index = _index_of(state, segment)
+    if index is None:
+        return None
+    return max(segment.base_offset + index.start_for(timestamp), state.log_start_offset)
+
+
+def _index_of(state: Replica, segment: Segment) -> TimeIndex | None:
+    """Return the time index of a segment; None if the segment is dropped."""
     try:
-        relative = segment.offset_time_index(state.environment).start_for(timestamp)
+        return segment.offset_time_index(state.environment)
     except FileNotFoundError as error:
         state.retry(segment, state.log_start_offset, error)
-        return None
     except OSError as error:
         state.take_failure(segment, state.log_start_offset, error)
-        return None
-    return max(segment.base_offset + relative, state.log_start_offset)
+    return None
