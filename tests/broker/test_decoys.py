@@ -116,6 +116,18 @@ def test_a_damaged_document_is_replaced(tmp_path: Path) -> None:
         assert seen(broker, "eve") == seen(broker, "eve")
 
 
+def test_a_document_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    """During an upgrade, brokers of both versions run; the older one must not replace the key."""
+    later = json.dumps({**GOOD, "version": 2, "key": "something else"}).encode()
+    with Broker.start(tmp_path, config=LISTENERS) as broker:
+        documents = broker._services.documents
+        documents.change(KIND, lambda now: {NAME: later})
+        add(broker, "alice", KAFKAS)
+        assert seen(broker, "alice") and seen(broker, "eve") == seen(broker, "eve")
+        broker._services.decoys.start()
+        assert documents.documents(KIND)[NAME] == later
+
+
 def test_a_broker_without_scram_makes_no_key(tmp_path: Path) -> None:
     """A broker that no client can log in at has no use for it."""
     with Broker.start(tmp_path) as broker:
@@ -186,7 +198,8 @@ GOOD: dict[str, Any] = {"version": 1, "key": "00" * 32, "shapes": [[32, 4096, Fa
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2}, {"key": "00"}, {"key": 5}, {"key": "x" * 64}, {"shapes": None},
+        {"version": 0}, {"version": "2"},
+        {"key": "00"}, {"key": 5}, {"key": "x" * 64}, {"shapes": None},
         {"shapes": [[32, 4096]] * 17}, {"shapes": [[11, 4096, False]]},
         {"shapes": [[32, 4095, False]]}, {"shapes": [[32, 16385, False]]},
         {"shapes": [[1025, 4096, False]]}, {"shapes": [[32, 4096, 1]]},
