@@ -12,7 +12,8 @@ import pytest
 from scramp import ScramClient
 
 from broker import Broker
-from broker.catalog.admin.login_decoys import KIND, NAME
+from broker.catalog.admin.login_decoys import KIND, NAME, LoginDecoys
+from broker.coordination.embedded import EmbeddedStore
 from broker.security import mechanisms, user_settings
 from broker.security.decoys import (
     SHAPES_MAX,
@@ -30,6 +31,7 @@ from broker.security.scram_credential import (
     encode_credential,
     parse_credential,
 )
+from cluster.admin.documents import documents_of
 from support.secured import SecureClient, address_of
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -103,6 +105,28 @@ def test_regression_unknown_users_look_like_the_known_users(tmp_path: Path) -> N
             (len(one.salt), one.iterations) for one in (seen(broker, f"{n}") for n in range(30))
         }
         assert shapes == {(26, 8192), (16, 4096)}
+
+
+def test_brokers_of_a_cluster_share_the_key(tmp_path: Path) -> None:
+    """Also if they start at the same moment; each learns what another broker has learned."""
+    with EmbeddedStore([str(tmp_path)]) as store:
+        brokers = [LoginDecoys(documents_of(store.connect())) for _ in range(3)]
+        threads = [threading.Thread(target=one.start) for one in brokers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        turns = threading.Event()
+        while len({one.decoys.credential("eve", MECHANISMS[0]) for one in brokers}) > 1:
+            turns.wait(0.005)
+        before = brokers[0].decoys.credential("eve", MECHANISMS[0])
+        brokers[0].learn(KAFKAS)
+        while any(one.decoys.shapes != (KAFKAS,) for one in brokers):
+            turns.wait(0.005)
+        after = {one.decoys.credential("eve", MECHANISMS[0]) for one in brokers}
+        assert len(after) == 1 and after.pop().stored_key == before.stored_key
+        for one in brokers:
+            one.close()
 
 
 def test_a_damaged_document_is_replaced(tmp_path: Path) -> None:
