@@ -12,7 +12,8 @@ import pytest
 from scramp import ScramClient
 
 from broker import Broker
-from broker.catalog.admin.login_decoys import KIND, NAME
+from broker.catalog.admin.login_decoys import KIND, NAME, LoginDecoys
+from broker.coordination.embedded import EmbeddedStore
 from broker.security import mechanisms, user_settings
 from broker.security.decoys import (
     SHAPES_MAX,
@@ -30,6 +31,7 @@ from broker.security.scram_credential import (
     encode_credential,
     parse_credential,
 )
+from cluster.admin.documents import documents_of
 from support.secured import SecureClient, address_of
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -105,6 +107,28 @@ def test_regression_unknown_users_look_like_the_known_users(tmp_path: Path) -> N
         assert shapes == {(26, 8192), (16, 4096)}
 
 
+def test_brokers_of_a_cluster_share_the_key(tmp_path: Path) -> None:
+    """Also if they start at the same moment; each learns what another broker has learned."""
+    with EmbeddedStore([str(tmp_path)]) as store:
+        brokers = [LoginDecoys(documents_of(store.connect())) for _ in range(3)]
+        threads = [threading.Thread(target=one.start) for one in brokers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        turns = threading.Event()
+        while len({one.decoys.credential("eve", MECHANISMS[0]) for one in brokers}) > 1:
+            turns.wait(0.005)
+        before = brokers[0].decoys.credential("eve", MECHANISMS[0])
+        brokers[0].learn(KAFKAS)
+        while any(one.decoys.shapes != (KAFKAS,) for one in brokers):
+            turns.wait(0.005)
+        after = {one.decoys.credential("eve", MECHANISMS[0]) for one in brokers}
+        assert len(after) == 1 and after.pop().stored_key == before.stored_key
+        for one in brokers:
+            one.close()
+
+
 def test_a_damaged_document_is_replaced(tmp_path: Path) -> None:
     """Logins go on meanwhile."""
     with Broker.start(tmp_path, config=LISTENERS) as broker:
@@ -114,6 +138,18 @@ def test_a_damaged_document_is_replaced(tmp_path: Path) -> None:
         while documents.documents(KIND)[NAME] == b"nonsense":
             turns.wait(0.005)
         assert seen(broker, "eve") == seen(broker, "eve")
+
+
+def test_a_document_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    """During an upgrade, brokers of both versions run; the older one must not replace the key."""
+    later = json.dumps({**GOOD, "version": 2, "key": "something else"}).encode()
+    with Broker.start(tmp_path, config=LISTENERS) as broker:
+        documents = broker._services.documents
+        documents.change(KIND, lambda now: {NAME: later})
+        add(broker, "alice", KAFKAS)
+        assert seen(broker, "alice") and seen(broker, "eve") == seen(broker, "eve")
+        broker._services.decoys.start()
+        assert documents.documents(KIND)[NAME] == later
 
 
 def test_a_broker_without_scram_makes_no_key(tmp_path: Path) -> None:
@@ -186,7 +222,8 @@ GOOD: dict[str, Any] = {"version": 1, "key": "00" * 32, "shapes": [[32, 4096, Fa
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2}, {"key": "00"}, {"key": 5}, {"key": "x" * 64}, {"shapes": None},
+        {"version": 0}, {"version": "2"},
+        {"key": "00"}, {"key": 5}, {"key": "x" * 64}, {"shapes": None},
         {"shapes": [[32, 4096]] * 17}, {"shapes": [[11, 4096, False]]},
         {"shapes": [[32, 4095, False]]}, {"shapes": [[32, 16385, False]]},
         {"shapes": [[1025, 4096, False]]}, {"shapes": [[32, 4096, 1]]},

@@ -11,6 +11,7 @@ import pytest
 from logstore import LogConfig, LogStore
 from logstore.disk import files
 from logstore.log.host import segments_of
+from logstore.log.read import records
 from support.kafka_client import batch_of
 from support.producers import sent
 
@@ -102,6 +103,38 @@ def test_regression_the_latest_record_is_no_marker(tmp_path: Path) -> None:
         assert log.latest_record() == (first.timestamp, 0)
         log.delete_records_before(2)
         assert log.latest_record() is None  # the last record has no time
+
+
+def test_a_segment_is_read_once_for_the_latest_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the markers of transactions are later than all records, and so hide the latest."""
+    config = LogConfig(record_format="kafka", segment_bytes=1024, index_interval_bytes=64)
+    with LogStore.open(tmp_path / "logs") as store:
+        log = store.create("orders", 0, config=config)
+        for number in range(60):
+            log.append_encoded(sent(7, number, transactional=True, timestamp=1000 - number))
+            log.append_marker(7, 0, commit=True, coordinator_epoch=0)
+        assert len(segments_of(log)) > 5
+        read: list[int] = []
+        batches_of = records.batches_of
+
+        def counted(state: Any, start: int, end: int, **options: Any) -> Any:
+            read.append(start)
+            return batches_of(state, start, end, **options)
+
+        monkeypatch.setattr(records, "batches_of", counted)
+        assert log.latest_record() == (1000, 0) and min(read) == 0
+        read.clear()
+        assert log.latest_record() == (1000, 0) and not read
+        log.append_encoded(sent(7, 60, transactional=True, timestamp=7))
+        assert log.latest_record() == (1000, 0)
+        assert min(read) >= segments_of(log)[-1].base_offset
+        log.delete_records_before(3)  # in the first segment, which is read again
+        assert log.latest_record() == (998, 4)
+        log.truncate_to(5)
+        log.append_encoded(sent(8, 0, timestamp=2000))
+        assert log.latest_record() == (2000, 5)
 
 
 def test_only_the_end_is_read_for_the_latest_record(

@@ -37,6 +37,10 @@ class BadDecoysError(ValueError):
     """Report a document that cannot be read; the text does not show the key."""
 
 
+class LaterDecoysError(BadDecoysError):
+    """Report a document of a later version of this software."""
+
+
 class Shape(NamedTuple):
     """What a client sees of a credential without knowing the password.
 
@@ -113,18 +117,22 @@ class Decoys:
 
 
 def parse_decoys(data: bytes) -> Decoys:
-    """Read the document; raises BadDecoysError."""
+    """Read the document; raises BadDecoysError, or LaterDecoysError."""
+    version = VERSION
     try:
         document = json.loads(data)
+        version = document["version"]
         key, shapes = bytes.fromhex(document["key"]), [Shape(*one) for one in document["shapes"]]
         is_sound = (
-            document["version"] == VERSION
+            version == VERSION
             and len(key) == KEY_BYTES
             and len(shapes) <= SHAPES_MAX
             and all(map(_is_sound, shapes))
         )
     except (ValueError, KeyError, TypeError, RecursionError):
         is_sound = False
+    if type(version) is int and version > VERSION:
+        raise LaterDecoysError(f"the document has the version {version}, not {VERSION}")
     if not is_sound:
         raise BadDecoysError("the document is not one of made-up credentials")
     return Decoys(key, shapes)

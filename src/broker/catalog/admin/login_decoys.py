@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable
 
 from broker.coordination.errors import CoordinationError
 from broker.coordination.shared_documents import Changes, Documents, SharedDocuments
-from broker.security.decoys import BadDecoysError, Decoys, Shape, parse_decoys
+from broker.security.decoys import (
+    BadDecoysError,
+    Decoys,
+    LaterDecoysError,
+    Shape,
+    parse_decoys,
+)
 from logstore import LogStoreError
 
 LOG = logging.getLogger("broker")
@@ -66,6 +72,9 @@ class LoginDecoys:
             try:
                 self.decoys = parse_decoys(data)
                 return
+            except LaterDecoysError as error:
+                LOG.warning("the key of made-up credentials cannot be used: %s", error)
+                return
             except BadDecoysError as error:
                 LOG.warning("the key of made-up credentials is replaced: %s", error)
         if self._is_started and self._documents.is_known(KIND):
@@ -82,6 +91,8 @@ class LoginDecoys:
         def decide(now: Documents) -> Changes:
             try:
                 known = parse_decoys(now[NAME])
+            except LaterDecoysError:
+                return {}  # the brokers of the later version use it
             except (KeyError, BadDecoysError):
                 known = self.decoys
             data = known.with_shapes(shapes).encode()

@@ -55,7 +55,7 @@ def latest_record(state: Replica) -> Found | None:
 
     Records with a negative timestamp have no time, and are left out. Usually only the end of one
     segment is read. If the markers of transactions are much later than all records, every segment
-    is read.
+    is read, but a segment that does not grow is read only once.
     """
     while True:
         state.check()
@@ -81,11 +81,22 @@ def _latest_record(state: Replica) -> tuple[bool, Found | None]:
             continue  # no record of the segment is earlier than the found record
         if segment.end_offset <= state.log_start_offset:
             continue
+        size_bytes, kept = segment.size_bytes, segment.latest
+        if kept is not None and kept[0] == size_bytes and _is_left(state, kept[1]):
+            best = _later(best, kept[1])
+            continue
         index = _index_of(state, segment)
         if index is None:
             return False, None
-        best = _later(best, _latest_in(state, segment, index))
+        found = _latest_in(state, segment, index)
+        segment.latest = size_bytes, found
+        best = _later(best, found)
     return True, best
+
+
+def _is_left(state: Replica, found: Found | None) -> bool:
+    """Check that a record was not deleted; if there was none, there is still none."""
+    return found is None or found[1] >= state.log_start_offset
 
 
 def _latest_in(state: Replica, segment: Segment, index: TimeIndex) -> Found | None:

@@ -70,6 +70,7 @@ class Segment:
         "is_sparse",
         "last_epoch",
         "last_position",
+        "latest",
         "max_timestamp",
         "modified_ns",
         "seal",
@@ -87,6 +88,9 @@ class Segment:
         self.size_bytes = 0
         self.last_position = 0
         self.max_timestamp = -1
+        # What `time_search` found last: the size of the segment then, and its latest record, or
+        # None if it had none. Any thread may replace it as a whole.
+        self.latest: tuple[int, tuple[int, int] | None] | None = None
         self.last_epoch = -1
         self.first_time_ms: int | None = None
         # The indexes to which appends add entries. None for a segment whose indexes are in files.
