@@ -59,7 +59,7 @@ class RawProducer:
         return int(row.partition_error_code)
 
     def produce(
-        self, topic: str, *values: bytes, partition: int = 0, version: int = 12, **changed: Any
+        self, topic: str, *values: bytes, partition: int = 0, version: int = 11, **changed: Any
     ) -> int:
         """Append one batch; gives its error code."""
         place = topic, partition
@@ -80,6 +80,27 @@ class RawProducer:
             producer_epoch=self.epoch, committed=commit,
         )  # fmt: skip
         return int(answer.error_code)
+
+    def end_raising(self, *, commit: bool, asker: tuple[int, int] | None = None) -> int:
+        """Ask once to end the transaction with the newer protocol; take the id and the epoch.
+
+        Args:
+            asker: another producer id and epoch than the present ones.
+        """
+        producer_id, epoch = asker or (self.id, self.epoch)
+        answer = self.client.call(
+            "EndTxn", 5, transactional_id=self.name, producer_id=producer_id,
+            producer_epoch=epoch, committed=commit,
+        )  # fmt: skip
+        if not answer.error_code:
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return int(answer.error_code)
+
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> int:
+        """Append one batch with the newer protocol; wait for the markers before it."""
+        produce = lambda: self.produce(topic, *values, partition=partition, version=12)  # noqa: E731
+        return self.again(produce)
 
     def add_offsets(self, group: str, version: int = 4) -> int:
         """Add the offsets of a group."""

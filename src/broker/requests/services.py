@@ -13,6 +13,7 @@ from broker.authorization.authorizer import EVERYTHING, Rights
 from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
 from broker.catalog.admin.acls import Acls
 from broker.catalog.admin.client_quotas import ClientQuotas
+from broker.catalog.admin.features import Features
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
 from broker.catalog.admin.topic_admin import TopicAdmin
@@ -51,7 +52,8 @@ from logstore import LogStore
 from logstore.store.kafka.hands import kafka_cluster_id
 
 MILESTONES = (
-    "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions", "acls",
+    "base", "groups", "consumer groups", "admin", "quotas", "features", "logins",
+    "transactions", "acls",
 )  # fmt: skip
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
@@ -63,6 +65,7 @@ class Parts(NamedTuple):
     Attributes:
         answer_follower: answers the Fetch of another broker, which gets the decoded message.
         documents: small documents that all brokers know, such as quotas.
+        features: the levels of features, which all brokers know.
         peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
         users: the SCRAM credentials.
         peers: the clients that are brokers of this cluster.
@@ -81,6 +84,7 @@ class Parts(NamedTuple):
     groups: GroupCoordinator
     transactions: TransactionParts
     documents: SharedDocuments
+    features: Features
     users: UserCredentials
     answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
     peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
@@ -124,6 +128,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         TRANSACTION_STATE, topics, config.transaction_state_log_num_partitions, clock
     )
     appends, producer_ids = LogAppends(topics), ProducerIds(store)
+    features = Features(topics.documents, config.transaction_version)
     return Parts(
         topics,
         SoleReplicas(store.broker_id, is_known),
@@ -133,9 +138,17 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         producer_ids,
         groups,
         transaction_parts(
-            states, groups, appends, SoleRoutes(topics), producer_ids, config, clock=clock
+            states,
+            groups,
+            appends,
+            SoleRoutes(topics),
+            producer_ids,
+            config,
+            lambda: features.transaction_version,
+            clock=clock,
         ),
         topics.documents,
+        features,
         SoleUsers(store),
     )
 
@@ -169,6 +182,7 @@ class Services:
         self.peer_handlers = parts.peer_handlers
         self.gauges = parts.gauges
         self.documents = parts.documents
+        self.features = parts.features
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.elr = parts.elr
@@ -204,6 +218,7 @@ class Services:
         if self.acls is not None:
             self.acls.start()
         self.settings.start()
+        self.features.start()
         self.client_quotas.start()
         self.groups.start(scheduler)
         self.upkeep.start(scheduler)

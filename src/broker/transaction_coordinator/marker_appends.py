@@ -80,6 +80,7 @@ class MarkerAppends:
             wait = self._appends.append_marker(
                 topic, partition, row.producer_id, row.epoch,
                 is_commit=row.is_commit, coordinator_epoch=row.coordinator_epoch,
+                is_raised=row.is_raised,
             )  # fmt: skip
         except CoordinatorError as error:
             # The caller expects only errors of partitions.
