@@ -12,9 +12,8 @@ from broker.catalog.admin import features
 from broker.catalog.admin.features import BadUpdateError, Features, Update
 from broker.coordination.errors import CoordinationError
 from broker.coordination.shared_documents import SharedDocuments
-from broker.transaction_coordinator import hosted_transaction
+from broker.coordinator.internal_topic import partition_of
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
-from broker.transactions.transaction import Protocol
 from support.feature_requests import NAME, SAFE, UNSAFE, UP, finalized, update
 from support.kafka_client import KafkaClient
 from support.transaction_requests import SMALL, RawProducer
@@ -65,50 +64,27 @@ def test_updates_that_are_refused(tmp_path: Path) -> None:
         assert update(client, (NAME, 1, UNSAFE)) == 0
 
 
-def test_the_level_decides_what_clients_and_records_may_do(tmp_path: Path) -> None:
-    """Below level 2, no batch adds its partition; below level 1, records have version 0."""
+def test_the_level_decides_the_version_of_records(tmp_path: Path) -> None:
+    """Below level 1, records have version 0; clients of both protocols work at each level."""
     with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
         client.create("t")
         producer = RawProducer(client, "tx").begin()
 
         def value() -> bytes:
-            partitions = range(3)
-            found = b""
-            for number in partitions:
-                for batch in broker.store[TRANSACTION_STATE.name, number].read_batches():
-                    found = next(one for one in batch.values if one is not None)
-            return found[:2]
+            log = broker.store[TRANSACTION_STATE.name, partition_of("tx", 3)]
+            return bytes(list(log.read_batches())[-1].values[-1])[:2]
 
-        assert value() == b"\x00\x01"
-        assert producer.send("t", b"a") == 0 and producer.end_raising(commit=True) == 0
-        producer.wait_for("CompleteCommit")
-        assert update(client, (NAME, 1, SAFE)) == 0
-        assert producer.produce("t", b"b", version=12) == 120
-        assert producer.commit_offset("g", "t", 1, version=5) in (14, 120)
-        assert producer.add(("t", 0)) == 0 and producer.produce("t", b"b", version=12) == 0
-        producer.finish(commit=True)
-        assert value() == b"\x00\x01"
-        assert update(client, (NAME, 0, SAFE)) == 0
-        assert producer.add(("t", 0)) == 0 and producer.produce("t", b"c") == 0
-        producer.finish(commit=True)
-        assert value() == b"\x00\x00"
-
-
-def test_a_transaction_that_is_open_while_the_level_falls(tmp_path: Path) -> None:
-    """It is ended with the newer protocol, whose end raises the epoch at each level."""
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        client.create("t", 2)
-        producer = RawProducer(client, "tx").begin()
-        assert producer.send("t", b"a") == 0
-        assert update(client, (NAME, 1, SAFE)) == 0
-        assert producer.produce("t", b"b", partition=1, version=12) == 120
-        assert producer.end_raising(commit=False) == 0 and producer.epoch == 1
-        producer.wait_for("CompleteAbort")
-        for number in range(3):
-            log = broker.store[TRANSACTION_STATE.name, number]
-            for hosted in hosted_transaction.load(log).values():
-                assert hosted.transaction is not None
-                assert hosted.transaction.protocol is Protocol.RAISING
+        for level, version in ((2, b"\x00\x01"), (1, b"\x00\x01"), (0, b"\x00\x00")):
+            assert level == 2 or update(client, (NAME, level, SAFE)) == 0
+            epoch = producer.epoch
+            assert producer.send("t", b"a") == 0
+            assert producer.again(lambda: producer.commit_offset("g", "t", 1, version=5)) == 0
+            assert producer.end_raising(commit=True) == 0 and producer.epoch == epoch + 1
+            producer.wait_for("CompleteCommit")
+            assert producer.add(("t", 0)) == 0 and producer.produce("t", b"b") == 0
+            producer.finish(commit=True)
+            assert value() == version
+            assert producer.init(producer_id=producer.id, producer_epoch=producer.epoch) == 0
 
 
 class Documents(SharedDocuments):
@@ -154,7 +130,7 @@ def test_a_store_that_does_not_answer() -> None:
     """No level is announced, and none is written."""
     made = Features(Documents({}, is_away=True), 2)
     made.start()
-    assert made.finalized == (-1, {}) and not made.is_raising
+    assert made.finalized == (-1, {}) and made.transaction_version == 0
     with pytest.raises(CoordinationError):
         made.update([Update(NAME, 1, is_downgrade=False)], is_dry=False)
 

@@ -215,7 +215,7 @@ def test_a_transaction_is_open_while_the_level_changes() -> None:
             return all(found)
 
         until(lambda: is_known(1))
-        assert made.send(1, b"y") == 120
+        assert made.send(1, b"aborted") == 0
         assert made.end(commit=False) == 0 and made.producer.epoch == 1
         with made.at(made.coordinator) as client:
             made.producer.client = client
@@ -235,4 +235,4 @@ def test_a_transaction_is_open_while_the_level_changes() -> None:
         until(lambda: is_known(2))
         assert made.send(1, b"z") == 0 and made.end(commit=True) == 0
         assert made.producer.epoch == 3
-        assert made.committed(1)[0] == b"y" and b"z" in made.committed(1)
+        assert {b"y", b"z"} <= set(made.committed(1))

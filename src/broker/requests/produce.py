@@ -111,7 +111,8 @@ def _size_of(asked: Any) -> int:
 def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[Place, Verified]:
     """Ask the coordinator about the batches of a topic that belong to a transaction.
 
-    If the client uses the newer protocol, the coordinator adds the partitions to the transaction.
+    From version 12 on, the coordinator adds the partitions to the transaction. A client learns the
+    level of `transaction.version` only when it connects. So the level does not change this.
     """
     if asked.transactional_id is None or name is None:
         return {}
@@ -129,7 +130,7 @@ def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[P
         asked.transactional_id,
         batches,
         knows_abortable=version >= ABORTABLE_FROM,
-        is_adding=version >= ADDING_FROM and call.services.features.is_raising,
+        is_adding=version >= ADDING_FROM,
     )
 
 

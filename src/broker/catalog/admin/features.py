@@ -5,7 +5,10 @@ is `transaction.version`:
 
     0   the oldest records of `__transaction_state`
     1   records with the protocol of the client
-    2   each end of a transaction raises the epoch (KIP-890, part 2)
+    2   clients raise the epoch with each end of a transaction (KIP-890, part 2)
+
+A client learns the levels when it connects. If a level falls, a client may use the newer protocol
+until it connects again, so the broker serves both protocols at each level, as Kafka does.
 
 a client updates a feature -> shared documents -> each broker -> `Features.finalized`
 
@@ -26,7 +29,6 @@ from broker.coordination.shared_documents import Changes, Documents, SharedDocum
 LOG = logging.getLogger("broker")
 KIND = "features"
 TRANSACTION_VERSION = "transaction.version"
-RAISING_LEVEL = 2  # from this level of `transaction.version`, clients may use the newer protocol
 SUPPORTED = MappingProxyType({TRANSACTION_VERSION: (0, 2)})  # the first and the last level
 NO_EPOCH = -1
 
@@ -98,11 +100,6 @@ class Features:
     def transaction_version(self) -> int:
         """The level of `transaction.version`; 0 if the store has none."""
         return self.finalized.levels.get(TRANSACTION_VERSION, 0)
-
-    @property
-    def is_raising(self) -> bool:
-        """Whether clients may use the protocol that raises the epoch with each transaction."""
-        return self.transaction_version >= RAISING_LEVEL
 
     def update(self, updates: Sequence[Update], *, is_dry: bool) -> None:
         """Change the levels of features, all or none of them.

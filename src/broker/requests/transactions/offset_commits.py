@@ -83,7 +83,7 @@ def _commit(
     asker = Asker(asked.producer_id, asked.producer_epoch)
     if asker.producer_id < 0 or asker.epoch < 0:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    is_adding = version >= ADDING_FROM and call.services.features.is_raising
+    is_adding = version >= ADDING_FROM
     number, token = transactions.offsets.token(asked.group_id, *asker)
     if token != OPEN:
         place = OFFSETS, number
