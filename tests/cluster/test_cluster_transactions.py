@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +16,21 @@ from broker.coordinator.internal_topic import partition_of
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from cluster import Cluster
 from support.cluster_asking import coordinator_of, running, stable, until
-from support.exactly_once import Feeder, create_topics, judge, wait_for_outputs, worker
+from support.exactly_once import (
+    CLIENTS,
+    KILLS_KEY,
+    Feeder,
+    create_topics,
+    judge,
+    program_of,
+    wait_for_outputs,
+    worker,
+)
 from support.kafka_client import KafkaClient
 from support.places import fast_directory
 from support.transaction_requests import RawProducer, fetch_offset
 
-KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "1"))
+KILLS = int(os.environ.get(KILLS_KEY, "1"))
 STATES = 2
 INPUTS = 100  # for each round
 CONFIG = {
@@ -31,11 +41,12 @@ CONFIG = {
 
 
 @pytest.mark.timeout(240 + 20 * KILLS)
-def test_exactly_once_while_brokers_are_killed() -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_exactly_once_while_brokers_are_killed(client: str, tmp_path: Path) -> None:
     """Each input has exactly one committed output, and no transaction is split."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng, program = random.Random(seed), program_of(client, tmp_path)
     with (
         fast_directory() as root,
         Cluster.start(3, directory=root, config=CONFIG, session_seconds=1.5) as cluster,
@@ -43,7 +54,7 @@ def test_exactly_once_while_brokers_are_killed() -> None:
         servers = cluster.bootstrap_servers
         create_topics(servers, 3, **{"min.insync.replicas": "2"})
         feeder = Feeder(servers, INPUTS)
-        with worker(servers, "worker", seed) as running_worker:
+        with worker(servers, "worker", seed, program) as running_worker:
             running_worker.wait_for_progress()
             for _ in range(KILLS):
                 feeder.limit += INPUTS
@@ -57,7 +68,7 @@ def test_exactly_once_while_brokers_are_killed() -> None:
                 running_worker.wait_for_progress()
             count = feeder.stop()
             wait_for_outputs(servers, count)
-        print(judge(servers, count))
+        print(client, judge(servers, count))
 
 
 @pytest.mark.parametrize("is_commit", [True, False])

@@ -121,16 +121,20 @@ class Features:
         feature, level, is_downgrade = update
         first, last = SUPPORTED.get(feature, (0, -1))
         if not first <= level <= last:
-            known = f"this broker knows its levels {first} to {last}"
-            raise BadUpdateError(known if feature in SUPPORTED else "this broker does not know it")
+            known = f"this broker knows the levels {first} to {last}"
+            reason = known if feature in SUPPORTED else "this broker does not know this feature"
+            raise BadUpdateError(f"{feature}: {reason}")
         if level < present and not is_downgrade:
-            raise BadUpdateError(f"level {present} is higher, and the request allows no downgrade")
+            reason = f"its level is {present}, and the request allows no downgrade to {level}"
+            raise BadUpdateError(f"{feature}: {reason}")
         if level > present and is_downgrade:
-            raise BadUpdateError(f"level {present} is lower, and the request is for a downgrade")
+            reason = f"its level is {present}, and level {level} is not a downgrade"
+            raise BadUpdateError(f"{feature}: {reason}")
         lacking = self._lacking(feature, level) if level > present else ()
         if lacking:
             brokers = ", ".join(map(str, lacking))
-            raise BadUpdateError(f"these brokers do not support level {level}: {brokers}")
+            reason = f"level {level} is not supported by these brokers: {brokers}"
+            raise BadUpdateError(f"{feature}: {reason}")
 
     def _heard(self, documents: Documents) -> None:
         levels = {name: _level(documents.get(name)) for name in SUPPORTED}
