@@ -99,8 +99,7 @@ class RawProducer:
 
     def send(self, topic: str, *values: bytes, partition: int = 0) -> int:
         """Append one batch with the newer protocol; wait for the markers before it."""
-        produce = lambda: self.produce(topic, *values, partition=partition, version=12)  # noqa: E731
-        return self.again(produce)
+        return self.again(lambda: self.produce(topic, *values, partition=partition, version=12))
 
     def add_offsets(self, group: str, version: int = 4) -> int:
         """Add the offsets of a group."""

@@ -49,13 +49,14 @@ class _Question:
 
     def encoded(self) -> Any:
         """Make the part of a request that asks this."""
-        Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction  # noqa: N806 - a class
-        Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic  # noqa: N806 - a class
+        asked = AddPartitionsToTxnRequest
         by_topic: dict[str, list[int]] = {}
         for topic, partition in self.places:
             by_topic.setdefault(topic, []).append(partition)
-        topics = [Topic(*one) for one in by_topic.items()]
-        return Transaction(self.name, *self.asker, not self.is_adding, topics)
+        topics = [asked.AddPartitionsToTxnTopic(*one) for one in by_topic.items()]
+        return asked.AddPartitionsToTxnTransaction(
+            self.name, *self.asker, not self.is_adding, topics
+        )
 
     def answer(self, found: Mapping[Place, ErrorCode]) -> None:
         """Take the codes of an answer; a place without a code was not answered."""
