@@ -72,7 +72,7 @@ def test_the_level_decides_the_version_of_records(tmp_path: Path) -> None:
 
         def value() -> bytes:
             log = broker.store[TRANSACTION_STATE.name, partition_of("tx", 3)]
-            return bytes(list(log.read_batches())[-1].values[-1])[:2]
+            return bytes(list(log.read_batches())[-1].values[-1] or b"")[:2]
 
         for level, version in ((2, b"\x00\x01"), (1, b"\x00\x01"), (0, b"\x00\x00")):
             assert level == 2 or update(client, (NAME, level, SAFE)) == 0
@@ -130,7 +130,7 @@ def test_a_store_that_does_not_answer() -> None:
     """No level is announced, and none is written."""
     made = Features(Documents({}, is_away=True), 2)
     made.start()
-    assert made.finalized == (-1, {}) and made.transaction_version == 0
+    assert tuple(made.finalized) == (-1, {}) and made.transaction_version == 0
     with pytest.raises(CoordinationError):
         made.update([Update(NAME, 1, is_downgrade=False)], is_dry=False)
 

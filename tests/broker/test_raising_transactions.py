@@ -10,20 +10,25 @@ from typing import Any
 import pytest
 
 from broker import Broker
+from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.internal_topic import partition_of
-from broker.transaction_coordinator import hosted_transaction
+from broker.requests.transactions.verification import fault_for_client
 from broker.transaction_coordinator.marker_writer import Job, MarkerWriter
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
-from broker.transactions import records
-from broker.transactions.transaction import Protocol, State
+from broker.transaction_coordinator.transaction_coordinator import TransactionCoordinator
 from broker.wire import messages
-from logstore import LogStore
-from support.inside import abandon
+from broker.wire.error_codes import ErrorCode
+from logstore import Log
 from support.kafka_client import KafkaClient, values_in
-from support.transaction_requests import SMALL, RawProducer, commit_simple, fetch_offset
+from support.transaction_requests import (
+    SMALL,
+    RawProducer,
+    commit_simple,
+    fetch_offset,
+    same,
+)
 
 Start = Callable[..., RawProducer]
-LAST_EPOCH = 32_766
 SOON = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 50, **SMALL}
 
 
@@ -54,13 +59,6 @@ def committed(client: KafkaClient, topic: str, partition: int = 0) -> list[bytes
 def stable(client: KafkaClient, topic: str, partition: int = 0) -> int:
     row = client.fetch(topic, 0, partition=partition, isolation_level=1)
     return int(row.last_stable_offset)
-
-
-def same(client: KafkaClient, old: RawProducer) -> RawProducer:
-    """Continue as the same producer over another connection."""
-    new = RawProducer(client, old.name)
-    new.id, new.epoch, new.sequences = old.id, old.epoch, old.sequences
-    return new
 
 
 def test_a_batch_adds_its_partition_and_each_end_raises_the_epoch(
@@ -135,12 +133,17 @@ def test_a_late_batch_is_fenced_by_its_epoch(start: Start, client: KafkaClient) 
 
 
 def markers_again(
-    client: KafkaClient, topic: str, producer: RawProducer, *, is_raised: bool
+    client: KafkaClient, topic: str, number: int, producer: RawProducer, *, is_raised: bool
 ) -> int:
     """Write a commit marker with the producer's present epoch; return its code."""
     asked = messages.WriteTxnMarkersRequest
     marker = asked.WritableTxnMarker(
-        producer.id, producer.epoch, True, [asked.WritableTxnMarkerTopic(topic, [0])], 0, is_raised
+        producer.id,
+        producer.epoch,
+        True,
+        [asked.WritableTxnMarkerTopic(topic, [number])],
+        0,
+        is_raised,
     )
     (found,) = client.call("WriteTxnMarkers", markers=[marker]).markers
     return int(found.topics[0].partitions[0].error_code)
@@ -152,13 +155,13 @@ def test_a_late_marker_does_not_end_the_next_transaction(start: Start, client: K
     assert producer.send("marker", b"a") == 0
     assert producer.end_raising(commit=True) == 0
     assert producer.send("marker", b"b") == 0
-    assert markers_again(client, "marker", producer, is_raised=True) == 47
+    assert markers_again(client, "marker", 0, producer, is_raised=True) == 47
     assert stable(client, "marker") == 2
     assert producer.end_raising(commit=False) == 0
     producer.wait_for("CompleteAbort")
     assert len(client.fetch("marker", 0, isolation_level=1).aborted_transactions) == 1
     assert producer.send("marker", b"c") == 0
-    assert markers_again(client, "marker", producer, is_raised=False) == 0  # the older protocol
+    assert markers_again(client, "marker", 0, producer, is_raised=False) == 0  # the older protocol
     assert stable(client, "marker") == 6
 
 
@@ -166,11 +169,8 @@ def test_offsets_add_their_group(start: Start, client: KafkaClient) -> None:
     """TxnOffsetCommit 5 needs no AddOffsetsToTxn; version 4 does."""
     producer = start("offsets")
     assert producer.again(lambda: producer.commit_offset("g4", "offsets", 3, version=4)) == 120
-    commit = lambda offset: producer.again(  # noqa: E731 - a short call
-        lambda: producer.commit_offset("g", "offsets", offset, version=5)
-    )
     for number, is_commit in ((1, True), (2, False), (3, True)):
-        assert commit(number) == 0
+        assert producer.send_offset("g", "offsets", number) == 0
         assert fetch_offset(client, "g", "offsets", stable=True)[0] == 88
         assert [one.topic for one in producer.state().topics] == ["__consumer_offsets"]
         assert producer.end_raising(commit=is_commit) == 0
@@ -182,6 +182,42 @@ def test_offsets_add_their_group(start: Start, client: KafkaClient) -> None:
     assert old.commit_offset("g", "offsets", 9, version=5) == 47
     commit_simple(client, "g", "offsets", 4)
     assert fetch_offset(client, "g", "offsets", stable=True) == (0, 4)
+
+
+def test_a_late_marker_does_not_end_the_offsets_of_the_next_transaction(
+    start: Start, client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while they are known, but not in the log yet, and waits for the group's lock."""
+    producer = start("between")
+    assert producer.send_offset("between", "between", 1) == 0
+    assert producer.end_raising(commit=True) == 0
+    producer.wait_for("CompleteCommit")
+    number = partition_of("between", 2)
+    real, senders = Log.append_of_transaction, []
+
+    def late(log: Log, *args: Any, **fields: Any) -> Any:
+        end = log.log_end_offset
+        senders.append(threading.Thread(target=send_marker))
+        senders[-1].start()
+        while log.log_end_offset == end:
+            threading.Event().wait(0.001)
+        monkeypatch.undo()
+        return real(log, *args, **fields)
+
+    def send_marker() -> None:
+        with KafkaClient(broker.bootstrap_servers) as other:
+            place = "__consumer_offsets", number
+            assert markers_again(other, *place, producer, is_raised=True) == 0
+
+    monkeypatch.setattr(Log, "append_of_transaction", late)
+    assert producer.send_offset("between", "between", 2) == 0
+    for one in senders:
+        one.join()
+    assert len(senders) == 1
+    assert fetch_offset(client, "between", "between", stable=True)[0] == 88
+    assert producer.end_raising(commit=True) == 0
+    producer.wait_for("CompleteCommit")
+    assert fetch_offset(client, "between", "between", stable=True) == (0, 2)
 
 
 def test_a_producer_changes_its_protocol(start: Start, client: KafkaClient) -> None:
@@ -227,15 +263,43 @@ def test_a_timeout_fences_the_client(start: Start, client: KafkaClient) -> None:
 def test_partitions_and_names_that_do_not_exist(start: Start, client: KafkaClient) -> None:
     """A batch of an unknown id, producer or epoch adds nothing."""
     producer = start("strange")
-    produce = lambda **fields: producer.produce(  # noqa: E731 - a short call
-        "strange", b"x", version=12, **fields
-    )
-    assert produce(transactional_id="nobody") == 49
+    assert producer.produce("strange", b"x", version=12, transactional_id="nobody") == 49
     producer.epoch = 5
-    assert produce() == 47
+    assert producer.produce("strange", b"x", version=12) == 47
     producer.epoch = 0
     assert producer.produce("absent", b"x", version=12) == 3
     assert producer.state().transaction_state == "Empty"
+
+
+@pytest.mark.parametrize(
+    ("code", "of_old", "of_new"),
+    [
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 19, 51), (ErrorCode.OPERATION_NOT_ATTEMPTED, 19, 19),
+        (ErrorCode.NOT_COORDINATOR, 19, 19), (ErrorCode.NETWORK_EXCEPTION, 19, 19),
+        (ErrorCode.PRODUCER_FENCED, 47, 47), (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 49, 49),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 3, 3), (ErrorCode.INVALID_TXN_STATE, 120, 120),
+    ],
+)  # fmt: skip
+def test_errors_of_the_coordinator_for_a_producer(
+    code: ErrorCode, of_old: int, of_new: int
+) -> None:
+    """A client sends its batch again after 3, 19 and 51, and aborts after 47 and 120."""
+    assert fault_for_client(code, knows_abortable=True) == of_old
+    assert fault_for_client(code, knows_abortable=True, is_adding=True) == of_new
+
+
+def test_a_coordinator_that_is_away_delays_offsets(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a group does not know the error of the network, so it gets 15."""
+    producer = start("away")
+
+    def away(*_: Any, **fields: Any) -> Any:
+        raise CoordinatorError(ErrorCode.NETWORK_EXCEPTION)
+
+    monkeypatch.setattr(TransactionCoordinator, "faults_of_batches", away)
+    assert producer.again(lambda: producer.commit_offset("g", "away", 1, version=5), 14) == 15
+    assert producer.produce("away", b"x", version=12) == 19
 
 
 def test_a_batch_waits_for_a_moment_while_markers_are_missing(tmp_path: Path) -> None:
@@ -283,85 +347,3 @@ def test_a_batch_is_answered_when_the_markers_are_written(
     release.join()
     monkeypatch.undo()
     assert producer.end_raising(commit=True) == 0
-
-
-def last_record(broker: Broker) -> Any:
-    """Read the record of the transactional id."""
-    log = broker.store[TRANSACTION_STATE.name, partition_of("tx", 3)]
-    return hosted_transaction.load(log)["tx"].transaction
-
-
-def write_record(path: Path, transaction: Any) -> None:
-    """Append a record to the log of a store that no broker serves."""
-    with LogStore.open(path, admin_socket=False) as store:
-        log = store[TRANSACTION_STATE.name, partition_of("tx", 3)]
-        log.append(records.value_of(transaction, 2), key=records.key_of("tx"))
-
-
-def test_an_end_is_repeated_after_a_crash(tmp_path: Path) -> None:
-    """The record has the protocol, so the same request gets the same answer."""
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        client.create("t")
-        producer = RawProducer(client, "tx").begin()
-        assert producer.send("t", b"a") == 0
-        asker = producer.id, producer.epoch
-        assert producer.end_raising(commit=True) == 0
-        producer.wait_for("CompleteCommit")
-        abandon(broker.store)
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        again = same(client, producer)
-        assert again.again(lambda: again.end_raising(commit=True, asker=asker)) == 0
-        assert (again.id, again.epoch) == (producer.id, producer.epoch) == (asker[0], 1)
-        assert again.send("t", b"b") == 0
-
-
-@pytest.mark.parametrize("is_crashed", [False, True])
-def test_the_last_epoch_is_followed_by_a_new_producer_id(tmp_path: Path, is_crashed: bool) -> None:
-    """The client gets the new id with the answer; a crash before the markers changes nothing."""
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        client.create("t")
-        producer = RawProducer(client, "tx").begin()
-        found = last_record(broker)
-    write_record(tmp_path, found._replace(epoch=LAST_EPOCH))
-    producer.epoch = LAST_EPOCH
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        producer = same(client, producer)
-        assert producer.again(lambda: producer.send("t", b"a"), 19) == 0
-        ongoing, asker = last_record(broker), (producer.id, producer.epoch)
-        assert producer.end_raising(commit=True) == 0
-        assert producer.id > asker[0] and producer.epoch == 0
-        producer.wait_for("CompleteCommit")
-    if is_crashed:  # before the markers
-        prepared = ongoing._replace(
-            state=State.PREPARE_COMMIT, epoch=LAST_EPOCH + 1, next_id=producer.id,
-            protocol=Protocol.RAISING, previous_id=asker[0], previous_epoch=LAST_EPOCH,
-        )  # fmt: skip
-        write_record(tmp_path, prepared)
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        producer, given = same(client, producer), (producer.id, 0)
-        assert producer.again(lambda: producer.end_raising(commit=True, asker=asker)) == 0
-        assert (producer.id, producer.epoch) == given
-        assert producer.send("t", b"b") == 0 and producer.end_raising(commit=True) == 0
-        assert (producer.id, producer.epoch) == (given[0], 1)
-        producer.wait_for("CompleteCommit")
-        assert RawProducer(client, "other").begin().id > given[0]
-        old = same(client, producer)
-        old.id, old.epoch = asker
-        assert old.produce("t", b"zombie", version=12) in (47, 49)
-
-
-def test_an_abort_that_kafka_prepared_without_partitions(tmp_path: Path) -> None:
-    """Kafka writes such a record; the next start completes it."""
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        producer = RawProducer(client, "tx").begin()
-        found = last_record(broker)
-    write_record(
-        tmp_path,
-        found._replace(state=State.PREPARE_ABORT, epoch=1, protocol=Protocol.RAISING, started_ms=5),
-    )
-    with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        producer = same(client, producer)
-        producer.again(lambda: producer.state().error_code)
-        assert producer.wait_for("CompleteAbort").producer_epoch == 1
-        assert producer.end_raising(commit=False, asker=(producer.id, 0)) == 0
-        assert producer.epoch == 1

@@ -109,7 +109,8 @@ def test_leaders_add_their_partitions() -> None:
             assert topics["t"] == (0, 1, 2) and len(topics["__consumer_offsets"]) == 1
             assert made.end(commit=is_commit) == 0
             assert made.producer.epoch == turn + 1
-            until(lambda turn=turn: made.offset() == (0, 3 if turn == 2 else 1))
+            expected = 3 if turn == 2 else 1
+            until(lambda: made.offset() == (0, expected))  # noqa: B023 - called at once
         assert [made.committed(number)[0::2][:3] for number in range(3)] == [[b"0", b"1", b"2"]] * 3
 
 

@@ -202,7 +202,8 @@ def test_the_leader_of_the_transactional_id_is_asked() -> None:
     coordinator, facts = Coordinator(), Facts()
     verifier = verifier_of(coordinator, facts)
     facts.leader = OWN
-    assert verifier.faults_of_batches("x", ASKER, PLACES, is_adding=True) == "own answer"
+    found: Any = verifier.faults_of_batches("x", ASKER, PLACES, is_adding=True)
+    assert found == "own answer"
     assert facts.asked == [("x", ASKER, PLACES, True)]
     facts.leader = NO_LEADER
     with pytest.raises(CoordinatorError):

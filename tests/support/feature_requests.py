@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.catalog.admin.features import TRANSACTION_VERSION as NAME
+from broker.catalog.admin.features import TRANSACTION_VERSION
 from broker.wire import messages
 from support.kafka_client import KafkaClient
 
+NAME = TRANSACTION_VERSION
 UP, SAFE, UNSAFE = 1, 2, 3  # the types of an update
 
 

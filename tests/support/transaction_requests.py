@@ -122,6 +122,10 @@ class RawProducer:
         )  # fmt: skip
         return int(answer.topics[0].partitions[0].error_code)
 
+    def send_offset(self, group: str, topic: str, offset: int) -> int:
+        """Commit one offset with the newer protocol; wait for the markers before it."""
+        return self.again(lambda: self.commit_offset(group, topic, offset, version=5))
+
     def state(self) -> Any:
         """Describe the transactional id."""
         (row,) = self.client.call(
@@ -140,6 +144,13 @@ class RawProducer:
         """End the transaction, and wait until all its markers are written."""
         assert self.end(commit=commit) == 0
         self.wait_for("CompleteCommit" if commit else "CompleteAbort")
+
+
+def same(client: KafkaClient, old: RawProducer) -> RawProducer:
+    """Continue as the same producer over another connection."""
+    new = RawProducer(client, old.name)
+    new.id, new.epoch, new.sequences = old.id, old.epoch, old.sequences
+    return new
 
 
 def fetch_offset(

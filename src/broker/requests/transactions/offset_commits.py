@@ -19,6 +19,11 @@ from broker.wire.messages import TxnOffsetCommitResponse
 from logstore import LogStoreError
 
 ABORTABLE_FROM = 4  # the first version that knows the error TRANSACTION_ABORTABLE
+# The errors of coordinators that clients of this API do not expect.
+TRANSLATED = {
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 ADDING_FROM = 5  # the first version that adds the group to the transaction
 
 
@@ -61,8 +66,7 @@ def answer(call: Call) -> Answer | Pending:
     try:
         code = _commit(call, asked, wanted, waiter)
     except CoordinatorError as error:
-        is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
-        code = ErrorCode.ILLEGAL_GENERATION if is_missing else error.code
+        code = TRANSLATED.get(error.code, error.code)
     except LogStoreError:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return waiter if code is None else encode(code)

@@ -25,6 +25,7 @@ OPEN = 0  # the token if the log already has the transaction
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know another partition yet
 }  # fmt: skip
 WHY = "the batch is not part of an ongoing transaction of its producer"
 
