@@ -161,6 +161,8 @@ class BrokerConfig(ListenerConfig):
             for transactional ids that are not used.
         max_transactional_ids_per_partition: the largest number of transactional ids in one
             partition of `__transaction_state`.
+        transaction_version: the first level of the feature `transaction.version`, for a store that
+            has no level yet: 2, or 1 without the newer protocol of transactions.
         log_config: the configuration of topics that are created without settings.
         store_config: the configuration of a store that the broker opens itself. The broker's own
             `log_config` replaces the `log_config` of this configuration.
@@ -224,6 +226,7 @@ class BrokerConfig(ListenerConfig):
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     max_transactional_ids_per_partition: int = 100_000
+    transaction_version: int = 2
     log_config: LogConfig = field(default=KAFKA_LOG_CONFIG)
     store_config: StoreConfig = field(default=STORE_CONFIG)
 
@@ -251,6 +254,10 @@ class BrokerConfig(ListenerConfig):
                 f"group_consumer_heartbeat_interval_ms={self.group_consumer_heartbeat_interval_ms} "
                 "must be less than group_consumer_session_timeout_ms="
                 f"{self.group_consumer_session_timeout_ms}"
+            )
+        if self.transaction_version > 2:
+            raise ValueError(
+                f"transaction_version={self.transaction_version} is not known; use 1 or 2"
             )
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise ValueError(

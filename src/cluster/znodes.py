@@ -5,7 +5,9 @@ The paths and the keys are Kafka's. Kafka's tools ignore the keys that this proj
     /brokers/ids/2            {"version":5,"host":"b2","port":9092,"rack":"r1",
                                "endpoints":["PLAINTEXT://b2:9092"],
                                "listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},
-                               "features":{},"jmx_port":-1,"timestamp":"1795780900243",
+                               "features":{"transaction.version":{"min_version":0,
+                                                                  "max_version":2}},
+                               "jmx_port":-1,"timestamp":"1795780900243",
                                "log_dirs":{"<directory id>":90,"<another>":null}}
     /brokers/topics/orders    {"version":3,"topic_id":"<22 characters>","partitions":{"0":[1,2]},
                                "adding_replicas":{},"removing_replicas":{}}
@@ -25,6 +27,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from broker.catalog.admin.features import SUPPORTED
 from broker.listener_config import Endpoint, parse_endpoints
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion
@@ -160,7 +163,10 @@ def encode_registration(
         "listener_security_protocol_map": {
             one.name: protocols.get(one.name, "PLAINTEXT") for one in endpoints
         },
-        "features": {},
+        "features": {
+            name: {"min_version": first, "max_version": last}
+            for name, (first, last) in SUPPORTED.items()
+        },
         "jmx_port": -1,
         "timestamp": str(now_ms),
         "log_dirs": dict(dir_epochs),
@@ -196,6 +202,22 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
     epochs = {one: mzxid if epoch is None else epoch for one, epoch in dirs.items()}
     rack = document.text("rack") if document.has("rack") else ""
     return BrokerNode(Registration(czxid, mzxid, epochs), endpoints, rack)
+
+
+def features_of(data: bytes) -> dict[str, tuple[int, int]]:
+    """Read which levels of features a registered broker supports; none, if it does not say."""
+    try:
+        features = json.loads(data)["features"]
+        levels = {
+            str(name): (one["min_version"], one["max_version"]) for name, one in features.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {
+        name: (first, last)
+        for name, (first, last) in levels.items()
+        if type(first) is int and type(last) is int
+    }
 
 
 class TopicNode(NamedTuple):

@@ -21,7 +21,7 @@ from broker.wire.error_codes import ErrorCode
 from logstore import LogConfig, LogStore
 from support.inside import abandon
 from support.kafka_client import KafkaClient
-from support.transaction_requests import RawProducer, commit_simple, fetch_offset
+from support.transaction_requests import RawProducer, commit_simple, fetch_offset, same
 
 CONFIG = {
     "transaction_state_log_num_partitions": 3, "offsets_topic_num_partitions": 2,
@@ -39,13 +39,6 @@ def serving(*paths: Path) -> Iterator[tuple[Broker, KafkaClient]]:
 def crash(broker: Broker) -> None:
     """End a broker without further writes."""
     abandon(broker.store)
-
-
-def same(client: KafkaClient, old: RawProducer) -> RawProducer:
-    """Continue as the same producer over another connection."""
-    new = RawProducer(client, old.name)
-    new.id, new.epoch, new.sequences = old.id, old.epoch, old.sequences
-    return new
 
 
 def stable(client: KafkaClient, topic: str) -> int:

@@ -92,7 +92,7 @@ def test_a_reader_of_committed_records_stops_at_the_open_transaction(
     assert len(values_in(committed(client, "stable").records)) == 4  # with the marker
 
 
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", range(3, 12))
 def test_a_batch_needs_its_transaction(start: Start, client: KafkaClient, version: int) -> None:
     """48, or 120 from version 11 on; an old epoch gets 47."""
     producer = start(f"verified-{version}")

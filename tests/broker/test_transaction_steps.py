@@ -9,6 +9,7 @@ from broker.transactions.steps import Asker, Markers
 from broker.transactions.transaction import (
     EPOCH_MAX,
     TRANSITIONS,
+    Protocol,
     State,
     Transaction,
     check_step,
@@ -136,5 +137,103 @@ def test_the_table_has_every_state() -> None:
 )  # fmt: skip
 def test_a_wrong_step_breaks_an_assertion(before: Transaction | None, after: Transaction) -> None:
     """Each invariant is checked by an assertion."""
+    with pytest.raises(AssertionError):
+        check_step(before, after)
+
+
+RAISED = COMMIT._replace(epoch=4, previous_id=7, previous_epoch=3, protocol=Protocol.RAISING)
+RAISED_DONE = RAISED._replace(state=State.COMPLETE_COMMIT, partitions=frozenset())
+NEXT = Asker(7, 4)
+LAST = ONGOING._replace(epoch=EPOCH_MAX - 1)
+
+
+def raising(before: Transaction | None, asker: Asker, *, is_commit: bool = True) -> steps.Step:
+    return steps.end_raising(before, asker, is_commit=is_commit, new_id=8, now_ms=9)
+
+
+@pytest.mark.parametrize(
+    ("before", "asker", "of_commit", "of_abort"),
+    [
+        (None, OWN, 49, 49), (EMPTY, OWN, 48, 0), (ONGOING, OWN, 0, 0), (COMMIT, OWN, 51, 51),
+        (COMMITTED, OWN, 48, 0), (ABORTED, OWN, 48, 0), (RAISED, OWN, 51, 48),
+        (RAISED, NEXT, 51, 51), (RAISED_DONE, OWN, 0, 48), (RAISED_DONE, NEXT, 48, 0),
+        (EMPTY, Asker(8, 3), 49, 49), (RAISED_DONE, Asker(7, 2), 90, 90), (ONGOING, NEXT, 90, 90),
+        (ABORTED._replace(epoch=EPOCH_MAX), Asker(7, EPOCH_MAX), 90, 90),
+        (ABORTED._replace(protocol=Protocol.RAISING), Asker(-1, -1), 49, 49),
+    ],
+)  # fmt: skip
+def test_the_answers_to_a_raising_end(
+    before: Transaction | None, asker: Asker, of_commit: int, of_abort: int
+) -> None:
+    """A repeated end has the old epoch; only an abort may end a transaction without partitions."""
+    assert raising(before, asker).code == of_commit
+    assert raising(before, asker, is_commit=False).code == of_abort
+
+
+def test_each_raising_end_gives_the_next_epoch() -> None:
+    """The markers have this epoch, and the repeated request gets the same answer."""
+    step = raising(ONGOING, OWN)
+    assert step.after == RAISED._replace(updated_ms=9)
+    assert step.markers == Markers(7, 4, is_commit=True, partitions=PLACE, is_raised=True)
+    assert steps.given(RAISED) == NEXT
+    done = steps.complete(RAISED, 9).after
+    again = raising(done, OWN)
+    assert again.after is done and done is not None and steps.given(done) == NEXT
+    empty = raising(RAISED_DONE, NEXT, is_commit=False)
+    assert empty.markers is None and empty.after is not None
+    assert (empty.after[:2], empty.after.state) == ((7, 5), State.COMPLETE_ABORT)
+
+
+def test_a_raising_end_of_the_last_epoch_gives_a_new_producer_id() -> None:
+    """The markers have the old id; the client may use the new id only after the markers."""
+    own, new = Asker(7, EPOCH_MAX - 1), Asker(8, 0)
+    assert steps.needs_next_id(LAST, own) and not steps.needs_next_id(LAST, OWN)
+    assert not steps.needs_next_id(COMMIT._replace(epoch=EPOCH_MAX - 1), own)
+    step = raising(LAST, own)
+    assert step.markers is not None and step.markers[:2] == (7, EPOCH_MAX)
+    prepared = step.after
+    assert prepared is not None and steps.given(prepared) == new
+    assert steps.add_partitions(prepared, new, PLACE, 9).code == 51
+    assert steps.init_producer(prepared, new, 1000, -1, 9).code == 51
+    assert steps.add_partitions(prepared, own, PLACE, 9).code == 90
+    assert raising(prepared, own).code == raising(prepared, new).code == 51
+    done = steps.complete(prepared, 9).after
+    assert done is not None and done[:2] == new and raising(done, own).after is done
+    assert steps.given(done) == new
+    empty = raising(LAST._replace(state=State.EMPTY, partitions=frozenset()), own, is_commit=False)
+    assert empty.after is not None and empty.after[:2] == new and empty.markers is None
+
+
+def test_a_client_changes_its_protocol_between_transactions() -> None:
+    """The older protocol continues with the raised epoch, and the newer one with the same epoch."""
+    old = steps.add_partitions(RAISED_DONE, NEXT, PLACE, 9).after
+    assert old is not None and old.protocol is Protocol.OLD
+    ended = steps.end(old, NEXT, is_commit=True, now_ms=9)
+    assert ended.markers is not None
+    assert (ended.markers.epoch, ended.markers.is_raised) == (4, False)
+    new = steps.add_partitions(COMMITTED, OWN, PLACE, 9, Protocol.RAISING).after
+    assert new is not None and new.protocol is Protocol.RAISING
+    assert raising(new, OWN).after is not None
+    assert steps.end(RAISED, NEXT, is_commit=False, now_ms=9).code == 51
+
+
+def test_a_fenced_client_does_not_repeat_its_end() -> None:
+    """The coordinator aborted the transaction, so the epoch was not raised by the client."""
+    fenced = steps.time_out(ONGOING._replace(protocol=Protocol.RAISING), 9999).after
+    assert fenced is not None and fenced.protocol is Protocol.OLD
+    done = steps.complete(fenced, 9999).after
+    assert raising(fenced, OWN, is_commit=False).code == 90
+    assert raising(done, OWN, is_commit=False).code == 90
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ONGOING, RAISED._replace(epoch=3)), (ONGOING, COMMIT._replace(next_id=8)),
+        (RAISED, RAISED_DONE._replace(next_id=8)), (RAISED, RAISED_DONE._replace(producer_id=8)),
+    ],
+)  # fmt: skip
+def test_a_wrong_raising_step_breaks_an_assertion(before: Transaction, after: Transaction) -> None:
+    """The epoch is raised, and only the last epoch is followed by another producer id."""
     with pytest.raises(AssertionError):
         check_step(before, after)

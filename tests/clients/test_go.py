@@ -63,3 +63,10 @@ def test_two_members_share_a_topic_and_go_on_after_a_restart(program: Path, serv
 def test_kadm_gets_what_kafka_answers(program: Path, served: Served) -> None:
     """Topics, settings, records, groups, and the errors of mistakes."""
     assert lines_of([program, served.address, "admin"]) == ADMIN.splitlines()
+
+
+def test_transactions(program: Path, served: Served) -> None:
+    """Franz-go raises the epoch with each of the six transactions."""
+    assert lines_of([program, served.address, "transactions"]) == [
+        "epochs 6", "committed map[turn 0:40 turn 2:40 turn 4:40]",
+    ]  # fmt: skip

@@ -120,3 +120,20 @@ def test_a_static_member_restarts_without_a_rebalance(program: Program, served: 
 def test_the_admin_client_gets_what_kafka_answers(program: Program, served: Served) -> None:
     """Topics, settings, records, log dirs, groups, and the errors of mistakes."""
     assert program.ask(served, "admin") == ADMIN.splitlines()
+
+
+def test_transactions(program: Program, served: Served) -> None:
+    """Clients from 4.0 on raise the epoch with each of the six transactions."""
+    is_raising = not program.version.startswith("3.")
+    assert program.ask(served, "transactions") == [
+        f"epochs {6 * is_raising}", "offset 5", "fenced ProducerFencedException",
+        "committed {next=1, turn 0=40, turn 2=40, turn 4=40}",
+    ]  # fmt: skip
+
+
+def test_a_producer_follows_the_level(program: Program, served: Served) -> None:
+    """It changes its protocol between two transactions, in both directions."""
+    if program.version.startswith("3."):
+        return  # this client knows only the older protocol
+    levels = [f"level {level} followed true" for level in (1, 2, 1, 2)]
+    assert program.ask(served, "levels") == [*levels, "all committed true"]

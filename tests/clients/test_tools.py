@@ -88,11 +88,13 @@ DIFFERENCES = [
                "(?s)exit 0.*Completed updating config.*", "Kafka keeps settings that nobody knows"),
     Difference("kafka-metadata-quorum", r"(?s)exit 1.*support DESCRIBE_QUORUM.*",
                r"(?s)exit 0\n(ClusterId|NodeId).*", "there is no quorum of controllers"),
-    Difference("kafka-features describe", r"(?<=exit 0\n)", r"(Feature: .*\n)+",
-               "features are versions that the brokers of a cluster agree on"),
-    Difference("kafka-features upgrade", r"(?s)exit 1.*support UPDATE_FEATURES.*",
+    Difference("kafka-features describe", r"Feature: transaction.version.*Epoch: .*\n",
+               r"(Feature: .*\n)+", "the other features belong to the quorum of controllers"),
+    Difference("kafka-features upgrade --release-version", r"(?s)exit 1.*metadata.version.*",
                r"(?s)exit 0.*was upgraded to.*",
-               "features are versions that the brokers of a cluster agree on"),
+               "the other features belong to the quorum of controllers"),
+    Difference("transaction.version=9", r"transaction.version: this broker knows.*",
+               r"The update failed for all features since.* update version 9.*", WORDS),
 ]  # fmt: skip
 MOVES = {
     "topics.json": {"topics": [{"topic": "m"}], "version": 1},
@@ -123,15 +125,12 @@ RECORDS = {
 NO_APIS = {
     "tokens": "CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
     " DescribeDelegationToken",
-    "a quorum": "DescribeQuorum UpdateFeatures UnregisterBroker AddRaftVoter RemoveRaftVoter",
+    "a quorum": "DescribeQuorum UnregisterBroker AddRaftVoter RemoveRaftVoter",
     "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
     " ShareAcknowledge InitializeShareGroupState ReadShareGroupState WriteShareGroupState"
     " DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets"
     " AlterShareGroupOffsets DeleteShareGroupOffsets",
 }
-
-# The last versions are left out: an epoch for each transaction.
-OLDER = {"EndTxn", "TxnOffsetCommit"}
 
 
 def calls_of(script: str) -> list[str]:
@@ -315,7 +314,7 @@ def verify(pair: Pair, script: str, topic: str, *consumer: str) -> None:
 
 
 def test_the_apis_that_are_not_there_are_known(pair: Pair) -> None:
-    """All others have the versions that Kafka has, but for the last versions of three."""
+    """All others have the versions that Kafka has."""
     tables = []
     for server in pair.servers:
         said = pair.box.call(server, "kafka-broker-api-versions")
@@ -323,5 +322,5 @@ def test_the_apis_that_are_not_there_are_known(pair: Pair) -> None:
     ours, kafka = tables
     differing = {name for name in kafka if ours[name] != kafka[name]}
     missing = {name for names in NO_APIS.values() for name in names.split()}
-    assert differing == (set() if WHICH == "kafka" else missing | OLDER)
-    assert {ours[name] for name in differing - OLDER} <= {"UNSUPPORTED"}
+    assert differing == (set() if WHICH == "kafka" else missing)
+    assert {ours[name] for name in differing} <= {"UNSUPPORTED"}

@@ -8,20 +8,29 @@ from __future__ import annotations
 import os
 import random
 import threading
-import time
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from broker.coordinator.internal_topic import partition_of
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from cluster import Cluster
-from support.exactly_once import Feeder, create_topics, judge, wait_for_outputs, worker
+from support.cluster_asking import coordinator_of, running, stable, until
+from support.exactly_once import (
+    CLIENTS,
+    KILLS_KEY,
+    Feeder,
+    create_topics,
+    judge,
+    program_of,
+    wait_for_outputs,
+    worker,
+)
 from support.kafka_client import KafkaClient
 from support.places import fast_directory
 from support.transaction_requests import RawProducer, fetch_offset
 
-KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "1"))
+KILLS = int(os.environ.get(KILLS_KEY, "1"))
 STATES = 2
 INPUTS = 100  # for each round
 CONFIG = {
@@ -29,42 +38,15 @@ CONFIG = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": 100, "min_insync_replicas": 1,
     "default_replication_factor": 3,
 }  # fmt: skip
-SECONDS = 60.0
-
-
-def until(is_done: Callable[[], object]) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + SECONDS
-    while not is_done():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
-
-
-def running(cluster: Cluster) -> dict[int, str]:
-    """Map the brokers in the metadata to their addresses."""
-    with KafkaClient(cluster.bootstrap_servers) as client:
-        brokers = client.call("Metadata", topics=[]).brokers
-    return {one.node_id: f"{one.host}:{one.port}" for one in brokers}
-
-
-def coordinator_of(cluster: Cluster, name: str, key_type: int = 1) -> tuple[int, str]:
-    """Ask for the coordinator until there is one; return its id and address."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        with KafkaClient(cluster.bootstrap_servers) as client:
-            answer = client.call("FindCoordinator", 4, key_type=key_type, coordinator_keys=[name])
-        (row,) = answer.coordinators
-        if not row.error_code:
-            return row.node_id, f"{row.host}:{row.port}"
-        assert time.monotonic() < deadline, row
 
 
 @pytest.mark.timeout(240 + 20 * KILLS)
-def test_exactly_once_while_brokers_are_killed() -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_exactly_once_while_brokers_are_killed(client: str, tmp_path: Path) -> None:
     """Each input has exactly one committed output, and no transaction is split."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng, program = random.Random(seed), program_of(client, tmp_path)
     with (
         fast_directory() as root,
         Cluster.start(3, directory=root, config=CONFIG, session_seconds=1.5) as cluster,
@@ -72,7 +54,7 @@ def test_exactly_once_while_brokers_are_killed() -> None:
         servers = cluster.bootstrap_servers
         create_topics(servers, 3, **{"min.insync.replicas": "2"})
         feeder = Feeder(servers, INPUTS)
-        with worker(servers, "worker", seed) as running_worker:
+        with worker(servers, "worker", seed, program) as running_worker:
             running_worker.wait_for_progress()
             for _ in range(KILLS):
                 feeder.limit += INPUTS
@@ -86,7 +68,7 @@ def test_exactly_once_while_brokers_are_killed() -> None:
                 running_worker.wait_for_progress()
             count = feeder.stop()
             wait_for_outputs(servers, count)
-        print(judge(servers, count))
+        print(client, judge(servers, count))
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
@@ -142,12 +124,6 @@ def test_a_new_coordinator_continues(is_commit: bool) -> None:
         with KafkaClient(coordinator_of(cluster, group, 0)[1]) as client:
             expected = (0, 5 if is_commit else -1)
             until(lambda: fetch_offset(client, group, "t", stable=True) == expected)
-
-
-def stable(client: KafkaClient, number: int) -> int:
-    """Return the last stable offset of a partition; -1 if this broker does not serve it."""
-    row = client.fetch("t", 0, partition=number, isolation_level=1)
-    return -1 if row.error_code else int(row.last_stable_offset)
 
 
 def test_a_broker_that_does_not_lead_refuses() -> None:

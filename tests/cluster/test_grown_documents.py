@@ -56,6 +56,18 @@ def session(tmp_path: Path) -> Iterator[Session]:
         yield store.connect()
 
 
+def test_the_levels_of_features_stay(session: Session) -> None:
+    """A cluster keeps its own level, and a level is no reason to refuse."""
+    features = "/documents/features"
+    for path in ("/documents", features, f"{features}/transaction%2Eversion"):
+        session.create(path, b"2")
+    assert read_documents(session) == {}
+    check_documents(session, SOURCE)
+    assert take_documents(session, SOURCE) == 5
+    assert session.get(f"{features}/transaction%2Eversion").data == b"2"
+    assert features not in read_documents(session)
+
+
 class Crashing:
     """A session that fails at its write of a number, before it or after it."""
 

@@ -18,10 +18,19 @@ from pathlib import Path
 
 import pytest
 
-from support.exactly_once import Feeder, create_topics, judge, wait_for_outputs, worker
+from support.exactly_once import (
+    CLIENTS,
+    KILLS_KEY,
+    Feeder,
+    create_topics,
+    judge,
+    program_of,
+    wait_for_outputs,
+    worker,
+)
 from support.places import environment, fast_directory
 
-KILLS = int(os.environ.get("LOGSTORE_TRANSACTION_KILLS", "2"))
+KILLS = int(os.environ.get(KILLS_KEY, "2"))
 INPUTS = 100  # for each round
 SERVE = """
 import sys
@@ -77,19 +86,20 @@ def broker_process(paths: list[Path]) -> Iterator[BrokerProcess]:
         made.kill()
 
 
-@pytest.mark.timeout(240 + 10 * KILLS)
-def test_exactly_once_under_kills() -> None:
+@pytest.mark.timeout(240 + 20 * KILLS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_exactly_once_under_kills(client: str, tmp_path: Path) -> None:
     """Readers of committed records see no aborted and no torn transaction."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng, program = random.Random(seed), program_of(client, tmp_path)
     with fast_directory() as base, broker_process([base / "a", base / "b"]) as broker:
         create_topics(broker.servers)
         feeder = Feeder(broker.servers, INPUTS)
         done = 0
         for turn in range(KILLS):
             feeder.limit += INPUTS
-            with worker(broker.servers, "worker", f"{seed}-{turn}") as running:
+            with worker(broker.servers, "worker", f"{seed}-{turn}", program) as running:
                 running.wait_for_progress()
                 threading.Event().wait(rng.random() * 0.3)
                 if rng.random() < 0.7:
@@ -101,7 +111,7 @@ def test_exactly_once_under_kills() -> None:
             if broker.process is None:
                 broker.start()
         count = feeder.stop()
-        with worker(broker.servers, "worker", seed):
+        with worker(broker.servers, "worker", seed, program):
             wait_for_outputs(broker.servers, count)
         counts = judge(broker.servers, count)
-    print(f"{KILLS} rounds, {done} commits seen, {counts}, seed {seed}")
+    print(f"{client}: {KILLS} rounds, {done} commits seen, {counts}, seed {seed}")

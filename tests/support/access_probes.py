@@ -326,6 +326,8 @@ OTHER_PROBES: tuple[Probe, ...] = (
           lambda w: {"users": None}),
     Probe("AlterUserScramCredentials", ALTER, CLUSTER, CLUSTER_NAME, lambda w: {"deletions": [
         m.AlterUserScramCredentialsRequest.ScramCredentialDeletion("absent", 1)]}),
+    Probe("UpdateFeatures", ALTER, CLUSTER, CLUSTER_NAME, lambda w: {"feature_updates": [
+        m.UpdateFeaturesRequest.FeatureUpdateKey("absent", 1)]}),
     Probe("ConsumerGroupHeartbeat", READ, GROUP, "new",
           lambda w: member_fields("new", subscribed_topic_names=["t"]),
           others=[(DESCRIBE, TOPIC, "t")]),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.client_programs import compiled, demand_java, jars, small_java
 from support.places import environment
 
 WORKER = Path(__file__).with_name("exactly_once_worker.py")
+JAVA_WORKER = Path(__file__).with_name("ExactlyOnceWorker.java")
 PARTITIONS = 2
 SECONDS = 120.0  # also a crowded machine is faster
 FEED_SECONDS = 0.005
@@ -77,12 +80,29 @@ class Feeder:
         return self.count
 
 
+# How often the kill tests kill; with `make kill-transactions`, they also run with Java's client,
+# which raises the epoch with each transaction.
+KILLS_KEY = "LOGSTORE_TRANSACTION_KILLS"
+CLIENTS = ["librdkafka", "java"] if KILLS_KEY in os.environ else ["librdkafka"]
+JAVA_VERSION = "4.1.2"
+
+
+def program_of(client: str, place: Path) -> list[str]:
+    """Give the program that does transactions with a client; Java is compiled into `place`."""
+    if client == "librdkafka":
+        return [sys.executable, str(WORKER)]
+    demand_java()
+    libs = jars(f"clients-{JAVA_VERSION}", ("org.apache.kafka", "kafka-clients", JAVA_VERSION))
+    return small_java(compiled([JAVA_WORKER], libs, place), "ExactlyOnceWorker")
+
+
 class Worker:
     """A process that does transactions. A thread reads its lines."""
 
-    def __init__(self, servers: str, name: str, seed: object) -> None:
+    def __init__(self, servers: str, name: str, seed: object, program: Sequence[str] = ()) -> None:
+        program = program or program_of("librdkafka", Path())
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), servers, name, str(seed), str(PARTITIONS)],
+            [*program, servers, name, str(seed), str(PARTITIONS)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), text=True,
         )  # fmt: skip
         self.done = 0
@@ -127,9 +147,9 @@ class Worker:
 
 
 @contextmanager
-def worker(servers: str, name: str, seed: object) -> Iterator[Worker]:
-    """Run a worker, and kill it at the end."""
-    made = Worker(servers, name, seed)
+def worker(servers: str, name: str, seed: object, program: Sequence[str] = ()) -> Iterator[Worker]:
+    """Run a worker, and kill it at the end; see `program_of`."""
+    made = Worker(servers, name, seed, program)
     try:
         yield made
     finally:

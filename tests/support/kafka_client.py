@@ -27,7 +27,7 @@ NEWEST = {
     "OffsetCommit": 9, "OffsetFetch": 9, "OffsetDelete": 0, "DescribeGroups": 6, "ListGroups": 5,
     "DeleteGroups": 2, "DeleteRecords": 2, "AlterConfigs": 2, "IncrementalAlterConfigs": 1,
     "AlterReplicaLogDirs": 2, "DescribeLogDirs": 4, "CreatePartitions": 3, "ElectLeaders": 2,
-    "AddPartitionsToTxn": 5, "AddOffsetsToTxn": 4, "EndTxn": 4, "TxnOffsetCommit": 4,
+    "AddPartitionsToTxn": 5, "AddOffsetsToTxn": 4, "EndTxn": 5, "TxnOffsetCommit": 5,
     "WriteTxnMarkers": 1, "DescribeProducers": 0, "DescribeTransactions": 0, "ListTransactions": 2,
     "AlterPartitionReassignments": 1, "ListPartitionReassignments": 0, "ListConfigResources": 1,
     "SaslHandshake": 1, "SaslAuthenticate": 2, "AlterUserScramCredentials": 0,
@@ -35,6 +35,7 @@ NEWEST = {
     "DescribeClientQuotas": 1, "AlterClientQuotas": 1,
     "ConsumerGroupHeartbeat": 1, "ConsumerGroupDescribe": 1,
     "DescribeAcls": 3, "CreateAcls": 3, "DeleteAcls": 3,
+    "UpdateFeatures": 2,
 }  # fmt: skip
 
 

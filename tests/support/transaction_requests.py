@@ -59,7 +59,7 @@ class RawProducer:
         return int(row.partition_error_code)
 
     def produce(
-        self, topic: str, *values: bytes, partition: int = 0, version: int = 12, **changed: Any
+        self, topic: str, *values: bytes, partition: int = 0, version: int = 11, **changed: Any
     ) -> int:
         """Append one batch; gives its error code."""
         place = topic, partition
@@ -80,6 +80,26 @@ class RawProducer:
             producer_epoch=self.epoch, committed=commit,
         )  # fmt: skip
         return int(answer.error_code)
+
+    def end_raising(self, *, commit: bool, asker: tuple[int, int] | None = None) -> int:
+        """Ask once to end the transaction with the newer protocol; take the id and the epoch.
+
+        Args:
+            asker: another producer id and epoch than the present ones.
+        """
+        producer_id, epoch = asker or (self.id, self.epoch)
+        answer = self.client.call(
+            "EndTxn", 5, transactional_id=self.name, producer_id=producer_id,
+            producer_epoch=epoch, committed=commit,
+        )  # fmt: skip
+        if not answer.error_code:
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return int(answer.error_code)
+
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> int:
+        """Append one batch with the newer protocol; wait for the markers before it."""
+        return self.again(lambda: self.produce(topic, *values, partition=partition, version=12))
 
     def add_offsets(self, group: str, version: int = 4) -> int:
         """Add the offsets of a group."""
@@ -102,6 +122,10 @@ class RawProducer:
         )  # fmt: skip
         return int(answer.topics[0].partitions[0].error_code)
 
+    def send_offset(self, group: str, topic: str, offset: int) -> int:
+        """Commit one offset with the newer protocol; wait for the markers before it."""
+        return self.again(lambda: self.commit_offset(group, topic, offset, version=5))
+
     def state(self) -> Any:
         """Describe the transactional id."""
         (row,) = self.client.call(
@@ -120,6 +144,13 @@ class RawProducer:
         """End the transaction, and wait until all its markers are written."""
         assert self.end(commit=commit) == 0
         self.wait_for("CompleteCommit" if commit else "CompleteAbort")
+
+
+def same(client: KafkaClient, old: RawProducer) -> RawProducer:
+    """Continue as the same producer over another connection."""
+    new = RawProducer(client, old.name)
+    new.id, new.epoch, new.sequences = old.id, old.epoch, old.sequences
+    return new
 
 
 def fetch_offset(

@@ -1,88 +1,34 @@
 """Walk at random through the life of a transactional id, and hold its steps to what clients expect.
 
-The ledger knows what each client was told, and what the partitions have. It has no copy of the
-rules. A partition is the list of what happened to it: batches with their epoch, and markers.
+Clients use both protocols, and change theirs between two transactions. With the protocol RAISING,
+batches are on their way while other things happen, and markers arrive twice.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
 
-from broker.transactions import records, steps
-from broker.transactions.steps import Asker, Markers, Step
-from broker.transactions.transaction import Place, State, Transaction
+from broker.requests.transactions import verification
+from broker.transactions import steps
+from broker.transactions.steps import Asker
+from broker.transactions.transaction import COMPLETE, PREPARED, Place, Protocol, State
 from broker.wire.error_codes import ErrorCode
+from support.transaction_ledger import BUSY, PLACES, TIMEOUT_MS, Ledger
+from support.transaction_partitions import Batch, Client
 
-PLACES: tuple[Place, ...] = (("a", 0), ("a", 1), ("b", 0))
-TIMEOUT_MS = 100
-RETENTION_MS = 10_000
-BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
-
-
-@dataclass
-class Client:
-    """A client with what it was given; `added` is the partitions of its present transaction."""
-
-    asker: Asker
-    number: int
-    added: set[Place] = field(default_factory=set)
-    since_ms: int | None = None
-    ending: bool | None = None  # what it asked for at the end, once that was confirmed
-
-    def clear(self) -> None:
-        self.added, self.since_ms, self.ending = set(), None, None
+ENDED = PREPARED | COMPLETE
 
 
-class World:
-    """One transactional id, its log record, its clients and its partitions."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.now_ms = 1_000
-        self.ids = 100
-        self.state: Transaction | None = None
-        self.clients: list[Client] = []
-        self.given: set[Asker] = set()
-        self.markers: Markers | None = None
-        # By partition: the epochs of the open transaction's batches, by producer id.
-        self.open: dict[Place, dict[int, int]] = {place: {} for place in PLACES}
-        self.counts: dict[str, int] = {}
-
-    # --- the log ----------------------------------------------------------------------------------
-
-    def take(self, step: Step) -> ErrorCode:
-        """Write the change, as the coordinator does, and keep the markers that follow."""
-        if step.after is not self.state:
-            assert step.after is not None
-            self.state = None if step.after.state is State.DEAD else step.after
-            if self.state is not None:
-                self.used_ms = self.now_ms
-            if step.markers is not None:
-                assert self.markers is None, "two sets of markers at the same time"
-                self.markers = step.markers
-        else:
-            assert step.markers is None
-        return step.code
-
-    def restart(self) -> None:
-        """Read the record of the log again; the markers that were lost are known again."""
-        if self.state is None:
-            return
-        value = records.value_of(self.state)
-        found = records.parse(records.key_of("t"), value)
-        assert found is not None and found.value is not None
-        self.state = found.value
-        self.markers = steps.markers_of(self.state)
-
-    # --- clients ----------------------------------------------------------------------------------
+class World(Ledger):
+    """The clients of a transactional id, and the leaders of its partitions."""
 
     def init(self) -> None:
         """Let a new client begin, or an old one ask for its next epoch."""
         client = self.rng.choice([*self.clients, None]) if self.clients else None
         asker = Asker() if client is None else client.asker
-        before = self.state
-        new_id = -1
+        before, new_id, newest = self.state, -1, self.newest() if self.given else Asker()
         if steps.needs_new_id(before, asker):
             self.ids += 1
             new_id = self.ids
@@ -95,11 +41,9 @@ class World:
         after = self.state
         assert after is not None
         given = Asker(after.producer_id, after.epoch)
-        if given in self.given:  # only the client that lost the answer may get it again
-            assert client is not None and self.lost == (client.number, given), "given twice"
-        self.given.add(given)
-        for older in self.given:
-            assert older.producer_id != given.producer_id or older.epoch <= given.epoch
+        self.give(client, given)
+        is_again = client is not None and self.lost == (client.number, given)
+        assert client is None or asker == newest or is_again, "a zombie got an epoch"
         number = len(self.given) if client is None else client.number
         if client is not None and self.rng.random() < 0.5:  # the answer is lost
             self.lost = (client.number, given)
@@ -109,150 +53,228 @@ class World:
             self.clients.remove(client)
         self.clients.append(Client(given, number))
 
-    lost: tuple[int, Asker] = (-1, Asker())
+    def begin(self, client: Client) -> None:
+        """Begin a transaction, with either protocol.
 
-    def newest(self) -> Asker:
-        """What the present client was given."""
-        return max(self.given, key=lambda one: (one.producer_id, one.epoch))
+        A client changes to the newer protocol only with an epoch that it has not used: it asks for
+        its next epoch first, as Java's client does.
+        """
+        self.numbers += 1
+        protocol = self.rng.choice(tuple(Protocol))
+        client.begin(self.numbers, Protocol.OLD if client.has_old else protocol)
 
-    def add(self) -> None:
-        """Let a client add a partition, and append a batch to it."""
+    def send(self) -> None:
+        """Let a client send a batch; with the protocol OLD, it first adds the partition."""
         if not self.clients:
             return
         client, place = self.rng.choice(self.clients), self.rng.choice(PLACES)
-        code = self.take(
-            steps.add_partitions(self.state, client.asker, frozenset({place}), self.now_ms)
-        )
-        if code:
-            assert client.ending is not None or code is not BUSY or self.markers is not None
+        if client.asked is not None:
             return
-        assert client.asker == self.newest(), "a zombie added a partition"
-        if client.ending is not None or not client.added:
-            assert self.markers is None, "a transaction began before the last one had ended"
-            client.clear()
-            client.since_ms = self.now_ms
-        client.added.add(place)
-        self.append(client, place)
+        if client.transaction is None or client.ending is not None:
+            self.begin(client)
+        assert client.transaction is not None
+        sequence = client.sequences.get(place, 0)
+        batch = Batch(client.asker, client.transaction, place, sequence)
+        if client.protocol is Protocol.RAISING:
+            if not any(one.asker == client.asker and one.place == place for one in self.flying):
+                self.flying.append(batch)
+            return
+        code = self.add(client.asker, frozenset({place}), client.transaction, Protocol.OLD)
+        if not code and self.arrive(batch):
+            client.sequences[place] = sequence + 1
+            client.acked[place] += 1
 
-    def append(self, client: Client, place: Place) -> None:
-        """Let a client append a batch; the coordinator is asked first."""
-        code = steps.fault_of_batch(self.state, client.asker, place)
-        if code:
-            return
-        assert client.asker == self.newest(), "a zombie appended"
-        assert client.ending is None and place in client.added, "a batch without a transaction"
-        self.open[place][client.asker.producer_id] = client.asker.epoch
+    def arrive(self, batch: Batch) -> bool:
+        """Let a batch of the protocol OLD arrive; the coordinator is asked first."""
+        batch.token = self.partitions[batch.place].token(batch)
+        if steps.fault_of_batch(self.state, batch.asker, batch.place):
+            return False
+        return self.append(batch)
 
     def append_late(self) -> None:
         """Let some client append to some partition, whether it added it or not."""
         if self.clients:
-            self.append(self.rng.choice(self.clients), self.rng.choice(PLACES))
+            client, place = self.rng.choice(self.clients), self.rng.choice(PLACES)
+            if client.protocol is Protocol.RAISING or client.transaction is None:
+                return
+            if client.ending is not None:
+                return  # the client sends nothing after its EndTxn
+            batch = Batch(client.asker, client.transaction, place, client.sequences.get(place, 0))
+            if self.arrive(batch):
+                assert client.asker == self.newest(), "a zombie appended"
+                client.sequences[place] = batch.sequence + 1
+                client.acked[place] += 1
+
+    def fly(self) -> None:
+        """Let a batch of the protocol RAISING do its next step at the leader of its partition."""
+        if not self.flying:
+            return
+        batch = self.rng.choice(self.flying)
+        if batch.token is None:
+            batch.token = self.partitions[batch.place].token(batch)
+        elif not batch.is_permitted:
+            asked = {batch.place: (batch.token, batch.asker)}
+            (found,) = verification.verified(
+                Leader(self, batch.transaction), "t", asked,
+                knows_abortable=True, is_adding=True,
+            ).values()  # fmt: skip
+            if found.fault is BUSY:
+                batch.token = None  # the client sends it again
+            elif found.fault:
+                self.land(batch, is_appended=False)
+            else:
+                batch.token, batch.is_permitted = found.token, True
+        else:
+            self.land(batch, is_appended=self.append(batch))
+
+    def land(self, batch: Batch, *, is_appended: bool) -> None:
+        """Answer the client of a batch, if it still waits for this answer."""
+        self.flying.remove(batch)
+        for client in self.clients:
+            if client.asker == batch.asker and client.transaction == batch.transaction:
+                client.is_broken |= not is_appended
+                if is_appended:
+                    client.sequences[batch.place] = batch.sequence + 1
+                    client.acked[batch.place] += 1
 
     def end(self) -> None:
         """Let a client end its transaction."""
-        if not self.clients:
-            return
-        client, is_commit = self.rng.choice(self.clients), self.rng.random() < 0.5
-        before = self.state
-        code = self.take(steps.end(before, client.asker, is_commit=is_commit, now_ms=self.now_ms))
+        client = self.rng.choice(self.clients) if self.clients else None
+        if client is not None and client.transaction is not None:
+            if client.protocol is Protocol.RAISING:
+                self.end_raising(client)
+            else:
+                self.end_old(client, is_commit=self.rng.random() < 0.5)
+
+    def end_old(self, client: Client, *, is_commit: bool) -> None:
+        """End a transaction, or ask again after its end."""
+        ongoing = self.ongoing if self.markers is None else None
+        step = steps.end(self.state, client.asker, is_commit=is_commit, now_ms=self.now_ms)
+        code = self.take(step, is_commit=is_commit)
+        is_open = ongoing == client.transaction
         if code is ErrorCode.NONE:
             assert client.asker == self.newest(), "a zombie ended a transaction"
             if client.ending is None:
-                assert client.added, "a transaction without partitions was ended"
-                client.ending = is_commit
-            assert client.ending is is_commit, "an ended transaction changed its end"
+                if is_open:
+                    self.acked[client.transaction or 0] = Counter(client.acked)
+                    client.ending = is_commit
+                else:
+                    assert not client.acked, "a transaction was not open when it was ended"
+            else:
+                assert client.ending is is_commit, "an ended transaction changed its end"
         elif code is ErrorCode.INVALID_TXN_STATE:
-            is_open = client.added and client.ending is None and client.asker == self.newest()
             assert not is_open, "an open transaction could not be ended"
 
-    # --- the coordinator --------------------------------------------------------------------------
-
-    def write_markers(self) -> None:
-        """Write all markers, then complete the transaction."""
-        markers, self.markers = self.markers, None
-        if markers is None:
-            return
-        owner = [one for one in self.clients if one.asker.producer_id == markers.producer_id]
-        for place in markers.partitions:
-            epoch = self.open[place].pop(markers.producer_id, None)
-            assert epoch is None or epoch <= markers.epoch, "a marker of an older epoch"
-        for client in owner:
-            if client.ending is None and client.asker.epoch <= markers.epoch and client.added:
-                assert not markers.is_commit, "a commit that nobody asked for"
-                assert client.asker.epoch < markers.epoch, "an abort that does not fence"
-                client.ending = False
-            elif client.ending is not None and client.asker.epoch == markers.epoch:
-                assert client.ending is markers.is_commit, "the markers differ from the answer"
-        for place in PLACES:
-            assert markers.producer_id not in self.open[place], "a batch without a marker"
-        assert self.state is not None
-        self.take(steps.complete(self.state, self.now_ms))
-        self.counts["commit" if markers.is_commit else "abort"] = (
-            self.counts.get("commit" if markers.is_commit else "abort", 0) + 1
+    def end_raising(self, client: Client) -> None:
+        """End a transaction; a client without an answer asks again for the same end."""
+        transaction, asker = client.transaction, client.asker
+        assert transaction is not None
+        waits = client.is_broken or any(one.asker == asker for one in self.flying)
+        if asker in self.ended:
+            code = self.would_end(client, is_commit=not client.asked)
+            assert code, "an ended transaction changed its end"
+        elif self.ongoing is None:
+            assert self.would_end(client, is_commit=True), "an empty transaction was committed"
+        if client.asked is None:
+            client.asked = not waits and bool(client.acked) and self.rng.random() < 0.6
+        before, new_id = self.state, -1
+        if steps.needs_next_id(before, asker):
+            self.ids += 1
+            new_id = self.ids
+        ongoing = self.ongoing if self.markers is None else None
+        step = steps.end_raising(
+            before, asker, is_commit=client.asked, new_id=new_id, now_ms=self.now_ms
         )
-
-    def scan(self) -> None:
-        """Look for a transaction that is too old."""
-        if self.state is None:
+        code = self.take(step, is_commit=client.asked, is_raising=True)
+        if code:
+            if code is not BUSY:
+                self.check_refusal(asker)
+                client.asked = None
             return
-        newest = [one for one in self.clients if one.asker == self.newest()]
-        had_markers = self.markers
-        self.take(steps.time_out(self.state, self.now_ms))
-        if self.markers is not None and had_markers is None:
-            assert not self.markers.is_commit
-            for client in newest:
-                assert client.since_ms is not None and client.ending is None
-                assert self.now_ms - client.since_ms > TIMEOUT_MS, "aborted before its time"
-        elif had_markers is None:
-            for client in newest:
-                is_open = client.since_ms is not None and client.ending is None
-                assert not is_open or self.now_ms - (client.since_ms or 0) <= TIMEOUT_MS
+        assert self.state is not None
+        given = steps.given(self.state)
+        if asker in self.ended:
+            assert self.ended[asker] == given, "the answer to a repeated end differs"
+            self.counts["repeated"] += 1
+        else:
+            assert asker == self.newest(), "a zombie ended a transaction"
+            assert ongoing in (None, transaction), "another transaction was ended"
+            self.acked[transaction] = Counter(client.acked)
+            self.counts["rotated"] += given.epoch == 0
+            self.counts["empty"] += ongoing is None
+            self.give(client, given)
+            self.ended[asker] = given
+        assert given not in (asker, Asker()) and given == self.newest()
+        self.lost = (client.number, given)
+        if given.epoch == 0 and self.rng.random() < 0.5:
+            self.restart()
+        if self.rng.random() < 0.7:  # otherwise the answer is lost
+            self.lost = (-1, Asker())
+            client.take(given)
 
-    def expire(self) -> None:
-        """Forget an id that nobody uses."""
-        if self.state is None:
-            return
-        is_open = any(self.open.values())
-        self.take(steps.expire(self.state, RETENTION_MS, self.now_ms))
-        if self.state is None:
-            assert not is_open and self.markers is None, "an id with a transaction was forgotten"
-            assert self.now_ms - self.used_ms >= RETENTION_MS, "an id in use was forgotten"
-            self.clients.clear()
-            self.counts["expired"] = self.counts.get("expired", 0) + 1
+    def would_end(self, client: Client, *, is_commit: bool) -> ErrorCode:
+        """Return the code of an end that the client does not ask for."""
+        return steps.end_raising(
+            self.state, client.asker, is_commit=is_commit, new_id=10**9, now_ms=self.now_ms
+        ).code
 
-    def wait(self) -> None:
-        """Let time pass: mostly a little."""
-        self.now_ms += self.rng.choice((1, 10, 60, 150, 12_000))
+    def check_refusal(self, asker: Asker) -> None:
+        """Check that a client whose EndTxn was refused is a zombie, or was aborted."""
+        is_aborted = self.state is not None and steps.given(self.state) > asker
+        assert asker != self.newest() or is_aborted, "the present client was refused"
+        is_last = self.ended.get(asker) == self.newest()
+        is_idle = self.state is not None and self.state.state in ENDED
+        assert not (is_last and is_idle), "a repeated end was refused"
 
     def near_the_end(self) -> None:
         """Continue with one of the last epochs of the producer id."""
         if self.state is not None and self.state.state is State.EMPTY and self.state.epoch < 32_000:
+            epoch = self.rng.choice((32_765, 32_766))
             self.state = self.state._replace(
-                epoch=32_765, updated_ms=self.now_ms, previous_id=-1, previous_epoch=-1
+                epoch=epoch, updated_ms=self.now_ms, previous_id=-1, previous_epoch=-1
             )
-            asker = Asker(self.state.producer_id, 32_765)
+            asker = Asker(self.state.producer_id, epoch)
             self.given.add(asker)
             self.clients.append(Client(asker, len(self.given) + 1000))
-
-    used_ms = 0
 
     def walk(self, length: int) -> None:
         """Do some steps."""
         actions = (
-            *[self.init] * 3, *[self.add] * 6, *[self.end] * 5, *[self.write_markers] * 5,
-            *[self.append_late] * 2, *[self.wait] * 2, self.scan, self.expire, self.restart,
-            self.near_the_end,
+            *[self.init] * 2, *[self.send] * 8, *[self.fly] * 12, *[self.end] * 6,
+            *[self.write_markers] * 10, *[self.append_late] * 2, *[self.wait] * 2,
+            self.mark_again, self.scan, self.expire, self.restart,
+            *[self.near_the_end] * 3,
+            self.do_postponed,
         )  # fmt: skip
         for _ in range(length):
             self.rng.choice(actions)()
+            self.check()
 
 
-def walk_all(seed: int, walks: int, length: int = 60) -> dict[str, int]:
+class Leader:
+    """Asks the coordinator for the leader of a partition."""
+
+    def __init__(self, world: World, transaction: int) -> None:
+        self._world, self._transaction = world, transaction
+
+    def faults_of_batches(
+        self, name: str, asker: Asker, places: Sequence[Place], *, is_adding: bool = False
+    ) -> dict[Place, ErrorCode]:
+        """Add the partitions."""
+        assert is_adding
+        number, protocol = self._transaction, Protocol.RAISING
+        return dict.fromkeys(places, self._world.add(asker, frozenset(places), number, protocol))
+
+    def postpone(self, asker: Asker, places: Sequence[Place]) -> None:
+        """Add the partitions later: a wrong order, which a test asks for."""
+        self._world.postponed.append((asker, frozenset(places)))
+
+
+def walk_all(seed: int, walks: int, length: int = 90) -> Counter[str]:
     """Walk many times; returns how often what happened."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for number in range(walks):
         world = World(random.Random(f"{seed}-{number}"))
         world.walk(length)
-        for what, count in world.counts.items():
-            counts[what] = counts.get(what, 0) + count
+        counts.update(world.counts)
     return counts

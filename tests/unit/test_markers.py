@@ -13,6 +13,7 @@ import pytest
 from logstore import (
     CoordinatorFencedError,
     FencedLeaderEpochError,
+    InvalidTransactionStateError,
     Log,
     LogConfig,
     LogDirFullError,
@@ -63,6 +64,26 @@ def test_an_old_marker_is_refused(log: Log) -> None:
     with pytest.raises(OutOfOrderSequenceError):
         log.append_encoded(sent(7, 1, epoch=3))  # the marker began the epoch
     assert log.append_encoded(sent(7, 0, epoch=3)) == range(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "is_raised", "is_kept"),
+    [(1, False, True), (2, True, True), (2, False, False), (3, True, False), (3, False, False)],
+)
+def test_a_marker_cancels_only_batches_of_its_transaction(
+    log: Log, epoch: int, is_raised: bool, is_kept: bool
+) -> None:
+    """A verified batch of a later transaction is appended after the marker (KIP-890)."""
+    log.append_encoded(sent(7, 0, epoch=1, transactional=True))
+    token = log.transaction_token(7, 2, 0)
+    assert token > 0
+    log.append_marker(7, epoch, commit=True, coordinator_epoch=3, is_epoch_raised=is_raised)
+    batch = sent(7, 0, epoch=2, transactional=True)
+    if is_kept:
+        assert log.append_encoded(batch, token=token) == range(2, 3)
+    else:
+        with pytest.raises((InvalidTransactionStateError, ProducerFencedError)):
+            log.append_encoded(batch, token=token)
 
 
 def test_a_marker_that_cannot_be_written_decides_nothing(

@@ -8,13 +8,11 @@ from broker.wire.schemas import api_names, schema_of
 from broker.wire.versions import ACCEPTED_FROM, MILESTONES, ApiRange, ApiVersions
 
 UNSTABLE = {8: 10, 9: 10, 22: 6}  # versions that Kafka 4.1 has a schema of and does not announce
-# Versions of Kafka that this broker leaves out: an epoch for each transaction.
-LEFT_OUT = {26: 5, 28: 5}
 
 
 @pytest.mark.parametrize("milestone", MILESTONES)
 def test_every_accepted_version_has_a_schema(milestone: str) -> None:
-    """Of the request and of the response; the last one is announced, but for those left out."""
+    """Of the request and of the response; the last one is announced, but for unstable ones."""
     apis = ApiVersions([milestone])
     for key, first, last in apis.announced:
         for kind in ("Request", "Response"):
@@ -22,7 +20,7 @@ def test_every_accepted_version_has_a_schema(milestone: str) -> None:
             accepted = [version for version in range(-1, last + 2) if apis.accepts(key, version)]
             assert accepted[0] == max(first, ACCEPTED_FROM.get(key, 0))
             assert all(version in versions for version in accepted)
-            assert last == accepted[-1] == versions.end - 1 - (key in UNSTABLE | LEFT_OUT)
+            assert last == accepted[-1] == versions.end - 1 - (key in UNSTABLE)
 
 
 def test_milestones_share_no_api_and_leave_none_out() -> None:

@@ -7,6 +7,7 @@ cluster.serve        a broker of a cluster
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from broker.catalog.leadership import NotServedError
@@ -73,8 +74,13 @@ class Appends(Protocol):
         *,
         is_commit: bool,
         coordinator_epoch: int,
+        is_raised: bool = False,
     ) -> Wait | None:
         """Append the marker that ends a transaction in a partition.
+
+        Args:
+            is_raised: whether the epoch is higher than that of the transaction's batches. Then a
+                late copy of the marker, which came after the producer's next batch, is refused.
 
         Returns:
             A wait, if other in-sync replicas do not have the marker yet.
@@ -122,6 +128,7 @@ class LogAppends:
         *,
         is_commit: bool,
         coordinator_epoch: int,
+        is_raised: bool = False,
     ) -> Wait | None:
         """Append to the log.
 
@@ -131,14 +138,13 @@ class LogAppends:
         """
         log = self._topics.log(name, partition)
         check_format(log)
+        append = partial(
+            log.append_marker, producer_id, epoch, commit=is_commit, is_epoch_raised=is_raised
+        )
         try:
-            info = log.append_marker(
-                producer_id, epoch, commit=is_commit, coordinator_epoch=coordinator_epoch
-            )
+            info = append(coordinator_epoch=coordinator_epoch)
         except CoordinatorFencedError as error:
-            info = log.append_marker(
-                producer_id, epoch, commit=is_commit, coordinator_epoch=error.current_epoch
-            )
+            info = append(coordinator_epoch=error.current_epoch)
         return None if log.high_watermark > info.last_offset else LogWait(log, info.last_offset)
 
     def delete_before(self, name: str, partition: int, offset: int) -> None:

@@ -104,6 +104,10 @@ class SharedDocuments:
         """Return the documents that were read last. The mapping never changes."""
         return self._kind(kind).known.documents
 
+    def version(self, kind: str) -> int:
+        """Return the number of changes before the documents that were read last; -1 if none was."""
+        return self._kind(kind).known.version
+
     def is_known(self, kind: str) -> bool:
         """Report whether the documents have been read since the start."""
         return self._kind(kind).known.version >= 0

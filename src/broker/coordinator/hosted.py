@@ -38,15 +38,23 @@ class PendingOffsets:
     """Offsets that an open transaction commits. The group's lock guards them.
 
     Attributes:
-        offsets: the offset of each key; None if a later commit has replaced the offset, and is
-            valid already.
+        offsets: the offset of each key; None if a later commit, which is already valid, has
+            replaced the offset.
+        epoch: the epoch of the producer; -1 if the offsets were loaded from the log.
         is_ending: whether the marker of the transaction is in the log.
     """
 
-    __slots__ = ("is_ending", "offsets", "producer_id")
+    __slots__ = ("epoch", "is_ending", "offsets", "producer_id")
 
-    def __init__(self, producer_id: int, offsets: Mapping[Key, Committed | None]) -> None:
-        self.producer_id, self.offsets, self.is_ending = producer_id, dict(offsets), False
+    def __init__(
+        self, producer_id: int, offsets: Mapping[Key, Committed | None], epoch: int = -1
+    ) -> None:
+        self.producer_id, self.epoch = producer_id, epoch
+        self.offsets, self.is_ending = dict(offsets), False
+
+    def is_ended_by(self, producer_id: int, epoch_limit: int) -> bool:
+        """Check whether a marker ends these offsets; it ends only epochs below the limit."""
+        return self.producer_id == producer_id and self.epoch < epoch_limit
 
     def replace(self, keys: Iterable[Key]) -> None:
         """Record that later records have some of these keys."""

@@ -79,7 +79,7 @@ class TransactionalOffsets:
             fault = hosted.group.fault_of_transaction(*member)
             if fault or not offsets:
                 return fault
-            pending = PendingOffsets(producer.id, offsets)
+            pending = PendingOffsets(producer.id, offsets, producer.epoch)
             hosted.pending.append(pending)
             shard.note_producer(hosted, producer.id)
             try:
@@ -121,19 +121,29 @@ class TransactionalOffsets:
         self._groups.shard(partition).require()
 
     def ended(
-        self, partition: int, producer_id: int, *, is_commit: bool, then: Callable[[], object]
+        self,
+        partition: int,
+        producer_id: int,
+        epoch_limit: int,
+        *,
+        is_commit: bool,
+        then: Callable[[], object],
     ) -> None:
         """Make the offsets of a transaction valid, or forget them.
 
         Before this call, the marker must be appended. This method never waits for a disk.
 
         Args:
-            then: this function is called when all groups are done. Until then, the transaction must
-                not count as complete. Otherwise, this call could also end offsets of the next
-                transaction of the producer.
+            epoch_limit: the marker ends only offsets of epochs below this limit. If each end of a
+                transaction raises the epoch, offsets with the epoch of the marker belong to the
+                next transaction.
+            then: is called when all groups are done. Until then, the transaction must not count as
+                complete: otherwise this call could also end offsets of the producer's next
+                transaction.
         """
         shard = self._groups.shard(partition)
-        again = partial(self.ended, partition, producer_id, is_commit=is_commit, then=then)
+        marker = producer_id, epoch_limit
+        again = partial(self.ended, partition, *marker, is_commit=is_commit, then=then)
         try:
             entries: Sequence[Hosted] = shard.of_producer(producer_id)
         except CoordinatorError:
@@ -144,7 +154,8 @@ class TransactionalOffsets:
             return
         is_late = False
         for hosted in entries:
-            is_late |= not self._end_one(shard, hosted, producer_id, is_commit=is_commit)
+            if any(one.is_ended_by(*marker) for one in tuple(hosted.pending)):
+                is_late |= not self._end_one(shard, hosted, marker, is_commit=is_commit)
         if is_late:
             self._later(again)
         else:
@@ -155,7 +166,7 @@ class TransactionalOffsets:
             self._scheduler.call_at(self._groups.now().seconds + AGAIN_SECONDS, task)
 
     def _end_one(
-        self, shard: Shard[Hosted], hosted: Hosted, producer_id: int, *, is_commit: bool
+        self, shard: Shard[Hosted], hosted: Hosted, marker: tuple[int, int], *, is_commit: bool
     ) -> bool:
         """End the offsets of one group; return False if another thread holds the lock."""
         if not hosted.lock.acquire(blocking=False):
@@ -163,13 +174,13 @@ class TransactionalOffsets:
         try:
             ending = [
                 one for one in hosted.pending
-                if one.producer_id == producer_id and not one.is_ending
+                if one.is_ended_by(*marker) and not one.is_ending
             ]  # fmt: skip
             for one in ending:
                 one.is_ending = True
             apply = _both(
                 partial(_apply, hosted, ending, is_commit=is_commit),
-                partial(shard.note_producer, hosted, producer_id),
+                partial(shard.note_producer, hosted, marker[0]),
             )
             if hosted.writes:  # some replicas do not have the group's earlier records yet
                 write = hosted.writes[-1]

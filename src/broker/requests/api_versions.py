@@ -1,9 +1,10 @@
-"""Answer ApiVersions (18) with the APIs of this broker. Every client sends this request first."""
+"""Answer ApiVersions (18), which every client sends first: list the APIs and the features."""
 
 from __future__ import annotations
 
 import re
 
+from broker.catalog.admin.features import SUPPORTED
 from broker.machines.exchange import Answer
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
@@ -29,4 +30,15 @@ def answer(call: Call) -> Answer:
         if not all(map(SOFTWARE_NAME.fullmatch, names)):
             return call.answer(ApiVersionsResponse(ErrorCode.INVALID_REQUEST))
         call.client.software = " ".join(names)
-    return call.answer(ApiVersionsResponse(ErrorCode.NONE, [Api(*row) for row in announced]))
+    finalized = call.services.features.finalized
+    Supported = ApiVersionsResponse.SupportedFeatureKey  # noqa: N806 - a class
+    Level = ApiVersionsResponse.FinalizedFeatureKey  # noqa: N806 - a class
+    return call.answer(
+        ApiVersionsResponse(
+            ErrorCode.NONE,
+            [Api(*row) for row in announced],
+            supported_features=[Supported(name, *levels) for name, levels in SUPPORTED.items()],
+            finalized_features_epoch=finalized.epoch,
+            finalized_features=[Level(name, one, one) for name, one in finalized.levels.items()],
+        )
+    )

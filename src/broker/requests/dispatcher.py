@@ -21,7 +21,15 @@ from broker.requests import (
     topic_changes,
 )
 from broker.requests.access.guard import answer_broker, answer_checked
-from broker.requests.admin import acls, config_changes, log_dirs, partitions, quotas, reassignments
+from broker.requests.admin import (
+    acls,
+    config_changes,
+    features,
+    log_dirs,
+    partitions,
+    quotas,
+    reassignments,
+)
 from broker.requests.security import logins, scram_users
 from broker.requests.services import Call, Services
 from broker.requests.transactions import changes, descriptions, markers, offset_commits
@@ -72,6 +80,7 @@ HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     49: quotas.answer_alter,
     50: scram_users.answer_describe,
     51: scram_users.answer_alter,
+    57: features.answer,
     60: metadata.answer_cluster,
     61: descriptions.answer_producers,
     65: descriptions.answer_describe,

@@ -42,6 +42,7 @@ from logstore import LogStoreError, MissingKeyError
 
 BY_ID = 13  # the first version that names topics by their ids
 ABORTABLE_FROM = 11  # the first version that knows the error TRANSACTION_ABORTABLE
+ADDING_FROM = 12  # the first version that adds partitions to the transaction
 PLAIN = Verified(None)  # the batch belongs to no transaction
 UNVERIFIED = Verified(OPEN)  # the batch may continue a transaction, but not begin one
 
@@ -110,7 +111,11 @@ def _size_of(asked: Any) -> int:
 
 
 def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[Place, Verified]:
-    """Ask the coordinator about the batches of a topic that belong to a transaction."""
+    """Ask the coordinator about the batches of a topic that belong to a transaction.
+
+    From version 12 on, the coordinator adds the partitions to the transaction. A client learns the
+    level of `transaction.version` only when it connects. So the level does not change this.
+    """
     if asked.transactional_id is None or name is None:
         return {}
     version, batches = call.request.version, {}
@@ -122,9 +127,12 @@ def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[P
                 log = call.services.leadership.log(name, index)
                 token = log.transaction_token(producer_id, epoch, sequence)
                 batches[name, index] = token, Asker(producer_id, epoch)
-    verifier = call.services.transactions.verifier
     return verified(
-        verifier, asked.transactional_id, batches, knows_abortable=version >= ABORTABLE_FROM
+        call.services.transactions.verifier,
+        asked.transactional_id,
+        batches,
+        knows_abortable=version >= ABORTABLE_FROM,
+        is_adding=version >= ADDING_FROM,
     )
 
 
@@ -259,6 +267,7 @@ SENT_AGAIN = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from broker.authorization.authorizer import EVERYTHING, Rights
 from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
 from broker.catalog.admin.acls import Acls
 from broker.catalog.admin.client_quotas import ClientQuotas
+from broker.catalog.admin.features import Features
 from broker.catalog.admin.login_decoys import LoginDecoys
 from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
 from broker.catalog.admin.sole_users import SoleUsers
@@ -53,7 +54,8 @@ from logstore.store.kafka.hands import kafka_cluster_id
 
 Encode = Callable[[int, int, Any], bytearray]
 MILESTONES = (
-    "base", "groups", "consumer groups", "admin", "quotas", "logins", "transactions", "acls",
+    "base", "groups", "consumer groups", "admin", "quotas", "features", "logins",
+    "transactions", "acls",
 )  # fmt: skip
 PEERS = "cluster"  # the APIs of requests between brokers
 MS = 1000
@@ -66,8 +68,8 @@ class Parts(NamedTuple):
         answer_follower: a function that answers the Fetch of another broker, from its decoded
             message.
         documents: small documents that all brokers know, such as quotas.
-        peer_handlers: the handlers of requests that only brokers send. They are not announced to
-            clients.
+        features: the levels of features, which all brokers know.
+        peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
         users: the SCRAM credentials.
         peers: the clients that are brokers of this cluster.
         set_replication_rate: a function that sets the rates of replication; None without a cluster.
@@ -85,6 +87,7 @@ class Parts(NamedTuple):
     groups: GroupCoordinator
     transactions: TransactionParts
     documents: SharedDocuments
+    features: Features
     users: UserCredentials
     answer_follower: Callable[[Request, Any], Answer | Pending] | None = None
     peer_handlers: Mapping[int, Callable[[Request], Answer | Pending]] = {}
@@ -128,6 +131,7 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         TRANSACTION_STATE, topics, config.transaction_state_log_num_partitions, clock
     )
     appends, producer_ids = LogAppends(topics), ProducerIds(store)
+    features = Features(topics.documents, config.transaction_version)
     return Parts(
         topics,
         SoleReplicas(store.broker_id, is_known),
@@ -137,9 +141,17 @@ def sole_parts(store: LogStore, config: BrokerConfig, clock: Callable[[], float]
         producer_ids,
         groups,
         transaction_parts(
-            states, groups, appends, SoleRoutes(topics), producer_ids, config, clock=clock
+            states,
+            groups,
+            appends,
+            SoleRoutes(topics),
+            producer_ids,
+            config,
+            lambda: features.transaction_version,
+            clock=clock,
         ),
         topics.documents,
+        features,
         SoleUsers(store),
     )
 
@@ -173,6 +185,7 @@ class Services:
         self.peer_handlers = parts.peer_handlers
         self.gauges = parts.gauges
         self.documents = parts.documents
+        self.features = parts.features
         self.quotas = Quotas()
         self.client_quotas = ClientQuotas(self.documents, self.quotas)
         self.decoys = LoginDecoys(self.documents)
@@ -209,6 +222,7 @@ class Services:
         if self.acls is not None:
             self.acls.start()
         self.settings.start()
+        self.features.start()
         self.client_quotas.start()
         if self.config.has_scram:
             self.decoys.start()
@@ -218,6 +232,7 @@ class Services:
 
     def close(self) -> None:
         """Stop listening to the store, and to the documents of the cluster."""
+        self.features.close()
         self.client_quotas.close()
         self.decoys.close()
         if self.acls is not None:

@@ -29,6 +29,23 @@ class Writing(NamedTuple):
     reply: Reply
 
 
+class Attempt:
+    """A request that is tried again, once: after a change, or when it has waited long enough."""
+
+    __slots__ = ("_tries",)
+
+    def __init__(self, again: Callable[[], object]) -> None:
+        self._tries = [again]  # `pop` returns the function to one thread only
+
+    def run(self) -> None:
+        """Try again, unless another call has done so."""
+        try:
+            again = self._tries.pop()
+        except IndexError:
+            return
+        again()
+
+
 class HostedTransaction:
     """One transactional id of a broker.
 
@@ -38,17 +55,19 @@ class HostedTransaction:
         transaction: the state that all in-sync replicas have; None if there is no record yet.
         writing: the change that some in-sync replicas do not have yet. Until they have it, no other
             change begins.
+        waiting: requests that wait for the end of the present change, or of the transaction.
         has_ended: whether this object is no longer used, because the transactional id was forgotten
             or is loaded again.
     """
 
-    __slots__ = ("has_ended", "lock", "name", "transaction", "writing")
+    __slots__ = ("has_ended", "lock", "name", "transaction", "waiting", "writing")
 
     def __init__(self, name: str, transaction: Transaction | None = None) -> None:
         self.name = name
         self.lock = threading.Lock()
         self.transaction = transaction
         self.writing: Writing | None = None
+        self.waiting: list[Attempt] = []
         self.has_ended = False
 
     def end(self, code: ErrorCode, now: Now) -> None:

@@ -80,6 +80,7 @@ class MarkerAppends:
             wait = self._appends.append_marker(
                 topic, partition, row.producer_id, row.epoch,
                 is_commit=row.is_commit, coordinator_epoch=row.coordinator_epoch,
+                is_raised=row.is_raised,
             )  # fmt: skip
         except CoordinatorError as error:
             # The caller expects only errors of partitions.
@@ -105,9 +106,11 @@ class MarkerAppends:
         if code or topic != OFFSETS:
             done(code)
             return
+        epoch_limit = row.epoch if row.is_raised else row.epoch + 1
         self._offsets.ended(
-            partition, row.producer_id, is_commit=row.is_commit, then=lambda: done(code)
-        )
+            partition, row.producer_id, epoch_limit,
+            is_commit=row.is_commit, then=lambda: done(code),
+        )  # fmt: skip
 
 
 class _Waiting:

@@ -17,13 +17,14 @@ HERE = -1  # the route to this broker
 
 
 class MarkerRow(NamedTuple):
-    """One marker for one partition."""
+    """One marker for one partition; `is_raised` is explained at `Markers`."""
 
     producer_id: int
     epoch: int
     is_commit: bool
     coordinator_epoch: int
     place: Place
+    is_raised: bool = False
 
 
 Told = Callable[[int, ErrorCode], object]  # called with the number of a row, and its result

@@ -57,7 +57,9 @@ class Job:
     def row(self, place: Place) -> MarkerRow:
         """Make the marker for a partition."""
         one = self.markers
-        return MarkerRow(one.producer_id, one.epoch, one.is_commit, self.coordinator_epoch, place)
+        return MarkerRow(
+            one.producer_id, one.epoch, one.is_commit, self.coordinator_epoch, place, one.is_raised
+        )
 
 
 class MarkerWriter:

@@ -52,6 +52,7 @@ def transaction_parts(
     routes: MarkerRoutes,
     producer_ids: ProducerIds,
     config: BrokerConfig,
+    level: Callable[[], int],
     *,
     verifier_of: Callable[[TransactionCoordinator], Verifier] = lambda coordinator: coordinator,
     clock: Callable[[], float] = time.monotonic,
@@ -60,6 +61,7 @@ def transaction_parts(
 
     Args:
         topic: the partitions of `__transaction_state`.
+        level: gives the level of the feature `transaction.version`.
         verifier_of: makes the verifier of a broker of a cluster.
     """
     offsets = TransactionalOffsets(groups)
@@ -70,6 +72,7 @@ def transaction_parts(
         MarkerWriter(routes, markers),
         ids_max=config.max_transactional_ids_per_partition,
         timeout_ms_max=config.transaction_max_timeout_ms,
+        level=level,
         clock=clock,
     )
     upkeep = TransactionUpkeep(

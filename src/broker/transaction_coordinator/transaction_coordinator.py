@@ -1,54 +1,36 @@
-"""Answer requests of clients about transactions.
-
-For each request, the coordinator takes the lock of the transactional id and lets
-`broker.transactions` decide. A change is first written to the log; then the request is answered,
-and the markers are written. While a change is not replicated, other requests for the same
-transactional id get CONCURRENT_TRANSACTIONS, and clients send them again.
-"""
+"""Answer requests of clients about transactions; `broker.transactions` decides about each one."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 
-from broker.catalog.client_appends import Wait
 from broker.catalog.producer_ids import ProducerIds
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.group_logs import GroupLogs
-from broker.coordinator.shard import Kind, Shard
-from broker.coordinator.shards import Shards
-from broker.machines.exchange import Scheduler
-from broker.transaction_coordinator.hosted_transaction import (
-    HostedTransaction,
-    Reply,
-    Writing,
-    load,
-)
-from broker.transaction_coordinator.marker_writer import Job, MarkerWriter
-from broker.transactions import records, steps
+from broker.transaction_coordinator.hosted_transaction import Attempt, Reply
+from broker.transaction_coordinator.marker_writer import MarkerWriter
+from broker.transaction_coordinator.transaction_shards import TransactionShards
+from broker.transactions import steps
 from broker.transactions.steps import Asker, Step
-from broker.transactions.transaction import PREPARED, Place, State, Transaction
+from broker.transactions.transaction import NO_ID, Place, Protocol, State, Transaction
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStoreError
 
 LOG = logging.getLogger("broker")
 COMMIT_SECONDS = 5.0  # how long a request waits until its change is replicated
-AGAIN_SECONDS = 1.0  # the time between two tries to complete a transaction
-TITLE = "transactional ids"
-Decide = Callable[[Transaction | None], Step]
+PATIENCE_SECONDS = 0.1  # how long a broker's request waits for a busy transactional id
 
 
-class TransactionCoordinator(Shards[HostedTransaction]):
+class TransactionCoordinator(TransactionShards):
     """Coordinate all transactional ids of a broker.
 
     Threads: any thread may call any method.
 
     Args:
-        topic: the partitions of `__transaction_state`.
-        ids_max: the largest number of transactional ids that one partition keeps.
+        topic, producer_ids, writer, ids_max, level: see `TransactionShards`.
         timeout_ms_max: the longest timeout of a transaction that a client may ask for.
     """
 
@@ -60,31 +42,12 @@ class TransactionCoordinator(Shards[HostedTransaction]):
         *,
         ids_max: int,
         timeout_ms_max: int,
+        level: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(
-            topic, Kind(TITLE, load, HostedTransaction, ErrorCode.COORDINATOR_NOT_AVAILABLE), clock
-        )
-        self._producer_ids, self._writer = producer_ids, writer
-        self._ids_max, self._timeout_ms_max = ids_max, timeout_ms_max
+        super().__init__(topic, producer_ids, writer, ids_max=ids_max, level=level, clock=clock)
+        self._timeout_ms_max = timeout_ms_max
         self.commit_seconds = COMMIT_SECONDS
-
-    def start(self, scheduler: Scheduler) -> None:
-        """Begin to load the transactional ids, and to complete unfinished transactions."""
-        self._writer.start(scheduler, self._clock)
-        super().start(scheduler)
-
-    def on_loaded(
-        self, shard: Shard[HostedTransaction], entries: Sequence[HostedTransaction]
-    ) -> None:
-        """Write the markers that an earlier coordinator has not written."""
-        for hosted in entries:
-            with hosted.lock:
-                transaction = hosted.transaction
-                if transaction is not None:
-                    self._producer_ids.skip(transaction.producer_id)
-                if not hosted.has_ended:
-                    self._write_markers(shard, hosted)
 
     # --- the protocol -----------------------------------------------------------------------------
 
@@ -101,10 +64,10 @@ class TransactionCoordinator(Shards[HostedTransaction]):
             raise CoordinatorError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
 
         def decide(before: Transaction | None) -> Step:
-            new_id = self._new_id() if steps.needs_new_id(before, asker) else -1
+            new_id = self._new_id() if steps.needs_new_id(before, asker) else NO_ID
             return steps.init_producer(before, asker, timeout_ms, new_id, self.now().wall_ms)
 
-        self._change(name, decide, reply, is_new=True)
+        self.change(name, decide, reply, is_new=True)
 
     def _new_id(self) -> int:
         try:
@@ -120,7 +83,38 @@ class TransactionCoordinator(Shards[HostedTransaction]):
         def decide(before: Transaction | None) -> Step:
             return steps.add_partitions(before, asker, partitions, self.now().wall_ms)
 
-        self._change(name, decide, reply)
+        self.change(name, decide, reply)
+
+    def add_for_client(
+        self, name: str, asker: Asker, partitions: frozenset[Place], reply: Reply
+    ) -> None:
+        """Add partitions for a client of the protocol RAISING; a broker asks.
+
+        If the transactional id is busy, the request waits for a moment.
+
+        Raises:
+            CoordinatorError: the request is refused.
+        """
+        deadline = self._clock() + PATIENCE_SECONDS
+
+        def decide(before: Transaction | None) -> Step:
+            now_ms = self.now().wall_ms
+            return steps.add_partitions(before, asker, partitions, now_ms, Protocol.RAISING)
+
+        def attempt() -> None:
+            is_patient = self._clock() < deadline
+            self.change(name, decide, reply, Attempt(again) if is_patient else None, deadline)
+
+        def again() -> None:
+            try:
+                attempt()
+            except CoordinatorError as error:
+                reply(error.code, None)
+            except Exception:
+                LOG.exception("no partition was added to %r", name)
+                reply(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+
+        attempt()
 
     def end(self, name: str, asker: Asker, reply: Reply, *, is_commit: bool) -> None:
         """Commit or abort a transaction; see `init_producer`. The markers follow the answer."""
@@ -129,19 +123,48 @@ class TransactionCoordinator(Shards[HostedTransaction]):
             now_ms = self.now().wall_ms
             return steps.end(before, asker, is_commit=is_commit, now_ms=now_ms)
 
-        self._change(name, decide, reply)
+        self.change(name, decide, reply)
+
+    def end_raising(self, name: str, asker: Asker, reply: Reply, *, is_commit: bool) -> None:
+        """Commit or abort a transaction, and raise the epoch; see `end`."""
+
+        def decide(before: Transaction | None) -> Step:
+            new_id = self._new_id() if steps.needs_next_id(before, asker) else NO_ID
+            return steps.end_raising(
+                before, asker, is_commit=is_commit, new_id=new_id, now_ms=self.now().wall_ms
+            )
+
+        self.change(name, decide, reply)
 
     def faults_of_batches(
-        self, name: str, asker: Asker, places: Sequence[Place]
+        self, name: str, asker: Asker, places: Sequence[Place], *, is_adding: bool = False
     ) -> dict[Place, ErrorCode]:
         """Check whether batches of a producer may be appended to partitions (KIP-890).
+
+        If `is_adding`, the partitions are added, and the call waits until the change is replicated.
 
         Raises:
             CoordinatorError: the transactional id is not available.
         """
-        with self._using(name) as (_, hosted):
+        if is_adding:
+            return dict.fromkeys(places, self._added(name, asker, frozenset(places)))
+        with self.using(name) as (_, hosted):
             found = None if hosted is None else hosted.transaction
             return {place: steps.fault_of_batch(found, asker, place) for place in places}
+
+    def _added(self, name: str, asker: Asker, places: frozenset[Place]) -> ErrorCode:
+        """Add partitions, and wait for the answer."""
+        said: list[ErrorCode] = []
+        is_said = threading.Event()
+
+        def reply(code: ErrorCode, _: Transaction | None) -> None:
+            said.append(code)
+            is_said.set()
+
+        self.add_for_client(name, asker, places, reply)
+        if not is_said.wait(self.commit_seconds):
+            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return said[0]
 
     def describe(self, name: str) -> Transaction | None:
         """Return the transaction of a transactional id; None if the id does not exist.
@@ -195,143 +218,6 @@ class TransactionCoordinator(Shards[HostedTransaction]):
         if decide(found).after is found:  # skip most transactional ids without taking the lock
             return
         try:
-            self._change(name, decide, lambda *_: None)
+            self.change(name, decide, lambda *_: None)
         except CoordinatorError as error:
             LOG.debug("the transactional id %r was not changed: %s", name, error)
-
-    # --- changes ----------------------------------------------------------------------------------
-
-    @contextmanager
-    def _using(
-        self, name: str, *, is_new: bool = False
-    ) -> Iterator[tuple[Shard[HostedTransaction], HostedTransaction | None]]:
-        """Hold the lock of a transactional id; yield None if the id does not exist.
-
-        Raises:
-            CoordinatorError: the transactional id is not available.
-        """
-        shard = self.shard_of(name)
-        hosted = shard.get_or_add(name, self._ids_max) if is_new else shard.get(name)
-        if hosted is None:
-            yield shard, None
-            return
-        with self.locked(hosted):
-            if hosted.has_ended:  # the id was forgotten just now
-                raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            try:
-                yield shard, hosted
-            except CoordinatorError:
-                raise
-            except Exception:  # the memory may differ from the log
-                shard.leave("an unexpected error")
-                raise
-            finally:
-                if hosted.transaction is None and hosted.writing is None:
-                    hosted.has_ended = True  # the id was made for this request
-                    shard.discard(hosted)
-
-    def _change(self, name: str, decide: Decide, reply: Reply, *, is_new: bool = False) -> None:
-        """Decide, write the change to the log, and answer when all in-sync replicas have it."""
-        with self._using(name, is_new=is_new) as (shard, hosted):
-            if hosted is None:
-                reply(decide(None).code, None)
-            elif hosted.writing is not None:
-                reply(ErrorCode.CONCURRENT_TRANSACTIONS, hosted.transaction)
-            else:
-                step = decide(hosted.transaction)
-                if step.after is hosted.transaction:
-                    reply(step.code, step.after)
-                else:
-                    self._write(shard, hosted, step, reply)
-
-    def _write(
-        self,
-        shard: Shard[HostedTransaction],
-        hosted: HostedTransaction,
-        step: Step,
-        reply: Reply,
-    ) -> None:
-        """Append a change to the log; the caller holds the lock."""
-        assert step.after is not None
-        wait = shard.append([records.key_of(hosted.name)], [records.value_of(step.after)])
-        if wait is None:
-            self._written(shard, hosted, step, reply)
-            return
-        hosted.writing = Writing(wait, step, reply)
-        self._watch(shard, hosted, wait)
-
-    def _watch(
-        self, shard: Shard[HostedTransaction], hosted: HostedTransaction, wait: Wait
-    ) -> None:
-        scheduler = self._scheduler
-        assert scheduler is not None
-        # The end of the wait may be reported under the lock of a replica.
-        look = partial(scheduler.submit, partial(self._look, shard, hosted, wait))
-        wait.watch(look)
-        if wait.is_over:
-            look()
-
-    def _look(self, shard: Shard[HostedTransaction], hosted: HostedTransaction, wait: Wait) -> None:
-        with hosted.lock:
-            writing = hosted.writing
-            if writing is None or writing.wait is not wait or not wait.is_over:
-                return
-            if wait.error is not None:
-                if shard.has(hosted):
-                    shard.leave(str(wait.error))  # it is unknown whether the log has the change
-                hosted.drop_writes(ErrorCode.NOT_COORDINATOR)
-                return
-            hosted.writing = None
-            wait.close()
-            self._written(shard, hosted, writing.step, writing.reply)
-
-    def _written(
-        self,
-        shard: Shard[HostedTransaction],
-        hosted: HostedTransaction,
-        step: Step,
-        reply: Reply,
-    ) -> None:
-        """Apply a replicated change, answer its request, and begin to write markers."""
-        hosted.transaction = step.after
-        reply(step.code, step.after)
-        if step.after is not None and step.after.state is State.DEAD:
-            hosted.has_ended = True
-            shard.discard(hosted)
-        self._write_markers(shard, hosted)
-
-    # --- markers ----------------------------------------------------------------------------------
-
-    def _write_markers(self, shard: Shard[HostedTransaction], hosted: HostedTransaction) -> None:
-        transaction = hosted.transaction
-        markers = None if transaction is None else steps.markers_of(transaction)
-        if markers is None:
-            return
-
-        def is_wanted() -> bool:
-            return not hosted.has_ended and hosted.transaction is transaction
-
-        job = Job(markers, shard.epoch, is_wanted, partial(self._complete, shard, hosted))
-        self._writer.write(job)
-
-    def _complete(self, shard: Shard[HostedTransaction], hosted: HostedTransaction) -> None:
-        """Complete a transaction whose markers are all written."""
-        try:
-            with hosted.lock:
-                found = hosted.transaction
-                is_prepared = found is not None and found.state in PREPARED
-                if hosted.has_ended or hosted.writing is not None or not is_prepared:
-                    return
-                assert found is not None
-                step = steps.complete(found, self.now().wall_ms)
-                self._write(shard, hosted, step, lambda *_: None)
-        except CoordinatorError as error:
-            # If the shard was left in the meantime, this object has ended, and the next try notices
-            # this.
-            LOG.debug("%r is completed later: %s", hosted.name, error)
-            assert self._scheduler is not None
-            deadline = self._clock() + AGAIN_SECONDS
-            self._scheduler.call_at(deadline, partial(self._complete, shard, hosted))
-        except Exception:
-            LOG.exception("%r was not completed", hosted.name)
-            shard.leave("an unexpected error")

@@ -18,9 +18,13 @@ class Verifier(Protocol):
     """Ask the coordinator of a transactional id. Any thread may call this; the call may wait."""
 
     def faults_of_batches(
-        self, name: str, asker: Asker, places: Sequence[Place]
+        self, name: str, asker: Asker, places: Sequence[Place], *, is_adding: bool = False
     ) -> dict[Place, ErrorCode]:
         """Return NONE for each partition to which the producer may append, or else an error.
+
+        Args:
+            is_adding: whether to add the partitions to the transaction. Then NONE means that all
+                in-sync replicas of the coordinator's log have the partitions.
 
         Raises:
             CoordinatorError: the coordinator does not answer now.

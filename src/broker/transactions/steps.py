@@ -5,7 +5,7 @@ writes the new transaction to the log. Only then does the caller answer with `co
 markers. A function that refuses or repeats a request returns the transaction unchanged.
 
 The rules are Kafka's: KIP-98, KIP-360 (a client asks for the next epoch of its producer id), and
-KIP-890 for clients that do not begin each transaction with a new epoch.
+KIP-890 (each end of a transaction raises the epoch, if the client uses the protocol RAISING).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from broker.transactions.transaction import (
     CLIENT_EPOCH_MAX,
+    COMPLETE,
     COMPLETE_OF,
     IDLE,
     NO_EPOCH,
@@ -21,6 +22,7 @@ from broker.transactions.transaction import (
     NO_TIME,
     PREPARED,
     Place,
+    Protocol,
     State,
     Transaction,
     check_step,
@@ -31,12 +33,19 @@ NOBODY: frozenset[Place] = frozenset()
 
 
 class Markers(NamedTuple):
-    """The markers that end a transaction: one in each of its partitions."""
+    """The markers that end a transaction: one in each of its partitions.
+
+    Attributes:
+        is_raised: whether the epoch is higher than the epoch of the transaction's batches. If so, a
+            partition refuses a marker that has the epoch of its open transaction: such a marker is
+            a late copy, and belongs to the transaction before.
+    """
 
     producer_id: int
     epoch: int
     is_commit: bool
     partitions: frozenset[Place]
+    is_raised: bool = False
 
 
 class Step(NamedTuple):
@@ -70,7 +79,20 @@ def markers_of(transaction: Transaction) -> Markers | None:
     if transaction.state not in PREPARED:
         return None
     is_commit = transaction.state is State.PREPARE_COMMIT
-    return Markers(transaction.producer_id, transaction.epoch, is_commit, transaction.partitions)
+    return Markers(
+        transaction.producer_id, transaction.epoch, is_commit, transaction.partitions,
+        is_raised=transaction.protocol is Protocol.RAISING,
+    )  # fmt: skip
+
+
+def given(transaction: Transaction) -> Asker:
+    """Return the newest producer id and epoch that the client was given.
+
+    While markers are written, the client may have the next producer id already.
+    """
+    if transaction.next_id != NO_ID:
+        return Asker(transaction.next_id, 0)
+    return Asker(transaction.producer_id, transaction.epoch)
 
 
 # --- InitProducerId -------------------------------------------------------------------------------
@@ -97,7 +119,7 @@ def init_producer(
     """
     if before is None:
         return _step(None, _begun(new_id, 0, timeout_ms, now_ms))
-    if asker != Asker() and not _may_ask(before, asker):
+    if asker not in (Asker(), given(before)) and not _may_ask(before, asker):
         return Step(ErrorCode.PRODUCER_FENCED, before)
     if before.state in PREPARED:
         return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
@@ -113,7 +135,8 @@ def init_producer(
         previous_id, previous_epoch = before.producer_id, before.epoch
         if asker.epoch == before.previous_epoch and asker.producer_id == before.previous_id:
             # The answer to the same request was lost.
-            epoch, previous_id, previous_epoch = before.epoch, *before[-2:]
+            epoch = before.epoch
+            previous_id, previous_epoch = before.previous_id, before.previous_epoch
         elif asker.epoch != before.epoch:
             return Step(ErrorCode.PRODUCER_FENCED, before)
     after = _begun(before.producer_id, epoch, timeout_ms, now_ms)
@@ -135,7 +158,7 @@ def _fenced(before: Transaction, now_ms: int, code: ErrorCode) -> Step:
     """Abort a transaction with the next epoch, which fences its client."""
     after = before._replace(
         epoch=before.epoch + 1, state=State.PREPARE_ABORT, updated_ms=now_ms,
-        previous_id=NO_ID, previous_epoch=NO_EPOCH,
+        previous_id=NO_ID, previous_epoch=NO_EPOCH, protocol=Protocol.OLD,
     )  # fmt: skip
     return _step(before, after, code)
 
@@ -145,22 +168,28 @@ def _fenced(before: Transaction, now_ms: int, code: ErrorCode) -> Step:
 
 def fault_of(before: Transaction | None, asker: Asker) -> ErrorCode:
     """Check the producer id and the epoch of a request."""
-    if before is None or asker.producer_id != before.producer_id:
+    if before is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if asker.epoch != before.epoch:
+    if before.state in PREPARED and asker == given(before):
+        return ErrorCode.CONCURRENT_TRANSACTIONS
+    if asker.producer_id != before.producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if asker.epoch != before.epoch or asker.epoch > CLIENT_EPOCH_MAX:
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.NONE
 
 
 def add_partitions(
-    before: Transaction | None, asker: Asker, partitions: frozenset[Place], now_ms: int
+    before: Transaction | None,
+    asker: Asker,
+    partitions: frozenset[Place],
+    now_ms: int,
+    protocol: Protocol = Protocol.OLD,
 ) -> Step:
     """Add partitions to a transaction; the first partitions begin the transaction."""
     fault = fault_of(before, asker)
     if fault or before is None:
         return Step(fault, before)
-    if before.state in PREPARED:
-        return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
     if partitions <= before.partitions:
         return Step(ErrorCode.NONE, before)
     is_first = before.state is not State.ONGOING
@@ -169,6 +198,7 @@ def add_partitions(
         partitions=before.partitions | partitions,
         started_ms=now_ms if is_first else before.started_ms,
         updated_ms=now_ms,
+        protocol=protocol,
     )
     return _step(before, after)
 
@@ -178,24 +208,83 @@ def fault_of_batch(before: Transaction | None, asker: Asker, partition: Place) -
     fault = fault_of(before, asker)
     if fault or before is None:
         return fault
-    if before.state in PREPARED:
-        return ErrorCode.CONCURRENT_TRANSACTIONS
     is_part = before.state is State.ONGOING and partition in before.partitions
     return ErrorCode.NONE if is_part else ErrorCode.TRANSACTION_ABORTABLE
 
 
+# --- EndTxn ---------------------------------------------------------------------------------------
+
+
 def end(before: Transaction | None, asker: Asker, *, is_commit: bool, now_ms: int) -> Step:
-    """Commit or abort a transaction; a repeated request succeeds."""
+    """Commit or abort a transaction, with the protocol OLD; a repeated request succeeds."""
+    wanted = _prepared(is_commit=is_commit)
+    fault = fault_of(before, asker)
+    if before is not None and fault is ErrorCode.CONCURRENT_TRANSACTIONS:
+        is_contrary = before.protocol is Protocol.OLD and before.state is not wanted
+        return Step(ErrorCode.INVALID_TXN_STATE if is_contrary else fault, before)
+    if fault or before is None:
+        return Step(fault, before)
+    if before.state is State.ONGOING:
+        after = before._replace(state=wanted, updated_ms=now_ms, protocol=Protocol.OLD)
+        return _step(before, after)
+    is_repeated = before.state is COMPLETE_OF[wanted]
+    return Step(ErrorCode.NONE if is_repeated else ErrorCode.INVALID_TXN_STATE, before)
+
+
+def needs_next_id(before: Transaction | None, asker: Asker) -> bool:
+    """Report whether `end_raising` has to give a new producer id, because no epoch is left."""
+    if before is None or before.state in PREPARED:
+        return False
+    return asker == given(before) and asker.epoch == CLIENT_EPOCH_MAX
+
+
+def end_raising(
+    before: Transaction | None, asker: Asker, *, is_commit: bool, new_id: int, now_ms: int
+) -> Step:
+    """Commit or abort a transaction, and raise the epoch: the protocol RAISING.
+
+    The client gets `given` of the result. It may repeat its request with its former epoch. It may
+    also abort a transaction without partitions: if a batch failed, the client does not know whether
+    its partition was added.
+
+    Args:
+        new_id: a new producer id, if `needs_next_id`.
+    """
+    wanted = _prepared(is_commit=is_commit)
+    if before is not None and _is_repeated_end(before, asker):
+        if before.state is wanted:
+            return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
+        is_same = before.state is COMPLETE_OF[wanted]
+        return Step(ErrorCode.NONE if is_same else ErrorCode.INVALID_TXN_STATE, before)
     fault = fault_of(before, asker)
     if fault or before is None:
         return Step(fault, before)
-    wanted = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+    raised = before._replace(
+        state=wanted, epoch=before.epoch + 1, updated_ms=now_ms, protocol=Protocol.RAISING,
+        previous_id=before.producer_id, previous_epoch=before.epoch,
+    )  # fmt: skip
+    if needs_next_id(before, asker):
+        raised = raised._replace(next_id=new_id)
     if before.state is State.ONGOING:
-        return _step(before, before._replace(state=wanted, updated_ms=now_ms))
-    if before.state is wanted:
-        return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
-    is_repeated = before.state is COMPLETE_OF[wanted]
-    return Step(ErrorCode.NONE if is_repeated else ErrorCode.INVALID_TXN_STATE, before)
+        return _step(before, raised)
+    if is_commit:
+        return Step(ErrorCode.INVALID_TXN_STATE, before)
+    return _step(before, _completed(raised._replace(started_ms=now_ms)))
+
+
+def _prepared(*, is_commit: bool) -> State:
+    return State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+
+
+def _is_repeated_end(before: Transaction, asker: Asker) -> bool:
+    """Check whether a client repeats the EndTxn that gave it its present id and epoch."""
+    is_ended = before.state in PREPARED or before.state in COMPLETE
+    return (
+        is_ended
+        and before.protocol is Protocol.RAISING
+        and asker.producer_id != NO_ID
+        and asker == Asker(before.previous_id, before.previous_epoch)
+    )
 
 
 # --- the coordinator's own events -----------------------------------------------------------------
@@ -204,8 +293,16 @@ def end(before: Transaction | None, asker: Asker, *, is_commit: bool, now_ms: in
 def complete(before: Transaction, now_ms: int) -> Step:
     """End a prepared transaction whose markers are all written."""
     assert before.state in PREPARED, before.state
-    state = COMPLETE_OF[before.state]
-    return _step(before, before._replace(state=state, partitions=NOBODY, updated_ms=now_ms))
+    return _step(before, _completed(before)._replace(updated_ms=now_ms))
+
+
+def _completed(prepared: Transaction) -> Transaction:
+    """Return the transaction after its markers; the client now has its next producer id, if any."""
+    producer_id, epoch = given(prepared)
+    return prepared._replace(
+        state=COMPLETE_OF[prepared.state], partitions=NOBODY,
+        producer_id=producer_id, epoch=epoch, next_id=NO_ID,
+    )  # fmt: skip
 
 
 def time_out(before: Transaction, now_ms: int) -> Step:

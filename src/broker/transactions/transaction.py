@@ -11,14 +11,22 @@
                  |                                                                |
                  +--- a new producer id instead of an epoch after the last one    |
     ONGOING <---------------------- AddPartitions --------------------------------+
+    COMPLETE_ABORT <--------------- abort of a transaction without partitions (protocol RAISING)
     DEAD    <---------------------- idle for too long: EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT
+
+There are two protocols. With the older protocol, a client keeps its epoch from one transaction to
+the next. With the newer protocol (RAISING, KIP-890), each EndTxn raises the epoch, and the client
+gets the new epoch with the answer. A client may change its protocol between two transactions.
 
 Invariants, checked after each step by `check_step`:
 
 - A producer id never gets a smaller epoch. A new producer id begins with epoch 0.
 - A transaction has partitions from its first partition until all its markers are written.
 - A prepared transaction has the same partitions as while it was ONGOING.
-- A client never gets the epoch 32767: the coordinator needs it to fence the client.
+- If a client ended its transaction with the protocol RAISING, the markers have a higher epoch than
+  all batches of the transaction.
+- A client never gets the epoch 32767: the coordinator needs it for the markers that fence or
+  follow the client's last epoch.
 """
 
 from __future__ import annotations
@@ -55,7 +63,8 @@ COMPLETE_OF = {
     State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
     State.PREPARE_ABORT: State.COMPLETE_ABORT,
 }
-_FROM_IDLE = frozenset({State.EMPTY, State.ONGOING, State.DEAD})
+COMPLETE = frozenset(COMPLETE_OF.values())
+_FROM_IDLE = frozenset({State.EMPTY, State.ONGOING, State.COMPLETE_ABORT, State.DEAD})
 # The states that may follow each state.
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.EMPTY: _FROM_IDLE,
@@ -68,6 +77,13 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
+class Protocol(enum.IntEnum):
+    """The protocol that a client uses; the numbers are those of Kafka's records."""
+
+    OLD = 0
+    RAISING = 2  # each end of a transaction raises the epoch (KIP-890, part 2)
+
+
 class Transaction(NamedTuple):
     """The state of one transactional id; the object is never changed.
 
@@ -77,10 +93,15 @@ class Transaction(NamedTuple):
         partitions: the partitions of the transaction that is ONGOING or prepared.
         started_ms: when the transaction began; -1 if none has begun.
         updated_ms: the time of the last change.
-        previous_id, previous_epoch: the producer id and the epoch that the client sent when it
-            asked for its present id and epoch (KIP-360); -1 if it sent none. With them, the client
-            may repeat its request. The log does not record them, so after a restart a client that
-            repeats its request is fenced.
+        previous_id, previous_epoch: the producer id and the epoch that the client sent in the
+            request that gave it its present id and epoch: InitProducerId (KIP-360), or EndTxn with
+            the protocol RAISING. They are -1 if the client sent none. With them, the client may
+            repeat its request. The log has them only after such an EndTxn. So after a restart, a
+            client that repeats its InitProducerId is fenced.
+        next_id: while markers are written, the producer id that the client gets with epoch 0,
+            because no epoch is left after its present one; otherwise -1.
+        protocol: the protocol of the last request that added partitions or ended the transaction.
+            A transaction that the coordinator aborts has OLD: its client was not told a new epoch.
     """
 
     producer_id: int
@@ -92,6 +113,8 @@ class Transaction(NamedTuple):
     updated_ms: int
     previous_id: int = NO_ID
     previous_epoch: int = NO_EPOCH
+    next_id: int = NO_ID
+    protocol: Protocol = Protocol.OLD
 
     @property
     def is_exhausted(self) -> bool:
@@ -104,6 +127,8 @@ def check_step(before: Transaction | None, after: Transaction) -> None:
     assert 0 <= after.epoch <= EPOCH_MAX
     has_partitions = after.state is State.ONGOING or after.state in PREPARED
     assert has_partitions == bool(after.partitions)
+    is_last = after.state in PREPARED and after.epoch == EPOCH_MAX
+    assert after.next_id == NO_ID or is_last
     if before is None:
         assert after.state is State.EMPTY and after.epoch == 0
         return
@@ -111,9 +136,10 @@ def check_step(before: Transaction | None, after: Transaction) -> None:
     if after.producer_id == before.producer_id:
         assert after.epoch >= before.epoch
     else:
-        assert after.epoch == 0 and after.state is State.EMPTY
+        assert after.epoch == 0 and (after.state is State.EMPTY or after.state in COMPLETE)
     if after.state in PREPARED:
         assert after.partitions == before.partitions
-        assert after.epoch <= before.epoch + 1
-    if after.state is State.EMPTY:
+        is_raised = after.epoch == before.epoch + 1
+        assert is_raised or (after.epoch == before.epoch and after.protocol is Protocol.OLD)
+    if after.state in (State.EMPTY, State.ONGOING):
         assert after.epoch <= CLIENT_EPOCH_MAX

@@ -61,6 +61,10 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
         ),
         "StopReplicaPartitionState": _rows("4+", {"PartitionEpoch": ("int32", -1)}),
     },
+    "WriteTxnMarkersRequest": {
+        # The epoch is higher than that of the transaction's batches (KIP-890).
+        "WritableTxnMarker": _rows("1+", {"IsRaised": ("bool", False)}),
+    },
     "UpdateMetadataRequest": {
         "UpdateMetadataRequest": _rows(
             "8+", {"ChangesAfter": ("int64", -1), "LastChange": ("int64", -1)}

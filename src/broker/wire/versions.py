@@ -24,9 +24,9 @@ class ApiRange(NamedTuple):
 
 
 # These are the versions that Kafka 4.1 announces, except its unstable versions (OffsetCommit and
-# OffsetFetch 10, InitProducerId 6). EndTxn 5 and TxnOffsetCommit 5 are also left out, because with
-# these versions, each transaction has its own epoch (the second part of KIP-890). The ranges of the
-# keys 4 to 7 come from Kafka 3.9. Only brokers send these four APIs to each other.
+# OffsetFetch 10, InitProducerId 6). DescribeQuorum (55) is left out, because there is no quorum:
+# Kafka with ZooKeeper does not announce it either. The ranges of the keys 4 to 7 come from Kafka
+# 3.9. Only brokers use these four APIs, among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -40,7 +40,7 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
         ),
         "consumer groups": ((68, 0, 1), (69, 0, 1)),
         "transactions": (
-            (24, 0, 5), (25, 0, 4), (26, 0, 4), (27, 1, 1), (28, 0, 4), (61, 0, 0), (65, 0, 0),
+            (24, 0, 5), (25, 0, 4), (26, 0, 5), (27, 1, 1), (28, 0, 5), (61, 0, 0), (65, 0, 0),
             (66, 0, 2),
         ),
         "admin": (
@@ -48,7 +48,8 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
             (45, 0, 1), (46, 0, 0), (74, 0, 1),
         ),
         "quotas": ((48, 0, 1), (49, 0, 1)),
-        "quorum": ((55, 0, 2), (57, 0, 2)),
+        "features": ((57, 0, 2),),
+        "quorum": ((55, 0, 2),),
         "logins": ((17, 0, 1), (36, 0, 2), (50, 0, 0), (51, 0, 0)),
         "acls": ((29, 1, 3), (30, 1, 3), (31, 1, 3)),
         "cluster": ((4, 5, 7), (5, 4, 4), (6, 8, 8), (7, 3, 3), (56, 2, 3)),

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from broker.catalog.admin import login_decoys
+from broker.catalog.admin.features import KIND as FEATURES
 from broker.catalog.topic_store import TopicStore
 from broker.coordination.continuity import ensure
 from broker.coordination.errors import NoNodeError
@@ -60,8 +61,12 @@ def documents_of(store: LogStore) -> Documents:
 
 
 def read_documents(session: Session) -> Documents:
-    """Read the documents of all kinds, and the users; raises CoordinationError."""
-    parents = [f"{ROOT}/{kind}" for kind in _children(session, ROOT)]
+    """Read the documents of all kinds, and the users; raises CoordinationError.
+
+    The levels of features are left out: all brokers of a cluster must support them, so a cluster
+    has its own.
+    """
+    parents = [f"{ROOT}/{kind}" for kind in _children(session, ROOT) if kind != FEATURES]
     found = {parent: _read(session, parent) for parent in [*parents, USERS]}
     return {parent: documents for parent, documents in found.items() if documents}
 

@@ -17,6 +17,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from broker.catalog.admin.features import Features
 from broker.catalog.admin.topic_admin import TopicRefusedError
 from broker.catalog.client_appends import Appends
 from broker.catalog.producer_ids import ProducerIds
@@ -35,6 +36,7 @@ from broker.wire.frames import Request
 from cluster.admin.cluster_users import ClusterUsers
 from cluster.admin.documents import documents_of
 from cluster.admin.settings_sync import SettingsSync
+from cluster.admin.supported_features import brokers_lacking, is_new_cluster
 from cluster.admin.topic_changes import TopicChanges
 from cluster.errors import BadRequestError
 from cluster.run.hosted_replica import HostedReplica
@@ -43,7 +45,8 @@ from cluster.serve.cluster_gauges import gauges_of
 from cluster.serve.cluster_group_logs import ClusterGroupLogs
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.cluster_topics import ClusterTopics
-from cluster.serve.coordinator_peers import ClusterRoutes, ClusterVerifier, Peers
+from cluster.serve.coordinator_peers import ClusterRoutes, Peers
+from cluster.serve.coordinator_questions import ClusterVerifier
 from cluster.serve.deleted_topics import DeletedTopics
 from cluster.serve.eligible_replicas import elr_of
 from cluster.serve.producer_blocks import ProducerBlocks
@@ -91,6 +94,10 @@ class ClusterBroker:
         self._settings.on_texts = self.member.throttle.set_topic
         self._settings.on_all_read = self.member.throttle.settings_are_known
         self._documents = documents_of(session)
+        self._features = Features(
+            self._documents, self.config.transaction_version,
+            partial(is_new_cluster, session), partial(brokers_lacking, session),
+        )  # fmt: skip
         self._admin = TopicChanges(session, self.member.metadata, self.config)
         self.leadership = ClusterLeadership(
             self.member, cluster_id, is_rack_aware=bool(self.config.replica_selector_class)
@@ -145,6 +152,7 @@ class ClusterBroker:
             ClusterRoutes(leadership, member.metadata, routes_peers),
             producer_ids,
             self.config,
+            lambda: self._features.transaction_version,
             verifier_of=lambda one: ClusterVerifier(one, leadership, verifier_peers),
         )
 
@@ -164,6 +172,7 @@ class ClusterBroker:
             self._groups,
             self._transactions,
             self._documents,
+            self._features,
             ClusterUsers(session),
             self._answer_follower,
             dict.fromkeys(PEER_APIS, self._answer_peer),

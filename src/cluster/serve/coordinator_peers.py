@@ -1,7 +1,7 @@
-"""Send coordinators' requests to other brokers: write markers, and verify batches.
+"""Send the markers of coordinators to other brokers.
 
-For each broker, there are two connections: one for markers, and one for verifications. Only one
-thread at a time uses a connection.
+For each broker there are two connections: one for markers, one for questions to the coordinators on
+this broker (`coordinator_questions`). One thread at a time uses a connection.
 """
 
 from __future__ import annotations
@@ -13,28 +13,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.catalog.leadership import NO_LEADER, NotServedError
-from broker.coordinator.errors import CoordinatorError
 from broker.transaction_coordinator.marker_routes import HERE, MarkerRow, Told
-from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
-from broker.transaction_coordinator.transaction_coordinator import TransactionCoordinator
-from broker.transactions.steps import Asker
 from broker.transactions.transaction import Place
 from broker.wire.byte_cursor import WireError
 from broker.wire.error_codes import ErrorCode
-from broker.wire.messages import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from broker.wire.messages import WriteTxnMarkersRequest
 from cluster.errors import PeerError
 from cluster.run.metadata_cache import MetadataCache
 from cluster.run.peer_connection import PeerConnection
 from cluster.serve.cluster_leadership import ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
-VERIFY, VERIFY_VERSION, VERIFY_SECONDS = 24, 5, 5.0
-# A topic counts as deleted if it was unknown for this time. A shorter time is not enough: the
-# metadata of this broker may be older than the metadata of the broker that coordinated the
-# transaction before.
+# How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
+# than the metadata of the broker that coordinated the transaction before.
 UNKNOWN_SECONDS = 10.0
 FORGET_SECONDS = 60.0  # a marker is tried again much sooner, even if a broker does not answer
-NO_ANSWER = "the coordinator of the transactional id does not answer"
 
 Connect = Callable[[int], PeerConnection]
 
@@ -156,78 +149,30 @@ class ClusterRoutes:
                     place = str(topic.name), one.partition_index
                     number = numbers.get((marker.producer_id, place))
                     if number is not None:
-                        told(number, _code(one.error_code))
+                        told(number, code_of(one.error_code))
 
 
 def _markers(rows: Sequence[MarkerRow]) -> Any:
     Marker = WriteTxnMarkersRequest.WritableTxnMarker  # noqa: N806 - a class
     Topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic  # noqa: N806 - a class
-    by_producer: dict[tuple[int, int, bool, int], dict[str, list[int]]] = {}
+    by_producer: dict[tuple[int, int, bool, int, bool], dict[str, list[int]]] = {}
     for row in rows:
-        topics = by_producer.setdefault(row[:4], {})
+        topics = by_producer.setdefault((*row[:4], row.is_raised), {})
         topics.setdefault(row.place[0], []).append(row.place[1])
     return WriteTxnMarkersRequest(
         [
             Marker(
                 producer_id, epoch, is_commit, [Topic(*one) for one in topics.items()],
-                coordinator_epoch,
+                coordinator_epoch, is_raised,
             )
-            for (producer_id, epoch, is_commit, coordinator_epoch), topics in by_producer.items()
+            for (producer_id, epoch, is_commit, coordinator_epoch, is_raised), topics
+            in by_producer.items()
         ]
     )  # fmt: skip
 
 
-class ClusterVerifier:
-    """Implement `Verifier` for a broker of a cluster."""
-
-    def __init__(
-        self,
-        coordinator: TransactionCoordinator,
-        leadership: ClusterLeadership,
-        peers: Peers,
-    ) -> None:
-        self._coordinator, self._leadership = coordinator, leadership
-        self._peers = peers
-
-    def faults_of_batches(
-        self, name: str, asker: Asker, places: Sequence[Place]
-    ) -> dict[Place, ErrorCode]:
-        """Ask the broker that leads the partition of the transactional id."""
-        number = self._coordinator.partition_of(name)
-        leader = self._leadership.facts_of(TRANSACTION_STATE.name, number).leader.id
-        if leader == self._leadership.broker_id:
-            return self._coordinator.faults_of_batches(name, asker, places)
-        if leader == NO_LEADER:
-            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_ANSWER)
-        try:
-            answer = self._peers.ask(
-                leader, VERIFY, VERIFY_VERSION, _question(name, asker, places), VERIFY_SECONDS
-            )
-        except (PeerError, WireError) as error:
-            raise CoordinatorError(ErrorCode.NETWORK_EXCEPTION, NO_ANSWER) from error
-        found = {
-            (str(topic.name), one.partition_index): _code(one.partition_error_code)
-            for result in answer.results_by_transaction
-            for topic in result.topic_results
-            for one in topic.results_by_partition
-        }
-        missing = ErrorCode.NETWORK_EXCEPTION
-        return {place: found.get(place, missing) for place in places}
-
-
-def _question(name: str, asker: Asker, places: Sequence[Place]) -> Any:
-    Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction  # noqa: N806 - a class
-    Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic  # noqa: N806 - a class
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in places:
-        by_topic.setdefault(topic, []).append(partition)
-    topics = [Topic(*one) for one in by_topic.items()]
-    one = Transaction(name, asker.producer_id, asker.epoch, verify_only=True, topics=topics)
-    return AddPartitionsToTxnRequest(transactions=[one])
-
-
-def _code(number: int) -> ErrorCode:
-    """Read the error code of another broker. An unknown code counts as an unexpected error."""
+def code_of(number: int) -> ErrorCode:
+    """Read an error code of another broker; an unknown code counts as an unexpected error."""
     try:
         return ErrorCode(number)
     except ValueError:

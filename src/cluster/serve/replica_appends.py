@@ -60,10 +60,12 @@ class ReplicaAppends:
         *,
         is_commit: bool,
         coordinator_epoch: int,
+        is_raised: bool = False,
     ) -> Wait | None:
         """Append a marker in the present leader epoch, with acks=all."""
         replica = self._leadership.leading(name, partition).replica
-        append = MarkerAppend(replica, (producer_id, epoch, is_commit, coordinator_epoch))
+        marker = producer_id, epoch, is_commit, coordinator_epoch, is_raised
+        append = MarkerAppend(replica, marker)
         replica.tell(x.Produced(append, ALL_ACKS))
         append.taken()
         return None if append.is_acknowledged else append
@@ -176,17 +178,18 @@ class MarkerAppend(ReplicaAppend):
 
     __slots__ = ("_marker",)
 
-    def __init__(self, replica: HostedReplica, marker: tuple[int, int, bool, int]) -> None:
+    def __init__(self, replica: HostedReplica, marker: tuple[int, int, bool, int, bool]) -> None:
         super().__init__(replica, None)
         self._marker = marker
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the marker. If the log has a later leader epoch, it refuses the marker."""
         check_format(log)
-        producer_id, epoch, is_commit, coordinator_epoch = self._marker
+        producer_id, epoch, is_commit, coordinator_epoch, is_raised = self._marker
         return log.append_marker(
             producer_id, epoch,
             commit=is_commit, coordinator_epoch=coordinator_epoch, leader_epoch=leader_epoch,
+            is_epoch_raised=is_raised,
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 // Franz-go as its users call it: each step prints what it found, and the test compares the lines.
 //
-//	clients SERVERS produce|consume|group|resume|admin
+//	clients SERVERS produce|consume|group|resume|admin|transactions
 package main
 
 import (
@@ -107,6 +107,7 @@ func main() {
 	defer cancel()
 	servers, steps := os.Args[1], map[string]func(context.Context, string){
 		"produce": produce, "consume": consume, "group": group, "resume": resume, "admin": admin,
+		"transactions": transactions,
 	}
 	steps[os.Args[2]](ctx, servers)
 }

@@ -39,6 +39,8 @@ public final class Clients {
       case "static" -> Groups.restart(servers);
       case "resume" -> Groups.resume(servers);
       case "admin" -> Administration.run(servers);
+      case "transactions" -> Transactions.run(servers);
+      case "levels" -> Transactions.change(servers);
       default -> throw new IllegalArgumentException(words[1]);
     }
   }

@@ -12,9 +12,10 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Count words with Kafka Streams, at least once. The words become keys, so a repartition topic is
- * between the two halves; the counts are in a state store with a changelog topic. It ends when its
- * input is closed; a test kills it before that, and its directory is lost with it.
+ * Count words with Kafka Streams, at least once or exactly once. The words become keys, so a
+ * repartition topic is between the two halves; the counts are in a state store with a changelog
+ * topic. It ends when its input is closed; a test kills it before that, and its directory is lost
+ * with it.
  */
 public final class WordCount {
   private WordCount() {}
@@ -23,7 +24,10 @@ public final class WordCount {
     Properties settings = new Properties();
     settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, words[0]);
     settings.put(StreamsConfig.STATE_DIR_CONFIG, words[1]);
-    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
+    String name = words[2];
+    settings.put(StreamsConfig.APPLICATION_ID_CONFIG, name);
+    settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, words[3]);
+    settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, 1);
     settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
     settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
     settings.put("auto.offset.reset", "earliest");
@@ -33,13 +37,13 @@ public final class WordCount {
     settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
     StreamsBuilder builder = new StreamsBuilder();
     builder
-        .stream("lines", Consumed.with(Serdes.String(), Serdes.String()))
+        .stream(name + "-lines", Consumed.with(Serdes.String(), Serdes.String()))
         .flatMapValues(line -> List.of(line.split(" ")))
         .groupBy((key, word) -> word, Grouped.as("words"))
         .count(Materialized.as("counts"))
         .toStream()
         .mapValues(count -> Long.toString(count))
-        .to("counts", Produced.with(Serdes.String(), Serdes.String()));
+        .to(name + "-counts", Produced.with(Serdes.String(), Serdes.String()));
     KafkaStreams streams = new KafkaStreams(builder.build(), settings);
     CountDownLatch failed = new CountDownLatch(1);
     streams.setStateListener(

@@ -123,6 +123,7 @@ RULES: dict[int, Rule] = {
     49: Rule((_to_cluster(ALTER_CONFIGS),), admin_checks.check_alter_quotas),
     50: Rule((_to_cluster(DESCRIBE),), admin_checks.check_describe_users),
     51: Rule((_to_cluster(ALTER),), admin_checks.check_alter_users),
+    57: Rule((_to_cluster(ALTER),), admin_checks.check_features),
     60: Rule((_to_cluster(DESCRIBE, "to see the operations that the client may do"),)),
     61: Rule((Right(READ, TOPIC),), producer_checks.check_producers),
     65: Rule((

@@ -34,6 +34,7 @@ from broker.wire.messages import (
     IncrementalAlterConfigsResponse,
     ListConfigResourcesResponse,
     ListPartitionReassignmentsResponse,
+    UpdateFeaturesResponse,
 )
 
 # The types of resources with settings. Topics and groups have their own rights.
@@ -175,3 +176,7 @@ check_describe_users = whole(
     ),
 )
 check_alter_users = whole(Operation.ALTER, _no_users)
+check_features = whole(
+    Operation.ALTER,
+    lambda asked: UpdateFeaturesResponse(error_code=NO_CLUSTER, error_message=MESSAGE),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from broker.catalog.topics import INTERNAL_TOPICS
@@ -14,8 +14,9 @@ from broker.requests.security import peers
 from broker.requests.services import Call, Services
 from broker.requests.transactions.replies import waiting
 from broker.transaction_coordinator.hosted_transaction import Reply
+from broker.transactions import steps
 from broker.transactions.steps import Asker
-from broker.transactions.transaction import Place
+from broker.transactions.transaction import Place, Transaction
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import (
     AddOffsetsToTxnResponse,
@@ -23,6 +24,7 @@ from broker.wire.messages import (
     EndTxnResponse,
 )
 
+RAISING_FROM = 5  # the first version of EndTxn that raises the epoch
 BATCHED = 4  # the first version of AddPartitionsToTxn with several transactional ids
 ABORTABLE_FROM = 5  # the first version of AddPartitionsToTxn that knows TRANSACTION_ABORTABLE
 FENCED_FROM = 2  # the first version of each of the three APIs that knows PRODUCER_FENCED
@@ -38,12 +40,18 @@ def places_of(topics: Iterable[Any]) -> list[Place]:
     return [(topic.name, number) for topic in topics for number in topic.partitions]
 
 
-def faults_of(services: Services, places: Iterable[Place]) -> dict[Place, ErrorCode]:
-    """Return the errors of partitions that cannot be in a transaction."""
+def faults_of(
+    services: Services, places: Iterable[Place], *, has_offsets: bool = False
+) -> dict[Place, ErrorCode]:
+    """Return the errors of partitions that no transaction can have.
+
+    Args:
+        has_offsets: whether the partitions of `__consumer_offsets` are allowed.
+    """
     faults = {}
     for name, number in places:
         topic = services.topics.get(name)
-        if name in INTERNAL_TOPICS:
+        if name in INTERNAL_TOPICS and not (has_offsets and name == OFFSETS):
             faults[name, number] = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif topic is None or number not in topic.partitions:
             faults[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -121,10 +129,10 @@ def _add_one(call: Call, one: Any) -> Codes | Asked:
             if call.request.version < ABORTABLE_FROM:
                 codes = {place: _older(code) for place, code in codes.items()}
             return codes
-        faults = faults_of(services, places)
+        faults = faults_of(services, places, has_offsets=True)
         if faults:
             return _refused(places, faults)
-        coordinator.add_partitions(name, asker, frozenset(places), lambda code, _: result.put(code))
+        coordinator.add_for_client(name, asker, frozenset(places), lambda code, _: result.put(code))
     except CoordinatorError as error:
         return dict.fromkeys(places, error.code)
     return result
@@ -154,13 +162,22 @@ def answer_add_offsets(call: Call) -> Answer | Pending:
 
 
 def answer_end(call: Call) -> Answer | Pending:
-    """Commit or abort a transaction. The markers are written after the answer."""
-    asked = call.request.message()
+    """Commit or abort a transaction; the markers are written after the answer.
+
+    The newer protocol gives the client the epoch for its next transaction.
+    """
+    asked, is_raising = call.request.message(), call.request.version >= RAISING_FROM
     name, asker = asked.transactional_id, Asker(asked.producer_id, asked.producer_epoch)
     coordinator = call.services.transactions.coordinator
-    ask: Callable[[Reply], None] = lambda reply: coordinator.end(  # noqa: E731 - a short argument
-        name, asker, reply, is_commit=asked.committed
-    )
+    end = coordinator.end_raising if is_raising else coordinator.end
+
+    def encode(code: ErrorCode, found: Transaction | None) -> Answer:
+        if code or found is None or not is_raising:
+            return call.answer(EndTxnResponse(error_code=code))
+        producer_id, epoch = steps.given(found)
+        return call.answer(EndTxnResponse(producer_id=producer_id, producer_epoch=epoch))
+
     return waiting(
-        call, name, ask, lambda code, _: call.answer(EndTxnResponse(error_code=code)), FENCED_FROM
-    )
+        call, name, lambda reply: end(name, asker, reply, is_commit=asked.committed),
+        encode, FENCED_FROM,
+    )  # fmt: skip

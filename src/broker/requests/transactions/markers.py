@@ -41,7 +41,7 @@ def answer(call: Call) -> Answer | Pending:
                     continue
                 row = MarkerRow(
                     one.producer_id, one.producer_epoch, one.transaction_result,
-                    one.coordinator_epoch, (topic.name, partition),
+                    one.coordinator_epoch, (topic.name, partition), one.is_raised,
                 )  # fmt: skip
                 services.transactions.markers.append_soon(
                     row, result.put, lambda: services.clock() < deadline

@@ -19,6 +19,12 @@ from broker.wire.messages import TxnOffsetCommitResponse
 from logstore import LogStoreError
 
 ABORTABLE_FROM = 4  # the first version that knows the error TRANSACTION_ABORTABLE
+# The errors of coordinators that clients of this API do not expect.
+TRANSLATED = {
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+ADDING_FROM = 5  # the first version that adds the group to the transaction
 
 
 def answer(call: Call) -> Answer | Pending:
@@ -60,8 +66,7 @@ def answer(call: Call) -> Answer | Pending:
     try:
         code = _commit(call, asked, wanted, waiter)
     except CoordinatorError as error:
-        is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
-        code = ErrorCode.ILLEGAL_GENERATION if is_missing else error.code
+        code = TRANSLATED.get(error.code, error.code)
     except LogStoreError:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return waiter if code is None else encode(code)
@@ -70,7 +75,10 @@ def answer(call: Call) -> Answer | Pending:
 def _commit(
     call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
 ) -> ErrorCode | None:
-    """Verify that the transaction has the group, and write; None if `waiter` gets the code.
+    """Verify that the transaction has the group, or add it, and write.
+
+    Returns:
+        The code; None if `waiter` gets it.
 
     Raises:
         CoordinatorError, LogStoreError: the offsets were not written.
@@ -79,14 +87,15 @@ def _commit(
     asker = Asker(asked.producer_id, asked.producer_epoch)
     if asker.producer_id < 0 or asker.epoch < 0:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    is_adding = version >= ADDING_FROM
     number, token = transactions.offsets.token(asked.group_id, *asker)
     if token != OPEN:
         place = OFFSETS, number
         fault = transactions.verifier.faults_of_batches(
-            asked.transactional_id, asker, [place]
-        )[place]  # fmt: skip
+            asked.transactional_id, asker, [place], is_adding=is_adding
+        )[place]
         if fault:
-            return _fault(fault, version)
+            return _fault(fault, version, is_adding=is_adding)
     member = asked.member_id, asked.group_instance_id, asked.generation_id
     code = transactions.offsets.commit(
         asked.group_id, member, Producer(*asker, token), wanted, waiter
@@ -94,8 +103,8 @@ def _commit(
     return code and _fault(code, version)
 
 
-def _fault(code: ErrorCode, version: int) -> ErrorCode:
-    found = fault_for_client(code, knows_abortable=version >= ABORTABLE_FROM)
+def _fault(code: ErrorCode, version: int, *, is_adding: bool = False) -> ErrorCode:
+    found = fault_for_client(code, knows_abortable=version >= ABORTABLE_FROM, is_adding=is_adding)
     # The client asks the coordinator of the group again.
     is_later = found is ErrorCode.NOT_ENOUGH_REPLICAS
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_later else found

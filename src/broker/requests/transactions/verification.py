@@ -1,8 +1,12 @@
 """Ask the coordinator whether the batches of a request belong to a transaction (KIP-890).
 
-If the log already has the transaction, the coordinator is not asked. Otherwise, the log first gives
-a token, and then the coordinator is asked. The log accepts the batch only with this token, and a
-marker makes the token invalid. So a late batch cannot begin a transaction that is never ended.
+If the log already has the transaction, the coordinator is not asked. Otherwise, the log gives a
+token before the coordinator is asked, and then accepts the batch only with this token. A marker
+makes the token invalid. So a late batch cannot begin a transaction that is never ended.
+
+With the older protocol, the client has added the partition before, and the coordinator only checks
+this. With the newer protocol, the coordinator adds the partition now. In both cases, the
+coordinator has the partition before the batch is in the log.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ OPEN = 0  # the token if the log already has the transaction
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know another partition yet
 }  # fmt: skip
 WHY = "the batch is not part of an ongoing transaction of its producer"
 
@@ -38,6 +43,7 @@ def verified(
     batches: Mapping[Place, tuple[int, Asker]],
     *,
     knows_abortable: bool,
+    is_adding: bool = False,
 ) -> dict[Place, Verified]:
     """Verify batches of one request.
 
@@ -45,6 +51,7 @@ def verified(
         name: the transactional id.
         batches: for each partition, the token of its log, and the producer of the batch.
         knows_abortable: whether the client knows the error TRANSACTION_ABORTABLE.
+        is_adding: whether the coordinator adds the partitions to the transaction.
     """
     tokens = {place: token for place, (token, _) in batches.items()}
     found = {place: Verified(OPEN) for place, token in tokens.items() if token == OPEN}
@@ -53,19 +60,27 @@ def verified(
         unknown.setdefault(batches[place][1], []).append(place)
     for asker, places in unknown.items():
         try:
-            codes = verifier.faults_of_batches(name, asker, places)
+            codes = verifier.faults_of_batches(name, asker, places, is_adding=is_adding)
         except CoordinatorError as error:
             codes = dict.fromkeys(places, error.code)
         for place, code in codes.items():
-            fault = fault_for_client(code, knows_abortable=knows_abortable)
+            fault = fault_for_client(code, knows_abortable=knows_abortable, is_adding=is_adding)
             found[place] = Verified(tokens[place], fault)
     return found
 
 
-def fault_for_client(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
-    """Translate an error of the coordinator for the client of a partition."""
+def fault_for_client(
+    code: ErrorCode, *, knows_abortable: bool, is_adding: bool = False
+) -> ErrorCode:
+    """Translate an error of the coordinator for the client of a partition.
+
+    A client whose partitions are added now often meets the markers of its last transaction. Such a
+    client knows the error CONCURRENT_TRANSACTIONS.
+    """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS and is_adding:
+        return code
     if code in LATER:
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if code in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE):

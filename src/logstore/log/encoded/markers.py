@@ -41,10 +41,13 @@ def append_marker(
             known.check_marker(
                 producer_id, epoch, marker.coordinator_epoch, is_epoch_raised=is_epoch_raised
             )
+            later = known.later_verification(producer_id, epoch, is_epoch_raised=is_epoch_raised)
             offset = state.active.end_offset
             try:
                 is_begun = True
                 write_and_take(state, batches, offset + 1, known, now_ms)
+                if later is not None:
+                    known.restore(producer_id, later)
             except BaseException as error:
                 # Hold the lock: without it, a batch that another thread appends would be taken for
                 # this marker.

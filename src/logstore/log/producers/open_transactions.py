@@ -88,6 +88,14 @@ class OpenTransactions:
         found = self._verifications.get(producer_id)
         return found if found is not None and found.token == token else None
 
+    def verification_of(self, producer_id: int) -> Verification | None:
+        """Return the verification of a producer, if there is one."""
+        return self._verifications.get(producer_id)
+
+    def restore(self, producer_id: int, verification: Verification) -> None:
+        """Keep a verification that a marker of an earlier transaction has cancelled."""
+        self._verifications[producer_id] = verification
+
     def begin(self, producer_id: int, first_offset: int) -> None:
         """Record a batch of a transaction; the first batch begins the transaction."""
         self._verifications.pop(producer_id, None)

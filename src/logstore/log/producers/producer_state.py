@@ -21,7 +21,7 @@ from logstore.format.producer_file import PRODUCERS_MAX as PRODUCERS_IN_FILE_MAX
 from logstore.format.producer_file import ROW_BYTES, Snapshot
 from logstore.format.producers import SEQUENCE_MAX
 from logstore.log.producers import rules
-from logstore.log.producers.open_transactions import Ended, OpenTransactions
+from logstore.log.producers.open_transactions import Ended, OpenTransactions, Verification
 from logstore.log.producers.rules import Known
 from logstore.log.producers.table import (
     EPOCH_AND_BATCHES,
@@ -235,6 +235,23 @@ class Producers:
         rules.check_marker(producer_id, epoch, known, is_epoch_raised=is_epoch_raised)
         current = MARKER.unpack_from(self._rows, place + MARKER_AT)[2]
         rules.check_coordinator(producer_id, coordinator_epoch, current)
+
+    def later_verification(
+        self, producer_id: int, epoch: int, *, is_epoch_raised: bool
+    ) -> Verification | None:
+        """Return the verification that a marker need not cancel; pass it to `restore`.
+
+        It belongs to a later transaction: its epoch is higher than that of the marker. If each end
+        of a transaction raises the epoch, the transaction after the marker has the marker's epoch.
+        """
+        found = self._transactions.verification_of(producer_id)
+        if found is None or found.epoch < epoch + (not is_epoch_raised):
+            return None
+        return found
+
+    def restore(self, producer_id: int, verification: Verification) -> None:
+        """Keep a verification that a marker has cancelled; see `later_verification`."""
+        self._transactions.restore(producer_id, verification)
 
     # --- after an append --------------------------------------------------------------------------
 
