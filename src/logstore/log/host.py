@@ -160,7 +160,7 @@ def refresh(log: ReadableLog) -> None:
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """Move the log start up to the offset in a checkpoint; return whether the log start moved."""
+    """If a checkpoint has a later log start, move the log start there; return whether it moved."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset

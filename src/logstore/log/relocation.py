@@ -67,7 +67,7 @@ def whose_epochs(log: Log) -> OfLog:
 
 
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
-    """Write the high watermark to the metadata of a copy, which must be durable up to `copied`.
+    """Write the high watermark to a copy's metadata; the copy must be durable up to `copied`.
 
     Until the target's log dir writes its checkpoint of high watermarks again, that checkpoint lacks
     this log.

@@ -55,8 +55,7 @@ class Replacement(NamedTuple):
         new: the new segment; its file is durable, and still has the suffix `.cleaned`.
         handle: the file of the new segment.
         magic: the layout of the new segment's batches.
-        noted_end: before records were removed, the keys of all records before this offset were
-            read.
+        noted_end: all records before this offset had their keys read before any record was removed.
     """
 
     old: Sequence[Segment]

@@ -1,7 +1,7 @@
 """Write a snapshot of a log's producers: at a flush, at a close, and before records are removed.
 
-    due    under `lock`: copy the state, together with the log end offset put    under `flush_lock`,
-    when all records before this offset are durable: write the file, and
+    due    under `lock`: copy the state, together with the log end offset
+    put    under `flush_lock`, when all records before this offset are durable: write the file, and
            remove old snapshots
 
 A flush writes a snapshot if the log has none yet, or if the log was rolled since the last snapshot.

@@ -95,7 +95,7 @@ def _latest_record(state: Replica) -> tuple[bool, Found | None]:
 
 
 def _is_left(state: Replica, found: Found | None) -> bool:
-    """Check that a record was not deleted; if there was none, there is still none."""
+    """Return whether a search's result is still right: the found record was not deleted."""
     return found is None or found[1] >= state.log_start_offset
 
 
