@@ -8,10 +8,10 @@
                 generation
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
-As long as a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an
-old copy took new records, they would be lost when the newer disk is mounted again. For the rest of
-the store, an old copy counts as a missing log dir. If a replica is not found, it may be on the
-newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
+While a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an old
+copy took new records, they would be lost when the newer disk is mounted again. For the rest of the
+store, an old copy counts as a missing log dir. If a replica is not found, it may be on the newer
+disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
 Old copies are not recognised in two cases. If a store has only one log dir, no other dir records
