@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """How many bytes, with ballast, must be free until a full disk accepts records again."""
+        """How many bytes, with ballast, must be free before a full disk accepts records again."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 

@@ -204,7 +204,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # unaligned if a peer sent the batch after Kafka batches
+        if at % columnar.ALIGNMENT:  # if unaligned Kafka batches come before it
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
