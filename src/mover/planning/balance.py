@@ -188,7 +188,7 @@ def _widest_gap(table: _Table, size_bytes: int) -> str:
 
 
 def _close_gaps(table: _Table) -> None:
-    """Move replicas from the fullest dir to the emptiest dir, as long as a move closes a gap."""
+    """Move replicas from the fullest dir to the emptiest dir, while such a move closes a gap."""
     for _ in range(4 * len(table.replicas)):
         miss = table.miss()
         if not miss or not _close_one(table, miss):
