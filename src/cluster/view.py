@@ -82,7 +82,7 @@ EMPTY = ClusterView(NO_BROKER, {}, {}, {})
 
 
 class TopicUpdate(NamedTuple):
-    """Partitions of a topic that changed.
+    """The changed partitions of a topic.
 
     Attributes:
         partitions: the partitions by number; None for a deleted partition.

@@ -84,7 +84,7 @@ class ClusterUsers:
                 del self._kept[next(iter(self._kept))]
 
     def _read(self, user: str) -> tuple[dict[str, str], int | None]:
-        """Read the settings of a user, and their version. The version is None if none exist."""
+        """Read the settings of a user, and their version. Without settings, the version is None."""
         path = user_path(user)
         try:
             znode = self._session.get(path)

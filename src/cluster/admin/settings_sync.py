@@ -302,7 +302,10 @@ def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
 
 
 def _unread(faults: Collection[str]) -> set[str]:
-    """Return the keys of unreadable settings. If the cleanup policy is one, add all limits."""
+    """Return the keys of unreadable settings.
+
+    If the cleanup policy cannot be read, return the keys of all limits, too.
+    """
     return {*faults, *LIMITS} if POLICY in faults else {*faults}
 
 

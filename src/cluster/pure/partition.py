@@ -372,7 +372,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Return since when a moved replica is whole. Losses of its old log dir count (P4).
+    """Return the `whole_since` of a moved replica. Losses of its old log dir count (P4).
 
     Earlier losses of the new log dir do not count, because the copy was made after them.
     """
