@@ -109,7 +109,7 @@ def metadata_of(log: ReadableLog) -> PartitionMetadata:
 
 
 def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
-    """Return the current segments, in order of offset; the last one is the active segment."""
+    """Return the current segments, in order of offset; the last segment is active."""
     return log._state.segments
 
 
@@ -187,7 +187,7 @@ def split(log: ReadableLog, start: int, end: int, piece_bytes: int) -> list[Offs
 
 
 def bytes_between(log: ReadableLog, start: int, end: int) -> int:
-    """Estimate, from the sizes of segments only, how many bytes the offsets `start..end` take."""
+    """Estimate the stored bytes of the offsets `start..end`, from the sizes of segments only."""
     return splitting.bytes_between(log._state, start, end)
 
 

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def segments_of(log: Log) -> tuple[Segment, ...]:
-    """Return the current segments; the last one is the active segment."""
+    """Return the current segments; the last segment is active."""
     state = log._state
     state.check()
     return state.segments
@@ -192,7 +192,10 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Raise the generation above that of the target's copy; the caller must hold both locks."""
+    """Raise the log's generation above the generation of the target's copy.
+
+    The caller must hold both locks.
+    """
     state = log._state
     extra = state.metadata.with_superseded_by(None).extra
     set_metadata(state, generation=generation, moving=None, extra=extra)

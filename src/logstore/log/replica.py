@@ -123,7 +123,7 @@ class Replica:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that readers see now; the last one is the active segment."""
+        """The segments that readers see now; the last segment is active."""
         return self.view[0]
 
     @property

@@ -270,7 +270,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Return a group's last offset in Kafka's layout, because the batch there has to stay."""
+        """In Kafka's layout, return a group's last offset: the batch at this offset has to stay."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()
