@@ -258,8 +258,8 @@ def checkpoint(
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
-    # its generation continues after the recorded one. So the log dir does not count as an old copy,
-    # even if another log dir was missing in between.
+    # its generation continues after the recorded generation. So the log dir does not count as an
+    # old copy, even if another log dir was missing in between.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()
