@@ -282,7 +282,7 @@ def decode_all(data: Buffer) -> RecordBatch:
 
 
 def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, for one gathering write."""
+    """Return the buffers of a whole batch; one system call can write them all."""
     if type(payload) is Payload:
         return columnar.frame(payload, base_offset, leader_epoch)
     buffers: list[Buffer] = kafka_layout().frame(payload, base_offset, leader_epoch)

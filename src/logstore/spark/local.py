@@ -41,7 +41,7 @@ def session(
     java: str = "auto",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or return the running one.
+    """Start a Spark session, or return the running session.
 
     The system needs no Java, because the extra `spark` installs Java. This function sets JAVA_HOME,
     PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes these variables on to its own

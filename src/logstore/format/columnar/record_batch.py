@@ -109,7 +109,7 @@ def next_offset(data: Buffer, position: int) -> int:
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, with the checksum last, for one gathering write."""
+    """Return the buffers of a whole batch, the checksum last; one call can write them all."""
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(
