@@ -244,7 +244,7 @@ class SettingsSync:
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Apply the settings of a topic to its logs.
 
-        If a topic has no settings in the store, its logs keep their settings. Otherwise, if the
+        If a topic has no settings in the store, its logs keep their settings. The reason: if the
         store is the wrong store, the default retention would delete records.
         """
         found = self._read(name)

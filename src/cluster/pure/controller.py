@@ -268,7 +268,7 @@ class Controller:
         )
 
     def expected_version(self, entry: Entry) -> int | None:
-        """Return the version that a write replaces: the one from which the controller decided."""
+        """Return the version that a write replaces: the controller decided from this version."""
         return entry.version
 
     def expected_controller_epoch(self) -> int | None:

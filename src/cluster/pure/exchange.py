@@ -29,7 +29,7 @@ class LogLife(NamedTuple):
     copy: int
 
     def is_same_life(self, other: LogLife) -> bool:
-        """Check that both are the same log: a record that was appended to one is in the other."""
+        """Check that both name the same life of the log, and so the same appended records."""
         return self.topic.is_same(other.topic) and self.life == other.life
 
 
@@ -148,7 +148,7 @@ class Appended(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """Event: the timeout of a client has ended while the client waits for all in-sync replicas."""
+    """Event: the timeout of a client has passed while the client waits for all in-sync replicas."""
 
     waiter: Waiter
 

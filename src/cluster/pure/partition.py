@@ -318,7 +318,10 @@ def _open(replica: Replica, opened: Opened) -> None:
 
 
 def on_start(replica: Replica, rose: StartRose) -> None:
-    """Use the new log start. Deleted records were replicated: the high watermark rises to it."""
+    """Use the new log start, and raise the high watermark to it.
+
+    This is correct, because the deleted records were replicated.
+    """
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
 
