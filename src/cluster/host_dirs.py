@@ -11,8 +11,8 @@ class DirEntry(NamedTuple):
     """The facts that a log dir stores about itself and about the other log dirs of its broker.
 
     Attributes:
-        failed: the other log dirs that failed, and about which the broker does not know yet since
-            when they are whole.
+        failed: the other log dirs that failed, and whose new `whole_since` the broker does not know
+            yet.
     """
 
     boot_id: str

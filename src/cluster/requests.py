@@ -1,7 +1,7 @@
 """Define the requests between brokers, and their answers, as data.
 
-A request may arrive late. So that it then does no harm, each request names its topic, the broker
-epoch or registration epoch, the leader epoch, and the version of the state.
+A request may arrive late. So that a late request does no harm, each request names its topic, the
+broker epoch or registration epoch, the leader epoch, and the version of the state.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ EMPTY = ClusterView(NO_BROKER, {}, {}, {})
 
 
 class TopicUpdate(NamedTuple):
-    """Partitions of a topic that changed.
+    """The changed partitions of a topic.
 
     Attributes:
         partitions: the partitions by number; None for a deleted partition.
@@ -151,5 +151,5 @@ def _changed(before: TopicView | None, change: TopicUpdate) -> TopicView | None:
 
 
 def _shared(before: TopicView | None, after: TopicView) -> TopicView:
-    """Return the old topic if both are equal, so that the memory of the new topic is freed."""
+    """If the two topics are equal, return the old topic, to free the memory of the new topic."""
     return before if before is not None and before == after else after

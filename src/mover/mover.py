@@ -190,7 +190,7 @@ class ReplicaMover:
         self.throttle.set_rate(rate, path)
 
     def moves(self) -> list[Move]:
-        """List the moves that were requested or resumed, including those that have ended."""
+        """List the moves that were requested or resumed, including moves that have ended."""
         return self._moves.all()
 
     def move_of(self, topic: str, partition: int) -> Move | None:

@@ -58,7 +58,7 @@ class Moves:
         self._queue: list[Move] = []
 
     def all(self) -> list[Move]:
-        """List the moves that were requested or resumed, including those that have ended."""
+        """List the moves that were requested or resumed, including moves that have ended."""
         return list(self._all)
 
     def queued(self) -> list[Move]:

@@ -16,9 +16,9 @@ such a crash, the `.move` directory is still only a copy, even if it has the cau
 crash between the two renames (steps 2 and 3), no directory has the live name, and the next start
 finishes the swap. The start finishes the swap only if all of these are there: the source's
 `.delete` name, the intent in the source's metadata, and the caught-up mark of the copy. Then it is
-safe to finish the swap, because the source is renamed only when the copy is complete. Two
-directories with a live name never have the same generation, no matter in which order the disks sync
-(KIP-113 section 3; ADR 7).
+safe to finish the swap, because the source is renamed only when the copy is complete. The disks may
+sync in any order. Even so, two directories with a live name never have the same generation (KIP-113
+section 3; ADR 7).
 
 If a call fails before the rename of the source, the source stays live. If the rename of the source
 fails, the disk of the source shows which name the source has. If the rename of the copy (step 3)
@@ -151,7 +151,10 @@ class Swap:
             raise log_dir.failed(error) from error
 
     def _take_the_rest(self) -> bool:
-        """Copy and sync the last bytes; return False if too many are left, or the log changed."""
+        """Copy and sync the last bytes.
+
+        Return False if too many bytes are left, or if the log changed.
+        """
         self.ends.target.check_current()  # a target that came back may be an old copy of the disk
         segments = relocation.segments_of(self.log)
         if relocation.metadata_of(self.log) != self._metadata:

@@ -63,7 +63,7 @@ class ClusterUsers:
         self._is_connected = state is SessionState.CONNECTED
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
-        """Return a user's credential. If the store does not answer, use the last known one."""
+        """Return a user's credential; if the store does not answer, the last known credential."""
         if not self._is_connected:  # a login must not wait for a long read
             return credential_in(self._kept.get(user, {}), mechanism, user)
         try:
@@ -84,7 +84,7 @@ class ClusterUsers:
                 del self._kept[next(iter(self._kept))]
 
     def _read(self, user: str) -> tuple[dict[str, str], int | None]:
-        """Read the settings of a user, and their version. The version is None if none exist."""
+        """Read the settings of a user, and their version. Without settings, the version is None."""
         path = user_path(user)
         try:
             znode = self._session.get(path)

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 
-Racks = Mapping[int, str]  # the racks of the brokers that may get replicas; "" is no rack
+Racks = Mapping[int, str]  # the racks of the brokers that may get replicas; "" means no rack
 
 
 def place(

@@ -244,7 +244,7 @@ class SettingsSync:
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Apply the settings of a topic to its logs.
 
-        If a topic has no settings in the store, its logs keep their settings. Otherwise, if the
+        If a topic has no settings in the store, its logs keep their settings. The reason: if the
         store is the wrong store, the default retention would delete records.
         """
         found = self._read(name)
@@ -302,7 +302,10 @@ def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:
 
 
 def _unread(faults: Collection[str]) -> set[str]:
-    """Return the keys of unreadable settings. If the cleanup policy is one, add all limits."""
+    """Return the keys of unreadable settings.
+
+    If the cleanup policy cannot be read, return the keys of all limits, too.
+    """
     return {*faults, *LIMITS} if POLICY in faults else {*faults}
 
 

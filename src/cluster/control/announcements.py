@@ -101,7 +101,7 @@ class Announcements:
     def wait(
         self, broker: int, heard: Heard, is_ended: Callable[[], bool], seconds: float | None = None
     ) -> bool:
-        """Wait for a change that a broker lacks, or until the time is over; False if `is_ended`."""
+        """Wait until a broker lacks a change, or the time is over; return False if `is_ended`."""
         with self._changed:
             self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard), seconds)
             return not is_ended()

@@ -95,7 +95,7 @@ class ControllerHost:
         self._events.put(event)
 
     def alter(self, changes: list[AlterPartition], seconds: float) -> list[AlterRefused] | None:
-        """Handle a leader's proposals; return the refusals. None: this is not the controller."""
+        """Handle a leader's proposals; return the refusals, or None if this was impossible."""
         try:
             return self.run(lambda: self._alter(changes), seconds)
         except (TimeoutError, CoordinationError):

@@ -82,7 +82,7 @@ class Departure:
         self._pause = threading.Event()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no partition needs this broker; return False if the time ends before."""
+        """Wait until no partition needs this broker; return False if the time ends before that."""
         began = time.monotonic()
         self._host.handle(LeaveBegan(), began)
         left: list[Place] | None = None

@@ -9,9 +9,9 @@ While there is nothing to send, the thread checks the connection. If the process
 killed, the operating system closes its connections, and its port refuses new connections. So the
 controller learns soon that the broker is gone (P14).
 
-The suspicion that a broker is gone may be wrong. The same thread then ends it: the suspicion is a
-change of the metadata, so the thread tries to send it to that broker, too. It stops trying when the
-broker accepts a connection or is no longer registered.
+A suspicion that a broker is gone may be wrong. The suspicion is a change of the metadata, so the
+thread of that broker tries to send it, too. If the broker then accepts a connection, the suspicion
+ends. The thread stops trying when the suspicion ends, or when the broker is no longer registered.
 """
 
 from __future__ import annotations

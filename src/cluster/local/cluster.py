@@ -165,7 +165,7 @@ class Cluster:
     # --- what the brokers know --------------------------------------------------------------------
 
     def partition(self, topic: str, partition: int = 0) -> PartitionView | None:
-        """Return leader, replicas and ISR, as the brokers know them that run and are connected.
+        """Return the leader, replicas and ISR that all running, connected brokers know.
 
         Returns:
             None if these brokers do not agree yet, or if they do not know the partition.

@@ -28,7 +28,7 @@ class NodeSettings(NamedTuple):
     Attributes:
         connect: begins a session of the embedded store.
         session_seconds: if a session is cut off for this time, it ends.
-        racks: the racks, by broker id. If a broker is not in it, it has no rack.
+        racks: the racks, by broker id. A broker without an entry has no rack.
     """
 
     root: str

@@ -46,7 +46,7 @@ class PeerSecurity:
     Threads: any thread may call any method.
 
     Attributes:
-        listener: the name of the listener between brokers; "" means the first one.
+        listener: the name of the listener between brokers; "" means the first listener.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Register a broker in a cluster, and find out since when its log dirs are whole."""
+"""Register a broker in a cluster, and find the epoch since which each log dir lost nothing."""

@@ -97,9 +97,9 @@ def claim(
     """Wait until no other session has registered an id.
 
     Args:
-        kept: the sessions of processes that used this broker's log dirs before, since this boot of
-            this machine. These processes have ended, because this process has the locks of the log
-            dirs.
+        kept: the sessions of earlier processes that used this broker's log dirs since the last boot
+            of this machine. These processes have ended, because this process has the locks of the
+            log dirs.
         end: ends a session of another process.
         timeout_seconds: the session timeout.
         pause: waits for some seconds.

@@ -1,9 +1,9 @@
 """Store the entry of a log dir, and the record of its failure (P4).
 
-The entry says since when the log dir is whole, and is stored on its disk. The record of a failure
-is a file of one byte on tmpfs. It exists until the next boot, and can be written even if no disk
-works. If the record is missing, this counts as a failure. So the directory of the records must
-still exist after the process of the broker has ended.
+The entry has the `whole_since` of the log dir, and is stored on the disk of the log dir. The record
+of a failure is a file of one byte on tmpfs. It exists until the next boot, and can be written even
+if no disk works. If the record is missing, this counts as a failure. So the directory of the
+records must still exist after the process of the broker has ended.
 """
 
 from __future__ import annotations

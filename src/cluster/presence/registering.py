@@ -1,4 +1,4 @@
-"""Register a broker, and determine since when each of its log dirs is whole (P3, P4).
+"""Register a broker, and determine the `whole_since` of each of its log dirs (P3, P4).
 
 If a log dir is full or slow, its entry may not be written. Then the other steps still run, and the
 entry is written later. Until then, the recorded failures of this log dir stay, although its new
@@ -58,7 +58,7 @@ class Registering:
     def register(
         self, endpoints: Sequence[Endpoint], rack: str = "", protocols: Mapping[str, str] = {}
     ) -> None:
-        """Register in this session, then determine since when each log dir is whole.
+        """Register in this session, then determine the `whole_since` of each log dir.
 
         Args:
             protocols: the security protocol of each listener.

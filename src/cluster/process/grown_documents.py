@@ -5,8 +5,9 @@
 
 Before the growth begins, the cluster must not have documents that the broker lacks, or that differ.
 After that, all documents in the cluster are copies of an earlier attempt. So each attempt makes
-them equal to those of the broker, which may have run alone in between. After the growth, nothing is
-copied any more: a user or an ACL that was removed from the cluster does not come back.
+them equal to the documents of the broker. The broker may have run alone since an earlier attempt.
+After the growth, nothing is copied any more: a user or an ACL that was removed from the cluster
+does not come back.
 
 A broker makes the key of made-up credentials (`login_decoys`) as soon as it serves, so the cluster
 may have a key of its own. The key of the broker without a cluster replaces it.

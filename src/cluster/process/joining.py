@@ -1,6 +1,6 @@
 """Join a cluster: begin a session, find the broker's id, and serve as that broker.
 
-    join -> the session, the id          start -> is the store the one that the log dirs remember?
+    join -> the session, the id          start -> is this the store that the log dirs remember?
                 |                                  does another broker have the id?
                 v                                             |
     the caller opens the store with the id                    v

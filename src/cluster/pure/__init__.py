@@ -5,6 +5,4 @@ number. The caller passes the time with each event. It carries out the effects i
 reports the results as further events.
 
 The rules have numbers. For example, `(P7)` in a comment means rule P7 in `docs/CLUSTER.md`.
-
-The rules have numbers. For example, `(P7)` in a comment means rule P7 in `docs/CLUSTER.md`.
 """

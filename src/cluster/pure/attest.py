@@ -1,4 +1,4 @@
-"""Record since when each log dir is whole: since then, the log dir has lost none of its records.
+"""Record the `whole_since` of each log dir: since this epoch, it has lost none of its records.
 
 This is rule P4. Each log dir stores a `DirEntry`. For each log dir, there is also a *failure
 record* on tmpfs, which exists until the machine is rebooted. Because a reboot empties tmpfs, the
@@ -25,9 +25,9 @@ since that registration. A log dir that is removed counts as failed until the re
 written without it. So if a replica was lost with this log dir, the replica is created again only at
 a later registration epoch (P3, P17).
 
-The broker must be registered before it says since when its log dirs are whole. If the session ends
-while a log dir returns, the write of the registration is lost or too old. Then the broker asks for
-the write again.
+The broker must be registered before it determines the `whole_since` of its log dirs. If the session
+ends while a log dir returns, the write of the registration is lost or too old. Then the broker asks
+for the write again.
 
 A container gets a new mount and a new tmpfs at each start. So in a container, the numbers stay the
 same only if the broker was stopped cleanly.
@@ -234,7 +234,7 @@ class Host:
     def whole_since(
         self, dir_id: str, own_since: int, *, flushes: bool, placed_since: int = 0
     ) -> int:
-        """Return since when a replica is whole: the larger number of replica and log dir.
+        """Return a replica's `whole_since`: its own number or its log dir's, whichever is larger.
 
         If the log dir lost records only before the replica was placed there, this loss does not
         count.

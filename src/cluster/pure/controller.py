@@ -268,7 +268,7 @@ class Controller:
         )
 
     def expected_version(self, entry: Entry) -> int | None:
-        """Return the version that a write replaces: the one from which the controller decided."""
+        """Return the version that a write replaces: the controller decided from this version."""
         return entry.version
 
     def expected_controller_epoch(self) -> int | None:
@@ -387,7 +387,7 @@ class Controller:
             self.effects += deletions.requests_of(deletion, self.seen)
 
     def _create(self, event: ce.CreateTopic) -> None:
-        """Write the first state. All registered brokers are in the ISR, at least one."""
+        """Write the first state. Its ISR consists of the registered brokers, at least one."""
         fault = operators.fault_of_creation(event, self.seen)
         if not fault and not self._is_later_topic(event.key, event.topic):
             fault = "this topic or a later one of its name is known"

@@ -6,7 +6,7 @@ First, each member of the ISR and the ELR gets a standing (P5):
 |---|---|
 | it is not registered, or its port refused a connection | DOWN |
 | its answer says that the replica cannot be used | OFFLINE |
-| its registration is the one at which it was admitted | WHOLE |
+| its registration is the same as at its admission | WHOLE |
 | it was registered again, and has not answered since | UNKNOWN |
 | its answer says that it lost nothing since its admission | WHOLE, and it is admitted again |
 | its answer says that it lost records since its admission | LOSSY |
@@ -313,7 +313,7 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
 
 
 def has_led(state: State) -> bool:
-    """Check that a broker has led. If none has, no record was acknowledged, so none can be lost."""
+    """Check that a broker has led. Otherwise, no record was acknowledged, so none can be lost."""
     return state.leader_epoch > 0
 
 

@@ -29,7 +29,7 @@ class LogLife(NamedTuple):
     copy: int
 
     def is_same_life(self, other: LogLife) -> bool:
-        """Check that both are the same log: a record that was appended to one is in the other."""
+        """Check that both name the same life of the log, and so the same appended records."""
         return self.topic.is_same(other.topic) and self.life == other.life
 
 
@@ -52,9 +52,9 @@ class Opened(NamedTuple):
         spans: each leader epoch of the log, and the offset at which it ends.
         start: the offset at which the first batch begins (see StartRose).
         log_start_offset: the first offset that is not deleted, if it is inside the first batch.
-        own_since: since when the replica itself is whole, as its metadata says.
-        placed_since: the `whole_since` of the log dir at the time when the replica moved there.
-        counts_flushed: whether the metadata says that the replica counted only flushed records
+        own_since: the replica's own `whole_since`, as its metadata says. placed_since: the
+        `whole_since` of the log dir at the time when the replica moved there. counts_flushed:
+        whether the metadata says that the replica counted only flushed records
             (P24).
         is_incomplete: whether another copy of the replica may have more records.
     """
@@ -148,7 +148,7 @@ class Appended(NamedTuple):
 
 
 class GaveUp(NamedTuple):
-    """Event: the timeout of a client has ended while the client waits for all in-sync replicas."""
+    """Event: the timeout of a client has passed while the client waits for all in-sync replicas."""
 
     waiter: Waiter
 
@@ -241,7 +241,7 @@ class RemoveReplica(NamedTuple):
 
 
 class WriteOwnSince(NamedTuple):
-    """Effect: store durably, in the metadata of the replica, since when it is whole.
+    """Effect: durably store the replica's own `whole_since` in its metadata.
 
     Attributes:
         counts_flushed: whether only flushed records have counted since then. If so, a loss of power

@@ -1,4 +1,4 @@
-"""Count only flushed records if the topic's settings say so, and record since when (P24).
+"""Count only flushed records if the topic's settings say so, and mark when this began (P24).
 
 A replica that counts only flushed records loses no counted record when the power fails. This holds
 only after all earlier records were flushed, too. So the replica first flushes, and then writes a

@@ -155,8 +155,8 @@ def truncate(replica: Replica, offset: int) -> None:
     """Remove the records from an offset on, but no record that may have been acknowledged.
 
     Records below the high watermark are removed only after an election that may have lost records.
-    After such an election, all removed records are kept in a file, even those above the high
-    watermark: after a crash, the high watermark of the replica may be too low, so these records may
+    After such an election, all removed records are kept in a file, even the records above the high
+    watermark. After a crash, the high watermark of the replica may be too low. So these records may
     have been acknowledged, too.
     """
     if offset < replica.high_watermark and not may_lose(replica):

@@ -318,7 +318,10 @@ def _open(replica: Replica, opened: Opened) -> None:
 
 
 def on_start(replica: Replica, rose: StartRose) -> None:
-    """Use the new log start. Deleted records were replicated: the high watermark rises to it."""
+    """Use the new log start, and raise the high watermark to it.
+
+    This is correct, because the deleted records were replicated.
+    """
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
 
@@ -372,7 +375,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Return since when a moved replica is whole. Losses of its old log dir count (P4).
+    """Return the `whole_since` of a moved replica. Losses of its old log dir count (P4).
 
     Earlier losses of the new log dir do not count, because the copy was made after them.
     """

@@ -157,7 +157,7 @@ class Replica:
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Return since when the replica is whole. If `flushes`, only flushed records count."""
+        """Return `whole_since`. If `flushes`, only losses of flushed records count."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 

@@ -30,7 +30,7 @@ def fewest_replicas(host: Host) -> DirChoice:
 
 
 def dir_choice(host: Host, store: LogStore) -> DirChoice:
-    """Choose the requested log dir; without a request, the one with the fewest replicas."""
+    """Choose the requested log dir; without a request, the log dir with the fewest replicas."""
     by_number = fewest_replicas(host)
 
     def choose(name: str, number: int, counts: Mapping[str, int]) -> str:

@@ -15,7 +15,7 @@ Pair = tuple[int, str]  # a leader broker, and a log dir of this broker
 
 
 class Fetchers:
-    """The fetchers of a broker. A fetcher exists as long as a replica needs it.
+    """The fetchers of a broker. A fetcher exists while a replica needs it.
 
     Threads: any thread may call any method. Only `close` waits for a fetcher.
     """

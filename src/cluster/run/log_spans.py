@@ -31,7 +31,7 @@ def spans_of(log: Log, after: int = 0) -> Spans:
 
 
 def start_of(log: Log) -> int:
-    """Return the offset where the first batch begins that still has a record.
+    """Return the offset where the first batch with a record begins.
 
     If records were deleted up to an offset inside a batch, this offset is before the log start.
     Followers copy whole batches, so a follower without records begins at this offset.

@@ -153,8 +153,8 @@ class ClusterMember:
         """
         controller_store = ControllerStore(self._session, self.settings.broker)
         controller_store.prepare()
-        # The replicas must be read before the controller can ask for one. A replica that is not
-        # found would be created again, because all log dirs work (P17).
+        # The replicas must be read before the controller can ask for a replica. A replica that is
+        # not found would be created again, because all log dirs work (P17).
         self.replicas.open(self.store)
         self.store.add_listener(self._on_event)  # from now on, each failure of a log dir is noticed
         with self._news.lock:

@@ -16,7 +16,7 @@ class Produce(Protocol):
         """Append the records in this leader epoch; raises LogStoreError or ValueError."""
 
     def acknowledge(self, end_offset: int) -> None:
-        """Report that the records before this offset are acknowledged, as the acks ask for."""
+        """Report that the records before this offset are acknowledged, as `acks` requires."""
 
     def refuse(self, error: x.ProduceError) -> None:
         """Report that the records may not be replicated."""

@@ -1,4 +1,4 @@
-"""Store two facts of a replica in its log: its topic, and since when the replica is whole.
+"""Store two facts of a replica in its log: its topic, and its own `whole_since`.
 
 The rules of the replica need these facts. The log itself stores them (`logstore`), so a move of the
 replica keeps them.
@@ -20,7 +20,7 @@ ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 def create(
     store: LogStore, name: str, number: int, effect: x.CreateReplica, config: LogConfig | None
 ) -> Log:
-    """Create a log. Before its first record, store its topic and since when it is whole."""
+    """Create a log. Before its first record, store its topic and its own `whole_since`."""
     topic, dir_id, own_since = effect
     log = store.create(
         name, number, log_dir=dir_id, config=config, is_new=True,
@@ -32,7 +32,7 @@ def create(
 
 
 def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
-    """Write since when the replica is whole."""
+    """Write the replica's own `whole_since`."""
     log.facts.update(zip((OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE), effect, strict=True))
 
 

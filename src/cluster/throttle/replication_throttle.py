@@ -76,7 +76,7 @@ class ReplicationThrottle:
                 self._buckets[side] = Bucket(rate, self._clock())
 
     def set_topic(self, name: str, settings: Mapping[str, str]) -> None:
-        """Set which replicas of a topic are throttled. If a value is wrong, none is."""
+        """Set which replicas of a topic are throttled. If a value is wrong, no replica is."""
         for side in Side:
             try:
                 found = parse(settings.get(side.replicas_key, ""))

@@ -68,7 +68,7 @@ def copies_on(asked: Asked, metadata: Any, brokers: Iterable[int]) -> list[Copy]
 
 
 def state_of_dirs(place: Place, wanted: Wanted, copies: Iterable[Copy]) -> str:
-    """Return "complete" if the replicas of a partition are in their log dirs, or the reason."""
+    """Return "complete" if a partition's replicas are in their log dirs; otherwise, the reason."""
     found = {(one.broker, one.path, one.is_future) for one in copies if one.place == place}
     state = "complete"
     for broker, path in wanted.dirs.items():

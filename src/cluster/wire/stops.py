@@ -84,7 +84,10 @@ def decode_stops(message: Any) -> list[NamedStop]:
 
 
 def encode_stop_answers(stops: Iterable[NamedStop], answers: Iterable[StopAnswer]) -> Any:
-    """Write which replicas no longer exist. The others get an error, so they are asked again."""
+    """Write which replicas no longer exist.
+
+    For each other replica, write an error, so that the controller asks again.
+    """
     places = {(one.topic.topic_id, one.partition, one.version) for one in answers}
     Row = StopReplicaResponse.StopReplicaPartitionError  # noqa: N806 - a class
     return StopReplicaResponse(

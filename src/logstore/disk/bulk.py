@@ -32,7 +32,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Copy bytes inside the kernel to the same position of another file; return the number copied.
+    """Copy bytes inside the kernel to the same position of another file; return their number.
 
     The call may copy fewer bytes than requested. The result 0 means that the source ends at
     `position`.

@@ -239,7 +239,7 @@ def probe(fd: int) -> None:
 
 
 class SyncError(OSError):
-    """Raised if a sync failed: earlier writes may be lost, whatever the errno is."""
+    """Raised if a sync failed: for any errno, earlier writes may be lost."""
 
     @classmethod
     def of(cls, error: OSError) -> SyncError:

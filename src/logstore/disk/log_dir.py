@@ -180,7 +180,7 @@ class LogDir(Health):
         return self.take_offline(reason)
 
     def flush_failed(self, error: OSError, path: str | None = None) -> LogDirOfflineError:
-        """Take the dir offline after a failed sync, whatever the errno is. No sync is ever retried.
+        """Take the dir offline after a failed sync, for any errno. No sync is ever retried.
 
         The kernel drops pages that it could not write, so a second sync would report success.
         """
@@ -363,7 +363,7 @@ class LogDir(Health):
 
     @property
     def return_bytes(self) -> int:
-        """How many bytes, with ballast, must be free until a full disk accepts records again."""
+        """How many bytes, with ballast, must be free before a full disk accepts records again."""
         percent = self.usage.total_bytes * RETURN_PERCENT // 100
         return max(percent, 1) + self.ballast.missing_bytes
 

@@ -44,7 +44,7 @@ populate = _populate
 
 
 def _map(fd: int, size_bytes: int, position: int) -> memoryview:
-    """Map and populate a range; the map lives as long as the returned view."""
+    """Map and populate a range; the map exists until the returned view is dropped."""
     start = position - position % _PAGE_BYTES
     length = position + size_bytes - start
     mapped = map_file(fd, length, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED, offset=start)

@@ -1,7 +1,8 @@
 """Get descriptors when the process has none left: from a reserve, and from the caches of files.
 
 A log keeps descriptors open until the log is flushed. If a flush lacked one descriptor, no log
-could be flushed, and no descriptor would ever become free. So `Spare` keeps one in reserve.
+could be flushed, and no descriptor would ever become free. So `Spare` keeps one descriptor in
+reserve.
 
 The stores of a process cache open files. If their caches kept all descriptors, no other file could
 be opened, and no client could connect. So after such a failure, `relieve` empties half of each
@@ -39,7 +40,7 @@ def share(cache: FileCache) -> None:
 
 
 def relieve() -> bool:
-    """Let all caches close half of their files; return False if they had none."""
+    """Let all caches close half of their files; return False if no cache had a file."""
     return sum(cache.shed() for cache in list(_caches)) > 0
 
 

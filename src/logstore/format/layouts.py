@@ -204,7 +204,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # unaligned if a peer sent the batch after Kafka batches
+        if at % columnar.ALIGNMENT:  # if unaligned Kafka batches come before it
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -282,7 +282,7 @@ def decode_all(data: Buffer) -> RecordBatch:
 
 
 def frame(payload: AnyPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, for one gathering write."""
+    """Return the buffers of a whole batch; one system call can write them all."""
     if type(payload) is Payload:
         return columnar.frame(payload, base_offset, leader_epoch)
     buffers: list[Buffer] = kafka_layout().frame(payload, base_offset, leader_epoch)

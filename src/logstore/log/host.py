@@ -109,7 +109,7 @@ def metadata_of(log: ReadableLog) -> PartitionMetadata:
 
 
 def segments_of(log: ReadableLog) -> tuple[Segment, ...]:
-    """Return the current segments, in order of offset; the last one is the active segment."""
+    """Return the current segments, in order of offset; the last segment is active."""
     return log._state.segments
 
 
@@ -160,7 +160,7 @@ def refresh(log: ReadableLog) -> None:
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """Move the log start up to the offset in a checkpoint; return whether the log start moved."""
+    """If a checkpoint has a later log start, move the log start there; return whether it moved."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset
@@ -187,7 +187,7 @@ def split(log: ReadableLog, start: int, end: int, piece_bytes: int) -> list[Offs
 
 
 def bytes_between(log: ReadableLog, start: int, end: int) -> int:
-    """Estimate, from the sizes of segments only, how many bytes the offsets `start..end` take."""
+    """Estimate the stored bytes of the offsets `start..end`, from the sizes of segments only."""
     return splitting.bytes_between(log._state, start, end)
 
 

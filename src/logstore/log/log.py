@@ -246,7 +246,7 @@ class Log(ReplicatedLog, ReadableLog):
         )
 
     def start_at(self, offset: int, *, keep_lost: bool = False) -> str | None:
-        """Durably drop all records, and begin at `offset`; it must not be before the log end.
+        """Durably drop all records, and begin at `offset`, which must not be before the log end.
 
         A follower calls this method if its leader's log begins after the follower's last record.
         The offsets in between are skipped. The high watermark of a replicated log becomes `offset`.
@@ -296,7 +296,7 @@ class Log(ReplicatedLog, ReadableLog):
             ValueError: `cleanup_policy` does not include "compact".
             CorruptRecordBatchError: a batch is damaged; the segment with this batch and all later
                 segments were not replaced.
-            LogDirFullError: there is no room for a new segment beside the old ones.
+            LogDirFullError: there is no room for a new segment beside the old segments.
         """
         from logstore.log.compaction.compaction import compact
 

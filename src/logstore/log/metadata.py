@@ -6,9 +6,9 @@ further keys:
 
     live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move
-                   superseded_by   (intent) which copy is about to replace this one
+                   superseded_by   (intent) which copy is about to replace this copy
     .move dir      move_id, source_directory_id, move_state, source_end_offset
-    .delete dir    superseded_by   which copy has replaced this one
+    .delete dir    superseded_by   which copy has replaced this copy
 
 If a user deletes the partition, its `.delete` dir has the key `deletion` instead.
 """
@@ -42,8 +42,8 @@ HIGH_WATERMARK = "high_watermark"
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs record states of this log dir, too. If a state was recorded before that
-# generation, it does not show where the log ends.
+# step]. Other log dirs record states of this log dir, too. A state from before that generation does
+# not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.

@@ -325,9 +325,9 @@ class ReadableLog:
         """Return whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. The range has as many batches of one segment as fit into
-        `max_bytes`, but at least one. A large range may be `index_interval_bytes` smaller than
-        that. If there is no batch to read yet, the range is empty. The bytes of a range stay
-        readable until the range is closed, whatever happens to the log. All batches are verified:
+        `max_bytes`, but at least one. A large range can be up to `index_interval_bytes` smaller
+        than that. If there is no batch to read yet, the range is empty. The bytes of a range stay
+        readable until the range is closed, even if the log is deleted. All batches are verified:
         batches that this process appended count as verified, and other batches are read once.
 
         Args:

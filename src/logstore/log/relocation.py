@@ -37,7 +37,7 @@ __all__ = [
 
 
 def segments_of(log: Log) -> tuple[Segment, ...]:
-    """Return the current segments; the last one is the active segment."""
+    """Return the current segments; the last segment is active."""
     state = log._state
     state.check()
     return state.segments
@@ -67,7 +67,7 @@ def whose_epochs(log: Log) -> OfLog:
 
 
 def with_high_watermark(log: Log, metadata: PartitionMetadata, copied: int) -> PartitionMetadata:
-    """Write the high watermark to the metadata of a copy, which must be durable up to `copied`.
+    """Write the high watermark to a copy's metadata; the copy must be durable up to `copied`.
 
     Until the target's log dir writes its checkpoint of high watermarks again, that checkpoint lacks
     this log.
@@ -192,7 +192,10 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Raise the generation above that of the target's copy; the caller must hold both locks."""
+    """Raise the log's generation above the generation of the target's copy.
+
+    The caller must hold both locks.
+    """
     state = log._state
     extra = state.metadata.with_superseded_by(None).extra
     set_metadata(state, generation=generation, moving=None, extra=extra)

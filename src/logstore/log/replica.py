@@ -43,11 +43,11 @@ def view_of(segments: list[Segment]) -> View:
 class Replica:
     """One log in one log dir: the part of its state that readers use.
 
-    Readers take no lock. A field is changed only by one assignment of a new object. The objects
-    themselves never change, except that the last segment grows (see `segment`). A reader takes
-    `view` once, and uses that tuple to the end. If `view` is replaced meanwhile, the reader may
-    find that a segment was dropped or that a file no longer exists. In that case, the reader takes
-    the new view.
+    Readers take no lock. To change a field, the writer makes a new object, and assigns it in one
+    step. The objects themselves never change, except that the last segment grows (see `segment`). A
+    reader takes `view` once, and uses that tuple to the end. If `view` is replaced meanwhile, the
+    reader may find that a segment was dropped or that a file no longer exists. In that case, the
+    reader takes the new view.
 
     Attributes:
         topic, partition: never change.
@@ -123,7 +123,7 @@ class Replica:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that readers see now; the last one is the active segment."""
+        """The segments that readers see now; the last segment is active."""
         return self.view[0]
 
     @property

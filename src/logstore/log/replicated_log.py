@@ -249,8 +249,8 @@ class ReplicatedLog:
         """Make a producer that appends each record of a source once, even if the caller crashes.
 
         Args:
-            name: the name of the source. As long as the log exists, it remembers the name and the
-                number of the source's last record.
+            name: the name of the source. While the log exists, it remembers the name and the number
+                of the source's last record.
         """
         from logstore.log.encoded.idempotent_producer import IdempotentProducer
 

@@ -250,7 +250,7 @@ class LogState(Replica):
     # --- the active segment ----------------------------------------------------------------------
 
     def take_writer(self, active: Segment) -> Handle:
-        """Keep a descriptor open while bytes are unflushed: a later one may miss errors (R6)."""
+        """Keep a descriptor while bytes are unflushed: a newer descriptor may miss errors (R6)."""
         writer = self.writer = active.writer(self.environment)
         dirty = self.environment.dirty
         dirty.add(self)

@@ -28,7 +28,7 @@ QUIET = {
     "spark.sql.shuffle.partitions": "4",
 }
 # Rows are short-lived objects. Reads take an eighth longer with G1, the JVM's default collector,
-# than with this one.
+# than with this collector.
 COLLECTOR = "-XX:+UseParallelGC"
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -41,7 +41,7 @@ def session(
     java: str = "auto",
     conf: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a Spark session, or return the running one.
+    """Start a Spark session, or return the running session.
 
     The system needs no Java, because the extra `spark` installs Java. This function sets JAVA_HOME,
     PYSPARK_PYTHON and PYTHONPATH in this process, and Spark passes these variables on to its own

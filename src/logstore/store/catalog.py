@@ -48,8 +48,8 @@ class Catalog:
         is_known: whether the catalog has an entry for every replica. This is False if a log dir is
             bad and no catalog file is whole. For example, the store may have been made before
             catalogs existed.
-        unsure_ids: the ids of missing log dirs. They may contain replicas that no catalog lists,
-            because they served when the store was killed (`old_copies.note_unsure`).
+        unsure_ids: the ids of missing log dirs. These log dirs served when the store was killed, so
+            they may contain replicas that no catalog lists (`old_copies.note_unsure`).
     """
 
     def __init__(self) -> None:

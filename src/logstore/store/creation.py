@@ -71,7 +71,7 @@ def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> No
 
 @contextmanager
 def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> Iterator[bytes]:
-    """Claim a topic id while its partition is created; if the id is None, make a random one.
+    """Claim a topic id while its partition is created; if the id is None, make a random id.
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
@@ -289,7 +289,7 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Record the deletion of a replica in its metadata, then rename it to `.delete`, durably.
+    """Record a replica's deletion in its metadata, then rename its directory to `.delete`, durably.
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica

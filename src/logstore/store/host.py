@@ -127,7 +127,10 @@ class StoreHost:
     # --- events -----------------------------------------------------------------------------------
 
     def before_close(self, callback: Callback) -> None:
-        """Register a function to call before the logs close; the close raises its errors."""
+        """Register a function to call before the logs close.
+
+        If the function raises an error, the close raises this error.
+        """
         self._before_close.append(callback)
 
     def on_close(self, callback: Callback) -> Callable[[], None]:
@@ -186,7 +189,8 @@ def _prefer(
 ) -> dict[TopicPartition, LogStoreError]:
     """Durably prefer a log dir for partitions that are created later, with at most one write.
 
-    The caller must have claimed the log dir. A preference that counts already is not written again.
+    The caller must have claimed the log dir. A preference that is already in force is not written
+    again.
 
     Returns:
         The refused partitions, each with its error.

@@ -104,7 +104,7 @@ class OtherCopies:
     def forget_move(self, key: TopicPartition, paths: Sequence[str]) -> None:
         """Forget the unfinished move of a replica if its copy is one of `paths`.
 
-        Record that the start-up table has decided about the directories in `paths` again.
+        Record that the start-up table has decided again about the directories in `paths`.
         """
         found = self.moves.get(key)
         if found is not None and found.path in paths:

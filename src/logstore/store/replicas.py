@@ -209,11 +209,11 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """If an open replica's log dir serves, keep only its `opened` record; forget an old one.
+        """If an open replica's log dir serves, keep only its `opened` record; forget an old record.
 
         Two log dirs can come back at the same time. `add` records the opened replica first, and
-        then removes other records. So only the opened replica stays recorded, in whatever order the
-        threads run.
+        then removes other records. So for any order of the threads, only the opened replica stays
+        recorded.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -233,7 +233,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List all records of a log dir's replicas, even those from before its last failure."""
+        """List all records of a log dir's replicas, even records from before its last failure."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)

@@ -55,7 +55,7 @@ class LogStore(StoreReader):
         progress: Callable[[RecoveryProgress], None] | None = None,
         clock: Clock | None = None,
     ) -> LogStore:
-        """Open a store, or make a new one if there is none yet.
+        """Open a store; if there is none yet, make a new store.
 
         Args:
             log_dirs: a path, or a list of paths: one directory per disk. If the store is new, the

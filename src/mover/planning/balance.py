@@ -70,7 +70,7 @@ def bytes_on(
 def bands(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], tolerance: float
 ) -> dict[str, Band]:
-    """Compute the bands of the log dirs that take part; the replicas of all others stay there."""
+    """Compute the bands of the log dirs that take part; other log dirs keep their replicas."""
     sizes = bytes_on(dirs, replicas, {})
     room = _capacities(dirs, sizes)
     leaving = [one for one in dirs if one.is_leaving and one.may_give]
@@ -188,7 +188,7 @@ def _widest_gap(table: _Table, size_bytes: int) -> str:
 
 
 def _close_gaps(table: _Table) -> None:
-    """Move replicas from the fullest dir to the emptiest dir, as long as a move closes a gap."""
+    """Move replicas from the fullest dir to the emptiest dir, while such a move closes a gap."""
     for _ in range(4 * len(table.replicas)):
         miss = table.miss()
         if not miss or not _close_one(table, miss):
@@ -267,7 +267,8 @@ class _Search:
     def run(self) -> Assignment | None:
         """Find the cheapest assignment that meets every band.
 
-        Return None if no assignment meets every band at a lower cost than the best known one.
+        Return None if no assignment meets every band at a lower cost than the best known
+        assignment.
         """
         self._visit(0)
         return self._best

@@ -269,7 +269,7 @@ class MoveThrottle:
         return None if own is store is None else {"move": own, "store": store}
 
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
-        """Apply the ceilings of the move's present source and target, instead of earlier log dirs.
+        """Apply the ceilings of the move's present source and target, not of earlier log dirs.
 
         The source changes if another move of the replica ended first. A chunk that is already
         waiting continues to wait for the ceilings of the earlier log dirs.

@@ -72,7 +72,7 @@ def partition_key(topic: object, partition: object) -> TopicPartition:
 
 
 def check_kind(document: Mapping[str, Any], kind: str, directory_id: str | None = None) -> None:
-    """Raise ValueError if a document's kind or log dir is not the expected one.
+    """Raise ValueError if a document has another kind or log dir than expected.
 
     Older versions of this library wrote no kind into some files. If a file has no kind, but the
     right fields, the file is used.

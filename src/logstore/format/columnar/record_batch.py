@@ -64,7 +64,7 @@ PRODUCER_POSITION = 48
 _PRODUCER = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 ALIGNMENT = 8
 CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
-LAST_DELTA_MAX = 2**31 - 1  # Kafka has the same limit; the offset in an index entry has 32 bits
+LAST_DELTA_MAX = 2**31 - 1  # as in Kafka; an index entry has 32 bits for it
 
 HEADER = struct.Struct(
     ">"
@@ -109,7 +109,7 @@ def next_offset(data: Buffer, position: int) -> int:
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, with the checksum last, for one gathering write."""
+    """Return the buffers of a whole batch, the checksum last; one call can write them all."""
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(

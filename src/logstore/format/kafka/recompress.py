@@ -15,9 +15,10 @@ from logstore.format.kafka.subset import frame
 def with_codec(
     data: Buffer, header: BatchHeader, codec_id: int, expansion_bytes_max: int
 ) -> Buffer:
-    """Return a checked batch with its records in a codec; the same bytes if it has that codec.
+    """Recompress the records of a batch with a codec; the caller must have checked the batch.
 
-    A batch of another layout, or without records, is returned unchanged.
+    If the batch already has this codec, it is returned unchanged. A batch without records, or of
+    another layout than Kafka's, is also returned unchanged.
 
     Raises:
         RecordExpansionError: the records need more memory than allowed.

@@ -325,7 +325,7 @@ def require(codec_id: int) -> None:
 
 
 def frame(payload: KafkaPayload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, for one gathering write."""
+    """Return the buffers of a whole batch; one system call can write them all."""
     place = _PLACE.pack(base_offset, payload.size_bytes - LENGTH_OVERHEAD_BYTES, leader_epoch)
     return [place, payload.body]
 

@@ -83,7 +83,7 @@ class Window(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Describe records without keys and values: all other bytes, and the range of time deltas."""
+    """Describe all bytes of records except keys and values, and the range of time deltas."""
 
     windows: tuple[Window, ...]
     times: Times

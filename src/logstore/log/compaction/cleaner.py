@@ -50,7 +50,7 @@ def note(
     is_aborted: IsAborted,
     producers: dict[int, LastBatch] | None = None,
 ) -> Steps[bool]:
-    """Store the latest offset of each key in a window; the windows must come in the log's order.
+    """Store the latest offset of each key of a window; the windows must come in the log's order.
 
     Args:
         producers: for each producer id, its last batch is added to this dict.
@@ -262,7 +262,7 @@ class Cleaner:
         return found
 
     def _put(self, found: _Replacement, at: int, header: BatchHeader, copy: bytes | None) -> None:
-        """Append a batch or its copy; before that, append an empty batch for left-out offsets."""
+        """Append a batch or its copy; first append an empty batch for missing offsets."""
         for hole in self._end_hole():
             found.add(hole)
         if copy is None:

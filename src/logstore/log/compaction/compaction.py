@@ -6,8 +6,8 @@ So a tombstone is removed only after all older records of its key were removed d
 new segment cannot be written, or cannot replace the group, the compaction ends.
 
 Only flushed records are compacted. The active segment is never compacted. A repair ends a
-compaction. A truncation of records whose keys were read ends a compaction, too. If a truncation
-drops the newest record of a key, an older record of the key must stay.
+compaction. A truncation also ends a compaction if it drops records whose keys were read. The
+reason: if the newest record of a key is dropped, an older record of the key must stay.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Compaction:
             yield [self._segments[one.base_offset] for one in group]
 
     def _weighed(self, facts: SegmentFacts) -> SegmentFacts:
-        """Add to the facts of a segment its layout and its index size, read from the files."""
+        """Read a segment's layout and index size from its files, and add them to its facts."""
         segment = self._segments[facts.base_offset]
         magic = magic_of(self._open(segment).fd) if segment.size_bytes else 0
         index_bytes = 0
@@ -270,7 +270,7 @@ class Compaction:
         return facts._replace(magic=magic, index_bytes=index_bytes)
 
     def _ends_of(self, group: Sequence[Segment]) -> set[int]:
-        """Return a group's last offset in Kafka's layout, because the batch there has to stay."""
+        """In Kafka's layout, return a group's last offset: the batch at this offset has to stay."""
         filled = [segment for segment in group if segment.size_bytes]
         if not filled:
             return set()

@@ -3,7 +3,7 @@
 A key of up to 14 bytes is represented by its own bytes and its size, so different short keys have
 different numbers. A longer key is represented by 127 bits of its xxh3-128. The seed of the hash is
 random and used for one cleaning only, so nobody can prepare different keys with equal numbers. The
-highest bit distinguishes long keys from short ones.
+highest bit distinguishes long keys from short keys.
 """
 
 from __future__ import annotations

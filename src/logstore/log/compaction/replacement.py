@@ -18,9 +18,9 @@ has other bytes, no record is removed yet, and `.swap` is removed. So at every m
 any process finds each offset. If the group has only one segment, step 3 alone replaces it, and
 there is no `.swap`.
 
-When Kafka replaces segments, it renames the old ones to `.deleted` before it renames the new one.
-This engine removes the old segments immediately. A reader of an old segment has its file open, and
-can continue.
+When Kafka replaces segments, it renames the old segments to `.deleted` before it renames the new
+segment. This engine removes the old segments immediately. A reader of an old segment has its file
+open, and can continue.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Replacement(NamedTuple):
         new: the new segment; its file is durable, and still has the suffix `.cleaned`.
         handle: the file of the new segment.
         magic: the layout of the new segment's batches.
-        noted_end: before records were removed, the keys of all records before this offset were
-            read.
+        noted_end: the compaction first read the keys of all records before this offset, and then
+            removed records.
     """
 
     old: Sequence[Segment]

@@ -5,11 +5,11 @@ hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
 - A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
-  batch. The delete horizon is a time. The delete horizon is set by the first cleaning in which the
-  tombstone is the latest record of its key.
-- The records of an aborted transaction are removed. The marker of a transaction stays as long as
-  cleanings find batches of the transaction. The first cleaning that finds no batch of the
-  transaction sets the delete horizon of the marker. The marker stays until its delete horizon.
+  batch. The delete horizon is a time. The first cleaning in which the tombstone is the latest
+  record of its key sets the delete horizon.
+- The records of an aborted transaction are removed. While cleanings find batches of a transaction,
+  the transaction's marker stays. The first cleaning that finds no batch of the transaction sets the
+  delete horizon of the marker. The marker stays until its delete horizon.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ OFFSETS_MAX = 2**31 - 1  # the most offsets that a segment may span, as in Kafka
 
 
 class SegmentFacts(NamedTuple):
-    """The offsets, sizes and timestamps of a segment that the plan uses.
+    """The facts about a segment that a plan needs: its offsets, sizes and timestamps.
 
     Attributes:
         magic: the layout of all batches of the segment.

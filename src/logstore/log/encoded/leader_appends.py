@@ -111,7 +111,7 @@ def _look_at(batches: Found) -> tuple[int, bool]:
 def _range_of(
     duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
 ) -> tuple[int, int]:
-    """Return the offsets of batches that the log has; raise an error if it has only some."""
+    """Return the offsets of batches that the log has; raise an error if it lacks some of them."""
     if not takes_known:
         out_of_order(batches[duplicates[0].number][1], -1)
     if len(duplicates) < len(batches):

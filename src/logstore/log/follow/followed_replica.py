@@ -111,7 +111,7 @@ class FollowedReplica(Replica):
 
     @property
     def high_watermark(self) -> int:
-        """The high watermark that the owner last wrote to the disk; without one, the log end."""
+        """The high watermark that the owner last wrote to the disk, or else the log end."""
         key, topic_id = TopicPartition(self.topic, self.partition), self.metadata.topic_id
         flushed: int | None = self.metadata.extra.get(HIGH_WATERMARK)
         known = self.log_dir.checkpoints.high_watermark(key, topic_id)

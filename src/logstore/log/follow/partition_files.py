@@ -89,8 +89,8 @@ class PartitionFiles:
         """Set the end of a segment to the base offset of the next segment.
 
         The next base offset is the right end only if the files of both segments existed at the same
-        moment. A truncation removes the next segment first. So this segment's file must still exist
-        after the next segment's file was seen.
+        moment. A truncation removes the next segment first. So this method first looks for the next
+        segment's file, and then checks that this segment's file is unchanged.
         """
         files.stat(join(segment.directory, segment_file_name(follower.base_offset, ".log")))
         facts = files.stat(segment.log_path)

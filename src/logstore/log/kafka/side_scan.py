@@ -2,7 +2,7 @@
 
 An entry of an offset index leads to the start of a batch. The entry's offset is the last offset of
 the append that begins with this batch. Older brokers wrote the first offset of the append, not the
-last one. An entry of a time index has an offset, and the latest timestamp up to that offset.
+last offset. An entry of a time index has an offset, and the latest timestamp up to that offset.
 Compaction removes batches. So if offsets are missing, fewer entries are expected.
 """
 

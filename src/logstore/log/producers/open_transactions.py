@@ -17,7 +17,7 @@ UNDECIDED_MAX = 1000
 
 
 class Ended(NamedTuple):
-    """A transaction that a marker ended; the transaction index lists the aborted transactions.
+    """A transaction that a marker has ended, with the fields of Kafka's transaction index.
 
     Attributes:
         last_offset: the offset of the marker.

@@ -61,7 +61,7 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
     must be opening the log.
 
     Args:
-        since: if the log has no snapshot, all batches before this offset have no producer.
+        since: if the log has no snapshot, no batch before this offset has a producer.
 
     Raises:
         CorruptRecordBatchError: a batch is damaged.

@@ -136,7 +136,7 @@ def _refuse(header: BatchHeader, reason: str) -> None:
 
 
 def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised: bool) -> None:
-    """Check that a marker belongs to the open transaction, and not to an earlier one.
+    """Check that a marker belongs to the open transaction, not to an earlier transaction.
 
     Args:
         is_epoch_raised: True if the coordinator raises the epoch with each transaction (KIP-890,

@@ -1,7 +1,7 @@
 """Write a snapshot of a log's producers: at a flush, at a close, and before records are removed.
 
-    due    under `lock`: copy the state, together with the log end offset put    under `flush_lock`,
-    when all records before this offset are durable: write the file, and
+    due    under `lock`: copy the state, together with the log end offset
+    put    under `flush_lock`, when all records before this offset are durable: write the file, and
            remove old snapshots
 
 A flush writes a snapshot if the log has none yet, or if the log was rolled since the last snapshot.
@@ -48,7 +48,7 @@ def due(state: LogState) -> Snapshot | None:
 
 
 def put(state: LogState, snapshot: Snapshot) -> None:
-    """Write a snapshot durably, then remove the oldest ones; the caller must hold `flush_lock`.
+    """Write a snapshot durably, then remove old snapshots; the caller must hold `flush_lock`.
 
     If the disk is full, the snapshot is written later. But if the log has no snapshot yet, an error
     is raised, and no record counts as flushed (see `log_producers`).
@@ -75,7 +75,7 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
 
 
 def put_before_start(state: LogState, offset: int) -> None:
-    """Before the log start moves to an offset, write a snapshot unless a later one exists.
+    """Before the log start moves to an offset, write a snapshot unless a later snapshot exists.
 
     Without this snapshot, a crash would bring back an older state of the producers. Then batches
     that are deleted now could be appended again. The caller must hold `flush_lock`.

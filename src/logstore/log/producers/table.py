@@ -111,7 +111,7 @@ class ProducerTable:
         return [producer_id for producer_id in ids if producer_id not in spared][:count_max]
 
     def least_used(self, spared: Collection[int], count_max: int) -> list[int]:
-        """List the producers with the oldest last batch or marker, except those in `spared`."""
+        """List the least recently used producers, except the producers in `spared`."""
         view = np.frombuffer(self.rows, ROW)
         used = np.maximum(view["batches"]["last_offset"][:, 0], view["marker_offset"])
         known = view["producer_id"]

@@ -42,7 +42,7 @@ def corrupt(segment: Segment, position: int, reason: str) -> CorruptRecordBatchE
     return CorruptRecordBatchError(path=segment.log_path, position=position, reason=reason)
 
 
-# What a decoder raises for a batch that it cannot decode.
+# The errors that a decoder raises for a batch that it cannot decode.
 UNDECODABLE = (ValueError, UnsupportedFormatError)
 
 
@@ -232,10 +232,10 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
+        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
 
-        The base offset of `liar` is wrong if both of the next two batches contradict it. The base
-        offset of `liar` is also wrong if no offsets are missing between the three batches.
+        There are two proofs. In the first, both of the next two batches contradict the base offset
+        of `liar`. In the second, no offset is missing if `liar` begins at the expected offset.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True

@@ -30,7 +30,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Return the segment with an offset; before raising an error, look at the log a second time."""
+    """Return the segment with an offset; if there is none, look again before raising an error."""
     while True:
         seen = state.view
         try:

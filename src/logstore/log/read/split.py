@@ -31,7 +31,7 @@ def split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offset
 
 
 def bytes_between(state: Replica, start: int, end: int) -> int:
-    """Estimate, from the sizes of segments only, how many bytes the offsets `start..end` take."""
+    """Estimate the stored bytes of the offsets `start..end`, from the sizes of segments only."""
     total = 0.0
     for segment in state.segments:
         span = segment.end_offset - segment.base_offset

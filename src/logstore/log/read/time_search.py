@@ -71,7 +71,7 @@ def latest_record(state: Replica) -> Found | None:
 
 
 def _latest_record(state: Replica) -> tuple[bool, Found | None]:
-    """Return whether no segment was dropped meanwhile, and the latest record."""
+    """Return whether the search was undisturbed (no segment was dropped), and the latest record."""
     best: Found | None = None
     # Segments with equal timestamps stay in the order of their offsets.
     for segment in sorted(state.segments, key=lambda each: each.max_timestamp, reverse=True):
@@ -95,7 +95,7 @@ def _latest_record(state: Replica) -> tuple[bool, Found | None]:
 
 
 def _is_left(state: Replica, found: Found | None) -> bool:
-    """Check that a record was not deleted; if there was none, there is still none."""
+    """Return whether a search's result is still right: a found record was not deleted."""
     return found is None or found[1] >= state.log_start_offset
 
 

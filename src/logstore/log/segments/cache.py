@@ -2,7 +2,7 @@
 
 If the total weight exceeds the capacity, the cache looks at the oldest item. If the item was not
 used since the cache last looked at it, the cache evicts the item. Otherwise the item becomes the
-newest item, and the cache looks at the next one (the rule "second chance"). If a reader refers to
+newest item, and the cache looks at the next item (the rule "second chance"). If a reader refers to
 an evicted item, the item exists until the reader drops it. A `Handle` closes its descriptor when
 the last reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and
 reading takes no lock. All log dirs share the cache's lock. The cache closes no file while it holds

@@ -48,7 +48,7 @@ class OffsetIndex:
         return len(self.offsets) * ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry; its position must be at least `index_interval_bytes` after the last one."""
+        """Add an entry, at least `index_interval_bytes` after the position of the last entry."""
         positions, offsets = self.positions, self.offsets
         assert isinstance(positions, array) and isinstance(offsets, array)
         known = len(offsets)

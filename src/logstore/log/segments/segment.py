@@ -267,7 +267,7 @@ class Segment:
     def _check_seal(self, fd: int, seal: tuple[int, int, int]) -> None:
         """Refuse a file whose first or last batch is whole, but is not the batch that was sealed.
 
-        A damaged batch does not show whether the file is the right one. So this check accepts a
+        A damaged batch does not show whether the file is the right file. So this check accepts a
         file with a damaged batch. The reader of the batch reports the damage.
         """
         first_checksum, last_position, last_checksum = seal

@@ -1,7 +1,7 @@
 """Change a log's configuration while the log is in use: first store it durably, then apply it.
 
 Both locks of the log are held during the change. So an append that holds a lock sees either the old
-configuration or the new one. But an append encodes its batch before it takes a lock. If the
+or the new configuration. But an append encodes its batch before it takes a lock. If the
 configuration changes after the encoding, the encoded batch is stored without a change
 (`appending.append_payload`). A segment has batches of one layout. So after a change of
 `record_format`, the next append begins a new segment.

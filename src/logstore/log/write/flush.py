@@ -187,7 +187,7 @@ def _note_synced(
 
 
 def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
-    """Sync those of the given segments that are sealed and not yet durable, in order of offset.
+    """Sync the given segments that are sealed and not yet durable, in order of offset.
 
     A truncation and a repair write durable files, so the segments before these files must be
     durable first. The caller must hold `flush_lock` and `lock`. The next flush writes the seals of
@@ -302,9 +302,9 @@ def allow_gaps(state: LogState) -> None:
 def set_metadata(state: LogState, *, end_offset: int | None = None, **changes: Any) -> None:
     """Replace `partition.metadata` durably; write a new log start to the epochs' file first.
 
-    A crash between the two writes leaves the old log start, which is correct: no caller has seen
-    the new one. The file of a replicated log also gets a high watermark, below which everything is
-    flushed.
+    A crash between the two writes leaves the old log start. This is correct, because no caller has
+    seen the new log start. The file of a replicated log also gets a high watermark, below which
+    everything is flushed.
 
     Args:
         end_offset: the log end after a truncation that is about to begin. The high watermark is not

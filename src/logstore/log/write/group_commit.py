@@ -37,11 +37,11 @@ PATIENCE_SECONDS = 0.005
 
 
 class _Leaving:
-    """Counts the threads that have not passed a group's gate; the last one releases `is_over`.
+    """Counts the threads that have not passed a group's gate; the last thread releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. Perhaps an interrupted thread does not lower the count. Then a leader waits for
-    `PATIENCE_SECONDS`, which does no other harm.
+    time. If an interrupted thread does not lower the count, a leader waits for `PATIENCE_SECONDS`.
+    There is no other harm.
     """
 
     __slots__ = ("count", "is_over")
@@ -170,7 +170,10 @@ class GroupCommit:
         return group.offset + index
 
     def _last_with_room(self, size_bytes: int) -> _Group:
-        """Return the last waiting group with room, or a new one; the caller must hold the mutex."""
+        """Return the last waiting group with room, or a new group.
+
+        The caller must hold the mutex.
+        """
         waiting = self._waiting
         room = self._state.rules.gathered_bytes_max
         while waiting and waiting[-1].is_done:

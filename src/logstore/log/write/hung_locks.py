@@ -139,9 +139,9 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
 
 
 def is_kept(owner: Owner, name: str) -> bool:
-    """Check whether the holder of a lock is keeping the lock.
+    """Check whether a lock's holder has declared that it keeps the lock during a disk call.
 
-    Such a holder checks later whether the lock was taken into custody.
+    After the call, such a holder checks whether the lock was taken into custody.
     """
     keepers = [entry() for entry in tuple(owner.keepers)]
     is_appending = name == "lock" and owner.writing != NOT_WRITING

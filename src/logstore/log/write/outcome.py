@@ -61,7 +61,7 @@ class AppendInfo:
 
     @property
     def stop(self) -> int:
-        """The offset after the last one, like the attribute `stop` of a range."""
+        """The offset after the last offset, like the attribute `stop` of a range."""
         return self.last_offset + 1
 
     def __iter__(self) -> Iterator[int]:

@@ -104,7 +104,7 @@ def own(log_dirs: tuple[str, ...]) -> LogStore:
 
 
 def check_not_owned(log_dirs: tuple[str, ...]) -> None:
-    """Check that no process owns the store; if one does, the write fails before its tasks run.
+    """Check that no process owns the store; otherwise, the write fails before its tasks run.
 
     This function acquires the locks, releases them immediately, and writes nothing.
 

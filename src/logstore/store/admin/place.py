@@ -56,7 +56,10 @@ def private_dir() -> str:
 
 
 def _below_tmp() -> str:
-    """Return the path of the directory for sockets if the user has no session directory."""
+    """Return the path of the directory for sockets below /tmp.
+
+    This directory is used if the user has no session directory.
+    """
     return os.path.join(TEMPORARY, f"logstore-{os.geteuid()}")
 
 

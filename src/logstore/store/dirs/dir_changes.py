@@ -51,7 +51,7 @@ def _undo_add(state: OwnerState, path: str, members: tuple[str, ...]) -> None:
         state.failures.wait(DROP_SECONDS_MAX)
         state.failures.release(half_added)  # perhaps no other thread can release the log dir
         state.drop_dir(half_added)
-        state.events.removed(path)  # listeners may know that the log dir went offline
+        state.events.removed(path)  # a listener may have got an event about this log dir
     for id_ in state.membership.roster:
         if id_ not in members:
             state.membership.forget(id_)

@@ -8,10 +8,10 @@
                 generation
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
-As long as a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an
-old copy took new records, they would be lost when the newer disk is mounted again. For the rest of
-the store, an old copy counts as a missing log dir. If a replica is not found, it may be on the
-newer disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
+While a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an old
+copy took new records, they would be lost when the newer disk is mounted again. For the rest of the
+store, an old copy counts as a missing log dir. If a replica is not found, it may be on the newer
+disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
 Old copies are not recognised in two cases. If a store has only one log dir, no other dir records
@@ -258,8 +258,8 @@ def checkpoint(
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
-    # its generation continues after the recorded one. So the log dir does not count as an old copy,
-    # even if another log dir was missing in between.
+    # its generation continues after the recorded generation. So the log dir does not count as an
+    # old copy, even if another log dir was missing in between.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

@@ -33,7 +33,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def judge(log_dir: LogDir, others: Iterable[LogDir]) -> None:
-    """Compare a log dir's probes with those of the other dirs, and mark it as slow or not slow."""
+    """Compare a log dir's probes with the other dirs' probes, and mark it as slow or not slow."""
     own = tuple(log_dir.probe_seconds)
     served = [tuple(one.probe_seconds) for one in others if not one.is_offline]
     theirs = [_median(taken) for taken in served if taken]

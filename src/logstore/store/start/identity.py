@@ -198,10 +198,10 @@ def _look_at(path: str) -> DirFacts:
 def own_identities(facts: Sequence[DirFacts]) -> list[DirFacts]:
     """If a `meta.properties` was copied from another log dir, treat it as damaged.
 
-    The `.lock` of the last owner reveals a copied `meta.properties`: `.lock` contains an identity
-    of this store, but `meta.properties` contains the identity of another log dir, or of another
-    store. Without this check, two log dirs would have one identity, or would belong to two stores,
-    and the store would not open.
+    Each log dir has two files with its identity: `meta.properties`, and the `.lock` that the last
+    owner left. If `.lock` names a log dir of this store, but `meta.properties` names another log
+    dir or another store, then `meta.properties` was copied. Without this check, two log dirs would
+    have one identity, or would belong to two stores, and the store would not open.
     """
     return [_own_identity(fact, [one for one in facts if one is not fact]) for fact in facts]
 

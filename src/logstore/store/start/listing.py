@@ -73,8 +73,8 @@ Found = TypeVar("Found")
 
 NO_LOG = "a directory that holds no log; it was not changed"
 
-# The directory in which Spark's writers stage and commit (logstore.spark.write.commits), and those
-# of a change of hands.
+# The directory in which Spark's writers stage and commit (logstore.spark.write.commits), and the
+# directories that a change between a store and a broker uses.
 OUR_DIRS = frozenset({".spark"}) | WORK_DIRS
 
 

@@ -336,7 +336,7 @@ class Loader:
             reason = f"opening it failed: {type(error).__name__}: {error}"
             raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
         log = Log(state)
-        if log_dir.is_offline:  # the dir hung, and no thread waits for the log
+        if log_dir.is_offline:  # the dir hung, so no thread waits for the log any more
             log.detach(log_dir.offline_error())
             raise log_dir.offline_error()
         short = doubts.judge(self.replicas, log_dir, facts, log, self._held.get(key))

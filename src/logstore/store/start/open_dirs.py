@@ -146,7 +146,7 @@ def _check_a_store_is_seen(facts: Sequence[DirFacts]) -> None:
 
 
 def _essence(facts: Iterable[DirFacts]) -> list[tuple[object, ...]]:
-    """Return the fields on which the decision depends, except those that this opening changes."""
+    """Return the fields on which the decision depends, except fields that this opening changes."""
     return [(fact.path, fact.meta, fact.found is Found.BAD, fact.has_replicas) for fact in facts]
 
 

@@ -1,9 +1,9 @@
-"""Open a store as its owner, or make a new one.
+"""Open a store as its owner, or make a new store.
 
 An opening resolves the paths of the log dirs, and reads their identities. Then the opening locks
 the log dirs, removes their clean-shutdown markers, and probes them. Then the opening lists the
-directories. The start-up table decides about each directory. Then it recovers the logs of all log
-dirs in parallel, and starts a keeper thread for each log dir.
+directories. The start-up table decides about each directory. Then the opening recovers the logs of
+all log dirs in parallel, and starts a keeper thread for each log dir.
 
 A log dir that fails affects only its own replicas.
 """

@@ -29,7 +29,7 @@ def complete(
     environment: LogEnvironment,
     at: Callable[[LogDir], AbstractContextManager[None]] = lambda log_dir: nullcontext(),
 ) -> list[ReplicaFacts]:
-    """Complete the `ReplicaFacts` of replicas with several directories, or without a live one.
+    """Complete the `ReplicaFacts` of replicas with several directories, or no live directory.
 
     If the disk fails, a value stays unknown, and the table changes nothing. When the replica is
     opened later, the error occurs again.

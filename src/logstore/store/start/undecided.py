@@ -2,7 +2,7 @@
 
 Without this module, undecided replicas would not be served before the next start. There are two
 kinds of undecided replicas. Some replicas had two copies that contradicted each other, and now have
-only one. Other replicas have only the unfinished copy of a move.
+only one copy. Other replicas have only the unfinished copy of a move.
 """
 
 from __future__ import annotations

@@ -40,7 +40,8 @@ from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
 PROBE, PRESSURE = "probe", "pressure"
-# The interval of the probes of a SUSPECT dir. A probe begins only after the previous one returned.
+# The interval of the probes of a SUSPECT dir. A probe begins only after the previous probe
+# returned.
 SUSPECT_PROBE_SECONDS = 1.0
 SHORTAGE_SECONDS = 0.05  # the pause after a turn that failed for lack of memory
 

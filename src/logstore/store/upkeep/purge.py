@@ -132,7 +132,7 @@ def note_deletion(doomed: Doomed) -> bool:
 def purge_postponed(replicas: Replicas) -> None:
     """Request all postponed removals again; some of them may be postponed once more."""
     for _ in range(len(replicas.copies.postponed)):
-        with suppress(IndexError):  # the keeper of another log dir took the last removal
+        with suppress(IndexError):  # another keeper took the last removal
             replicas.purge(replicas.copies.postponed.popleft())
 
 
