@@ -12,6 +12,7 @@ from broker.hands import kraft_log
 from broker.hands.kraft_image import Image
 from logstore import LogConfig, LogStore, LogStoreError, TopicPartition
 from logstore.disk import files
+from logstore.log import host
 from logstore.store.kafka.broker_listing import META, KafkaMeta, read_meta
 from logstore.store.kafka.broker_view import check_one_broker
 from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
@@ -19,6 +20,10 @@ from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 META_VERSIONS = ("0", "1")
 NAMES_MAX = 20  # the largest number of names in one sentence
+MEND = (
+    "a take-over would lose records there. If Kafka was not stopped cleanly, start it and stop it "
+    "cleanly: it repairs its logs. Otherwise restore these files first"
+)
 
 
 class FoundLog(NamedTuple):
@@ -114,12 +119,21 @@ def _list_logs(paths: Sequence[str], found: Survey) -> None:
         found.problems += [f"{one.path}: {one.reason}" for one in report.offline_dirs]
         found.problems += [f"{one.topic_partition}: {one.error}" for one in report.offline]
         found.warnings += [one for one in report.warnings if not _is_of_change(one)]
+        damage: list[str] = []
         for key in source:
             if key.topic == kraft_log.TOPIC or source.host.replicas.offline.get(key):
                 continue
             log = source.log(*key)
             place = os.path.dirname(log.directory)
             found.logs[key] = FoundLog(place, log.topic_id, log.size_bytes)
+            problems = host.end_problems(log)
+            damage += [f"{key}: {one}" for one in problems]
+            if log.recovery.cut_bytes and not problems:
+                found.warnings.append(
+                    f"{key}: {log.recovery.cut_reason}: {log.recovery.cut_bytes} bytes after "
+                    f"offset {log.log_end_offset}"
+                )
+        found.problems += refusal_of(damage)
 
 
 def _is_of_change(warning: str) -> bool:
@@ -197,6 +211,14 @@ def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
             for topic in topics
             if topic not in INTERNAL_TOPICS
         ]
+
+
+def refusal_of(damage: list[str]) -> list[str]:
+    """Make the reasons why damaged logs are not taken over, with what to do; [] without damage."""
+    if not damage:
+        return []
+    more = len(damage) - NAMES_MAX
+    return [*damage[:NAMES_MAX], *([f"{more} more places are damaged"] if more > 0 else []), MEND]
 
 
 def _some(names: list[str]) -> str:
