@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import KAFKA_LOG_CONFIG
+from broker.hands.hand_back import foresee, hand_back
 from broker.hands.stages import ChangeOfHandsError
 from broker.hands.survey import survey
 from broker.hands.take_over import take_over
@@ -126,3 +127,52 @@ def test_the_check_names_damaged_ends(tmp_path: Path) -> None:
     without_two(dirs)
     problems = survey([str(one) for one in dirs], KAFKA_LOG_CONFIG, None).problems
     assert len(problems) == 2 and "recovery-point-offset-checkpoint" in problems[0]
+
+
+# --- hand-back ------------------------------------------------------------------------------------
+
+
+def zero_first(data: bytearray, spans: list[Span]) -> None:
+    """Overwrite the first batch of a segment with zeros."""
+    data[: spans[0].size_bytes] = bytes(spans[0].size_bytes)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("name", ["segments-0", "transactions-0"])
+def test_regression_a_damaged_log_is_not_handed_back(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    """The undamaged batches of the segment were removed."""
+    dirs = small(tmp_path)
+    paths = [str(one) for one in dirs]
+    take_over(paths, KAFKA_LOG_CONFIG)
+    path = segment_of(dirs, name, number)
+    hurt(path, zero_first)
+    data = path.read_bytes()
+    for change in (foresee, hand_back, foresee, hand_back):
+        with pytest.raises(ChangeOfHandsError, match=f"{name}: .*/{path.name}.*logstore repair"):
+            change(paths)
+        assert path.read_bytes() == data
+    with LogStore.open(dirs) as store:
+        store.repair(*name.split("-")[:1], 0)
+    foresee(paths)
+    hand_back(paths)
+    with LogStore.open_kafka(dirs) as source:
+        assert source.verify().is_sound
+
+
+def test_an_undamaged_store_can_be_handed_back_after_a_kill(tmp_path: Path) -> None:
+    """The check reads the segments that the killed store has not described."""
+    dirs = small(tmp_path)
+    paths = [str(one) for one in dirs]
+    take_over(paths, KAFKA_LOG_CONFIG)
+    with LogStore.open(dirs) as store:
+        store.log("segments", 0).append(b"v", durable=True)
+        kept = {path: path.read_bytes() for one in dirs for path in one.glob("*-0/*")}
+    for path in {path for one in dirs for path in one.glob("*-0/*")} - kept.keys():
+        path.unlink()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    for one in dirs:
+        (one / ".clean-shutdown").unlink()
+    assert foresee(paths).partition_count == hand_back(paths).partition_count == 4

@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 from broker.hands import file_swap, kafka_files
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
+from broker.hands.survey import NAMES_MAX
 from broker.hands.take_over import QUIET, Show, checked
 from logstore import Log, LogStore, TopicPartition
 from logstore.disk import files
 from logstore.log import host
+from logstore.log.recovery.foreseen import problems_of
 from logstore.names import NAME_BYTES_MAX
 from logstore.store.kafka.broker_listing import (
     HIGH_WATERMARKS,
@@ -65,7 +67,14 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
                 file_swap.forget(path)
             return result
         if stage is Stage.BUILD:
-            result = _build(paths, next(one for one in changes.values() if one is not None), show)
+            # A store with damage is refused before its opening mends anything.
+            known = next(one for one in changes.values() if one is not None)
+            for lock in locks.values():
+                lock.keep_stores_out()
+            _foresee(paths, known)
+            for lock in locks.values():
+                lock.let_stores_in()
+            result = _build(paths, known, show)
         for lock in locks.values():
             lock.keep_stores_out()
         file_swap.finish_hand_back(paths)
@@ -78,14 +87,20 @@ def foresee(paths: Sequence[str]) -> HandedBack:
     Raises:
         ChangeOfHandsError: the log dirs cannot be handed back.
         LogStoreError: the store cannot be read.
+        OSError: a disk failed.
     """
     paths = checked(paths)
     changes = file_swap.changes_of(paths)
     stage = stage_of_hand_back(changes)
     if stage is not Stage.BUILD:
         return HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
-    known = next(one for one in changes.values() if one is not None)
-    with LogStore.open(paths, read_only=True) as store:
+    return _foresee(paths, next(one for one in changes.values() if one is not None))
+
+
+def _foresee(paths: Sequence[str], known: Change) -> HandedBack:
+    """Check the store without changing it; return what would be handed back."""
+    with LogStore.open(list(paths), read_only=True) as store:
+        _check(store, paths)
         return _result(store, known)
 
 
@@ -107,7 +122,7 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
         file_swap.discard(path, KAFKA_NEW)
         file_swap.purge_kept(path)
     with LogStore.open(list(paths), config=QUIET, admin_socket=False) as store:
-        _check_serves(store, paths)
+        _check(store, paths)
         store.flush()
         for path, change in file_swap.changes_of(list(paths)).items():
             assert change is not None
@@ -127,14 +142,30 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
     return result
 
 
-def _check_serves(store: LogStore, paths: Sequence[str]) -> None:
-    """Refuse a store if one of its log dirs or partitions does not serve."""
+def _check(store: LogStore, paths: Sequence[str]) -> None:
+    """Refuse a store if one of its log dirs or partitions does not serve, or is damaged.
+
+    Raises:
+        ChangeOfHandsError: the store cannot be handed back.
+        LogStoreError, OSError: a disk failed.
+    """
     replicas = store.host.replicas
     away = [str(key) for key in [*replicas.offline, *replicas.incomplete, *replicas.absent()]]
     dirs = [one.path for one in store.host.log_dirs if one.is_offline]
     if away or dirs or len(store.host.log_dirs) != len(paths):
-        what = ", ".join([*dirs, *away][:20]) or "a log dir that is not named"
+        what = ", ".join([*dirs, *away][:NAMES_MAX]) or "a log dir that is not named"
         reason = f"{what} does not serve: repair or remove it first"
+        raise ChangeOfHandsError(reason=reason)
+    damaged = [
+        f"{key}: {problem}; {problem.remedy(*key)}"
+        for key in sorted(store)
+        for problem in problems_of(store.log(*key))
+    ]
+    if damaged:
+        reason = (
+            f"{'; '.join(damaged[:NAMES_MAX])}. A hand-back would lose the undamaged records "
+            "near the damage: repair the logs first"
+        )
         raise ChangeOfHandsError(reason=reason)
 
 
