@@ -128,3 +128,34 @@ def test_log_dirs_of_kafka_with_zookeeper(dirs: list[str]) -> None:
     hand_back(dirs)
     assert "version=0" in (Path(dirs[0]) / "meta.properties").read_text()
     assert not [path for one in dirs for path in Path(one).glob("*/partition.metadata")]
+
+
+@pytest.mark.parametrize("has_metadata_log", [True, False])
+@pytest.mark.parametrize("data", [None, b"version: 0\ntopic_id: what\n"])
+def test_regression_a_partition_without_its_topic_id(
+    dirs: list[str], data: bytes | None, has_metadata_log: bool
+) -> None:
+    """Kafka writes the file late; the whole topic got a new id, and Kafka served it empty."""
+    if not has_metadata_log:
+        shutil.rmtree(Path(dirs[0]) / "__cluster_metadata-0")
+    (path,) = [found for one in dirs for found in Path(one).glob("kept-1/partition.metadata")]
+    before = path.read_bytes()
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    with LogStore.open_kafka(dirs) as source:
+        topic_id = source.log("kept", 0).topic_id
+    take_over(dirs, KAFKA_LOG_CONFIG)
+    with LogStore.open(dirs) as store:
+        assert {store.log("kept", at).topic_id for at in (0, 1)} == {topic_id}
+    assert not hand_back(dirs).created
+    assert path.read_bytes().strip() == before.strip()
+
+
+def test_regression_without_a_metadata_log_topic_ids_must_agree(dirs: list[str]) -> None:
+    """Otherwise partitions of a deleted topic could be mixed with those of a new topic."""
+    shutil.rmtree(Path(dirs[0]) / "__cluster_metadata-0")
+    (path,) = [found for one in dirs for found in Path(one).glob("kept-1/partition.metadata")]
+    path.write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
+    problems = survey(dirs, KAFKA_LOG_CONFIG, None).problems
+    assert [one.split(":")[0] for one in problems] == ["topic kept"]

@@ -41,8 +41,8 @@ class Survey:
     Attributes:
         cluster_id, node_id: the values in Kafka's `meta.properties`.
         logs: the partitions to take over.
-        known: the partitions that Kafka's metadata lists. If the metadata cannot be read, these are
-            the partitions in the log dirs.
+        known: the partitions that Kafka's metadata lists, with their topic ids. If there is no
+            metadata log, these are the partitions in the log dirs.
         configs: the configuration of each topic.
         problems: the reasons why the log dirs cannot be taken over.
         warnings: facts that the user should know before the take-over.
@@ -79,6 +79,8 @@ def survey(paths: Sequence[str], defaults: LogConfig, metadata_dir: str | None) 
         image = _image(paths, metadata_dir, found)
         if image is not None:
             _compare(image, metas, found)
+        else:
+            _agree_on_ids(found)
         _configure(image, defaults, found)
     return found
 
@@ -189,10 +191,23 @@ def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) ->
             found.problems.append(f"{key}: its directory has the id of another topic")
 
 
+def _agree_on_ids(found: Survey) -> None:
+    """Without a metadata log, give all partitions of a topic the id that some of them have."""
+    ids: dict[str, set[bytes]] = {}
+    for key, log in found.logs.items():
+        ids.setdefault(key.topic, set()).update({log.topic_id} - {bytes(16)})
+    found.problems += [
+        f"topic {topic}: its partitions have {len(some)} different topic ids, and no metadata log "
+        "is named: name it, or remove the partitions of a deleted topic"
+        for topic, some in sorted(ids.items())
+        if len(some) > 1
+    ]
+    # Before Kafka 2.8, topics had no ids.
+    found.known = {key: max(ids[key.topic], default=bytes(16)) for key in found.logs}
+
+
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
     """Choose the configuration of each topic."""
-    if image is None:
-        found.known = {key: log.topic_id for key, log in found.logs.items()}
     topics = sorted({key.topic for key in found.logs})
     for topic in topics:
         settings = {} if image is None else image.configs.get(topic, {})

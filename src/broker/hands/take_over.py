@@ -178,7 +178,7 @@ def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> None:
     """
     damage: list[str] = []
     # Before Kafka 2.8, topics had no ids.
-    ids = {key.topic: os.urandom(16) for key, log in found.logs.items() if not any(log.topic_id)}
+    ids = {key.topic: os.urandom(16) for key in found.logs if not any(found.known[key])}
     with (
         LogStore.open_kafka(list(targets)) as source,
         LogStore.open(list(targets.values()), config=QUIET, admin_socket=False) as store,
@@ -187,7 +187,7 @@ def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> None:
         for target in targets.values():
             store.facts(target)[producer_ids.FACT] = first
         for number, (key, log) in enumerate(sorted(found.logs.items())):
-            topic_id = ids.setdefault(key.topic, log.topic_id)
+            topic_id = ids.get(key.topic, found.known[key])
             config = found.configs[key.topic]
             place = Place(targets[log.log_dir], config, topic_id, links_all=True)
             end = source.log(*key).log_end_offset
