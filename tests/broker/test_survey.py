@@ -13,6 +13,7 @@ from broker.hands.kraft_log import read_image
 from broker.hands.survey import survey
 from broker.hands.take_over import take_over
 from logstore import CorruptionError, LogStore, TopicPartition
+from logstore.format.prefix import walk
 from support.kafka_golden import GOLDEN
 
 
@@ -159,3 +160,40 @@ def test_regression_without_a_metadata_log_topic_ids_must_agree(dirs: list[str])
     path.write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n")
     problems = survey(dirs, KAFKA_LOG_CONFIG, None).problems
     assert [one.split(":")[0] for one in problems] == ["topic kept"]
+
+
+def snapshot_of(dirs: list[str]) -> tuple[Path, bytes]:
+    """Replace the metadata log by a snapshot with its records; give its path and its bytes."""
+    place = Path(dirs[0]) / "__cluster_metadata-0"
+    whole = (Path(dirs[0]) / "bootstrap.checkpoint").read_bytes()  # a file of the same kind
+    spans = list(walk(whole))
+    head, tail = whole[: spans[0].size_bytes], whole[spans[-1].position :]
+    data = head + (place / f"{0:020d}.log").read_bytes() + tail
+    for path in place.glob("0*"):
+        path.unlink()
+    (place / f"{2000:020d}.log").touch()
+    path = place / f"{2000:020d}-0000000001.checkpoint"
+    path.write_bytes(data)
+    return path, data
+
+
+def test_a_snapshot_of_the_metadata_log(dirs: list[str]) -> None:
+    """A topic keeps its settings if the log has only a snapshot of them."""
+    snapshot_of(dirs)
+    found = survey(dirs, KAFKA_LOG_CONFIG, None)
+    assert not found.problems and found.configs["kept"].retention_ms is None
+
+
+def test_regression_a_snapshot_that_ends_early_is_a_problem(dirs: list[str]) -> None:
+    """Topics lost the settings that came after its end, without a word."""
+    path, data = snapshot_of(dirs)
+    spans = list(walk(data))
+    ends = {span.position for span in spans[-3:]} | {len(data) - 1, spans[-2].position + 20}
+    for end in sorted(ends):
+        path.write_bytes(data[:end])
+        with pytest.raises(CorruptionError, match="the end of the snapshot is missing"):
+            read_image(dirs[0])
+    path.write_bytes(data + bytes(10))
+    assert any(
+        "the end of the snapshot" in one for one in survey(dirs, KAFKA_LOG_CONFIG, None).problems
+    )
