@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import KAFKA_LOG_CONFIG
+from broker.hands import kraft_log
 from broker.hands.hand_back import hand_back
 from broker.hands.kraft_log import read_image
 from broker.hands.survey import survey
@@ -197,3 +198,35 @@ def test_regression_a_snapshot_that_ends_early_is_a_problem(dirs: list[str]) -> 
     assert any(
         "the end of the snapshot" in one for one in survey(dirs, KAFKA_LOG_CONFIG, None).problems
     )
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("cleanup.policy", ""), ("cleanup.policy", "later"), ("retention.ms", "-5"),
+    ("retention.ms", "for ever"), ("retention.bytes", "-7"),
+])  # fmt: skip
+def test_regression_without_readable_limits_no_record_is_deleted(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch, key: str, value: str
+) -> None:
+    """The topic got the default of seven days, and its records were gone after the first start."""
+    image = read_image(dirs[0])
+    image.configs["plain"] = {key: value}
+    monkeypatch.setattr(kraft_log, "read_image", lambda place: image)
+    defaults = KAFKA_LOG_CONFIG.replace(retention_bytes=1 << 30)
+    found = survey(dirs, defaults, None)
+    config = found.configs["plain"]
+    assert config.cleanup_policy == "delete"
+    limits = {"retention.ms": config.retention_ms, "retention.bytes": config.retention_bytes}
+    for name, limit in limits.items():
+        assert (limit is None) == (key in (name, "cleanup.policy")), name
+    assert "topic plain: no record is deleted, until you set its limits" in found.warnings
+    assert found.configs["kept"] != defaults and found.configs["keyed"].retention_ms is not None
+
+
+def test_regression_unknown_settings_delete_no_record(dirs: list[str]) -> None:
+    """Without a metadata log, a topic without limits got the default of seven days."""
+    shutil.rmtree(Path(dirs[0]) / "__cluster_metadata-0")
+    found = survey(dirs, KAFKA_LOG_CONFIG.replace(retention_bytes=1 << 30), None)
+    for topic in ("plain", "kept", "keyed"):
+        config = found.configs[topic]
+        assert (config.retention_ms, config.retention_bytes) == (None, None), topic
+    assert found.configs["__consumer_offsets"].cleanup_policy == "compact"

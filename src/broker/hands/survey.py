@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.catalog.settings import InvalidSettingError, config_of
+from broker.catalog.settings import InvalidSettingError, config_of, field_of
 from broker.hands import kraft_log
 from broker.hands.kraft_image import Image
 from logstore import LogConfig, LogStore, LogStoreError, TopicPartition
@@ -18,6 +18,7 @@ from logstore.store.kafka.broker_view import check_one_broker
 from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
 META_VERSIONS = ("0", "1")
 NAMES_MAX = 20  # the largest number of names in one sentence
 MEND = (
@@ -214,18 +215,32 @@ def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
         if topic in INTERNAL_TOPICS:
             settings = {"cleanup.policy": "compact", **settings}
         found.configs[topic] = defaults
+        unread: set[str] = set()
         for key, text in settings.items():
             try:
                 found.configs[topic] = config_of([(key, text)], found.configs[topic])
             except InvalidSettingError as error:
                 found.warnings.append(f"topic {topic}: a setting is left out: {error}")
+                unread.add(key)
+        if image is None and topic not in INTERNAL_TOPICS:
+            unread.add(POLICY)
+        found.configs[topic] = _without_limits(found.configs[topic], unread)
+        if image is not None and unread & {POLICY, *LIMITS}:
+            found.warnings.append(f"topic {topic}: no record is deleted, until you set its limits")
     if image is None:
         found.warnings += [
             f"topic {topic}: its settings are unknown, because no metadata log is named; it gets "
-            "the defaults"
+            "the defaults, without limits of time and size"
             for topic in topics
             if topic not in INTERNAL_TOPICS
         ]
+
+
+def _without_limits(config: LogConfig, unread: set[str]) -> LogConfig:
+    """Remove each limit that cannot be read, so that no record is deleted that Kafka keeps."""
+    if POLICY in unread:
+        config, unread = config.replace(cleanup_policy="delete"), {*unread, *LIMITS}
+    return config.replace(**{field_of(key): None for key in LIMITS if key in unread})
 
 
 def refusal_of(damage: list[str]) -> list[str]:
