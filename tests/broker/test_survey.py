@@ -230,3 +230,16 @@ def test_regression_unknown_settings_delete_no_record(dirs: list[str]) -> None:
         config = found.configs[topic]
         assert (config.retention_ms, config.retention_bytes) == (None, None), topic
     assert found.configs["__consumer_offsets"].cleanup_policy == "compact"
+
+
+def test_regression_tiered_topics_are_refused(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their older records are not in the log dirs."""
+    image = read_image(dirs[0])
+    monkeypatch.setattr(kraft_log, "read_image", lambda place: image)
+    image.configs["plain"] = {"remote.storage.enable": "false"}
+    assert not survey(dirs, KAFKA_LOG_CONFIG, None).problems
+    image.configs["plain"] = {"remote.storage.enable": "True"}
+    problems = survey(dirs, KAFKA_LOG_CONFIG, None).problems
+    assert [one.split(" is set")[0] for one in problems] == ["topic plain: remote.storage.enable"]

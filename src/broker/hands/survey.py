@@ -19,6 +19,7 @@ from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
 POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
+TIERED = "remote.storage.enable"
 META_VERSIONS = ("0", "1")
 NAMES_MAX = 20  # the largest number of names in one sentence
 MEND = (
@@ -215,6 +216,11 @@ def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
         if topic in INTERNAL_TOPICS:
             settings = {"cleanup.policy": "compact", **settings}
         found.configs[topic] = defaults
+        if settings.get(TIERED, "").strip().lower() == "true":
+            found.problems.append(
+                f"topic {topic}: {TIERED} is set, so Kafka keeps a part of its records in another "
+                "storage, which cannot be taken over"
+            )
         unread: set[str] = set()
         for key, text in settings.items():
             try:
