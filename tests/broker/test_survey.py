@@ -10,6 +10,7 @@ import pytest
 from broker.config import KAFKA_LOG_CONFIG
 from broker.hands import kraft_log
 from broker.hands.hand_back import hand_back
+from broker.hands.kraft_image import Image
 from broker.hands.kraft_log import read_image
 from broker.hands.survey import survey
 from broker.hands.take_over import take_over
@@ -243,3 +244,28 @@ def test_regression_tiered_topics_are_refused(
     image.configs["plain"] = {"remote.storage.enable": "True"}
     problems = survey(dirs, KAFKA_LOG_CONFIG, None).problems
     assert [one.split(" is set")[0] for one in problems] == ["topic plain: remote.storage.enable"]
+
+
+def test_regression_the_metadata_log_of_another_cluster_is_refused(
+    dirs: list[str], tmp_path: Path
+) -> None:
+    """All partitions counted as unknown to Kafka, and none was taken over."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (Path(dirs[0]) / "__cluster_metadata-0").rename(other / "__cluster_metadata-0")
+    text = (Path(dirs[0]) / "meta.properties").read_text()
+    (other / "meta.properties").write_text(text)
+    assert not survey(dirs, KAFKA_LOG_CONFIG, str(other)).problems
+    lines = [one for one in text.splitlines() if not one.startswith("cluster.id")]
+    (other / "meta.properties").write_text("\n".join([*lines, "cluster.id=A" + "A" * 21]))
+    problems = survey(dirs, KAFKA_LOG_CONFIG, str(other)).problems
+    assert len(problems) == 1 and f"it belongs to the cluster {'A' * 22}" in problems[0]
+
+
+def test_regression_a_metadata_log_that_knows_no_partition_is_refused(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an identity beside it, only its content shows that it is the wrong one."""
+    monkeypatch.setattr(kraft_log, "read_image", lambda place: Image())
+    problems = survey(dirs, KAFKA_LOG_CONFIG, None).problems
+    assert len(problems) == 1 and "knows no partition" in problems[0]

@@ -152,6 +152,11 @@ def _image(paths: Sequence[str], metadata_dir: str | None, found: Survey) -> Ima
     for place in places:
         try:
             if kraft_log.has_log(place):
+                meta = read_meta(place)
+                if meta is not None and meta.cluster_id not in ("", found.cluster_id):
+                    reason = f"it belongs to the cluster {meta.cluster_id}"
+                    found.problems.append(f"{place} is not named for this broker: {reason}")
+                    return None
                 return kraft_log.read_image(place)
         except (LogStoreError, OSError) as error:
             found.problems.append(f"the metadata log in {place} cannot be read: {error}")
@@ -182,6 +187,12 @@ def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) ->
         if one not in given
     ]
     found.known = image.partitions()
+    if found.logs and not found.logs.keys() & found.known.keys():
+        found.problems.append(
+            "the metadata log knows no partition of these log dirs: it belongs to another broker, "
+            "or its directory is not the newest"
+        )
+        return
     absent = sorted(str(key) for key in found.known.keys() - found.logs.keys())
     if absent and not elsewhere:
         found.problems.append(f"no log dir has the partitions {_some(absent)}")
