@@ -269,3 +269,14 @@ def test_regression_a_metadata_log_that_knows_no_partition_is_refused(
     monkeypatch.setattr(kraft_log, "read_image", lambda place: Image())
     problems = survey(dirs, KAFKA_LOG_CONFIG, None).problems
     assert len(problems) == 1 and "knows no partition" in problems[0]
+
+
+def test_regression_without_a_metadata_log_a_missing_partition_is_noticed(dirs: list[str]) -> None:
+    """A log dir was perhaps not named, and the broker created the missing partition again."""
+    shutil.rmtree(Path(dirs[0]) / "__cluster_metadata-0")
+    (named,) = [one for one in dirs if (Path(one) / "kept-1").exists()]
+    found = survey([named], KAFKA_LOG_CONFIG, None)
+    assert any(
+        one.startswith("topic kept: no log dir has its partitions 0;") for one in found.warnings
+    )
+    assert not any("no log dir" in one for one in survey(dirs, KAFKA_LOG_CONFIG, None).warnings)

@@ -82,7 +82,7 @@ def survey(paths: Sequence[str], defaults: LogConfig, metadata_dir: str | None) 
         if image is not None:
             _compare(image, metas, found)
         else:
-            _agree_on_ids(found)
+            _guess(found)
         _configure(image, defaults, found)
     return found
 
@@ -204,8 +204,12 @@ def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) ->
             found.problems.append(f"{key}: its directory has the id of another topic")
 
 
-def _agree_on_ids(found: Survey) -> None:
-    """Without a metadata log, give all partitions of a topic the id that some of them have."""
+def _guess(found: Survey) -> None:
+    """Without a metadata log, find out from the log dirs what Kafka knows.
+
+    All partitions of a topic get the id that some of them have. If a number is missing among the
+    partitions of a topic, a log dir may be missing.
+    """
     ids: dict[str, set[bytes]] = {}
     for key, log in found.logs.items():
         ids.setdefault(key.topic, set()).update({log.topic_id} - {bytes(16)})
@@ -215,6 +219,14 @@ def _agree_on_ids(found: Survey) -> None:
         for topic, some in sorted(ids.items())
         if len(some) > 1
     ]
+    for topic in sorted(ids):
+        numbers = {key.partition for key in found.logs if key.topic == topic}
+        absent = sorted({*range(max(numbers))} - numbers)
+        if absent:
+            found.warnings.append(
+                f"topic {topic}: no log dir has its partitions {_some(list(map(str, absent)))}; "
+                "perhaps not all log dirs are named"
+            )
     # Before Kafka 2.8, topics had no ids.
     found.known = {key: max(ids[key.topic], default=bytes(16)) for key in found.logs}
 
