@@ -280,3 +280,18 @@ def test_regression_without_a_metadata_log_a_missing_partition_is_noticed(dirs: 
         one.startswith("topic kept: no log dir has its partitions 0;") for one in found.warnings
     )
     assert not any("no log dir" in one for one in survey(dirs, KAFKA_LOG_CONFIG, None).warnings)
+
+
+@pytest.mark.parametrize("name", [
+    "log-start-offset-checkpoint", "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint", "cleaner-offset-checkpoint",
+])  # fmt: skip
+def test_regression_a_damaged_checkpoint_of_kafka_is_refused(dirs: list[str], name: str) -> None:
+    """Records that were deleted came back, because the log starts were not known."""
+    path = Path(dirs[1]) / name
+    path.write_bytes(bytes(20))
+    found = survey(dirs, KAFKA_LOG_CONFIG, None)
+    assert len(found.problems) == 1 and found.problems[0].startswith(f"{path}: not a checkpoint")
+    assert not any(name in one for one in found.warnings)
+    path.unlink()
+    assert not survey(dirs, KAFKA_LOG_CONFIG, None).problems

@@ -22,6 +22,10 @@ POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
 TIERED = "remote.storage.enable"
 META_VERSIONS = ("0", "1")
 NAMES_MAX = 20  # the largest number of names in one sentence
+ANEW = (
+    "Start Kafka and stop it cleanly, so that it writes the file again. Or remove the file: then "
+    "no log is compared with it, and a log without its log start begins at its first segment"
+)
 MEND = (
     "a take-over would lose records there. If Kafka was not stopped cleanly, start it and stop it "
     "cleanly: it repairs its logs. Otherwise restore these files first"
@@ -122,7 +126,11 @@ def _list_logs(paths: Sequence[str], found: Survey) -> None:
         report = source.recovery_report
         found.problems += [f"{one.path}: {one.reason}" for one in report.offline_dirs]
         found.problems += [f"{one.topic_partition}: {one.error}" for one in report.offline]
-        found.warnings += [one for one in report.warnings if not _is_of_change(one)]
+        damaged = [f"{path}: {reason}" for path, reason in report.damaged_files]
+        found.problems += [f"{one}. {ANEW}" for one in damaged]
+        found.warnings += [
+            one for one in report.warnings if one not in damaged and not _is_of_change(one)
+        ]
         damage: list[str] = []
         for key in source:
             if key.topic == kraft_log.TOPIC or source.host.replicas.offline.get(key):
