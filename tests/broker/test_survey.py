@@ -259,7 +259,7 @@ def test_regression_the_metadata_log_of_another_cluster_is_refused(
     lines = [one for one in text.splitlines() if not one.startswith("cluster.id")]
     (other / "meta.properties").write_text("\n".join([*lines, "cluster.id=A" + "A" * 21]))
     problems = survey(dirs, KAFKA_LOG_CONFIG, str(other)).problems
-    assert len(problems) == 1 and f"it belongs to the cluster {'A' * 22}" in problems[0]
+    assert len(problems) == 1 and f"belongs to the cluster {'A' * 22}, " in problems[0]
 
 
 def test_regression_a_metadata_log_that_knows_no_partition_is_refused(

@@ -162,8 +162,10 @@ def _image(paths: Sequence[str], metadata_dir: str | None, found: Survey) -> Ima
             if kraft_log.has_log(place):
                 meta = read_meta(place)
                 if meta is not None and meta.cluster_id not in ("", found.cluster_id):
-                    reason = f"it belongs to the cluster {meta.cluster_id}"
-                    found.problems.append(f"{place} is not named for this broker: {reason}")
+                    found.problems.append(
+                        f"{place}: this metadata log belongs to the cluster {meta.cluster_id}, but "
+                        f"the log dirs belong to the cluster {found.cluster_id}"
+                    )
                     return None
                 return kraft_log.read_image(place)
         except (LogStoreError, OSError) as error:
@@ -228,15 +230,24 @@ def _guess(found: Survey) -> None:
         if len(some) > 1
     ]
     for topic in sorted(ids):
-        numbers = {key.partition for key in found.logs if key.topic == topic}
-        absent = sorted({*range(max(numbers))} - numbers)
+        absent = _gaps(sorted(key.partition for key in found.logs if key.topic == topic))
         if absent:
             found.warnings.append(
-                f"topic {topic}: no log dir has its partitions {_some(list(map(str, absent)))}; "
+                f"topic {topic}: no log dir has its partitions {_some(absent)}; "
                 "perhaps not all log dirs are named"
             )
     # Before Kafka 2.8, topics had no ids.
     found.known = {key: max(ids[key.topic], default=bytes(16)) for key in found.logs}
+
+
+def _gaps(numbers: list[int]) -> list[str]:
+    """List the numbers that are missing below the largest number."""
+    found = []
+    for before, number in zip([-1, *numbers], numbers, strict=False):
+        if number > before + 1:
+            last = f" to {number - 1}" if number > before + 2 else ""
+            found.append(f"{before + 1}{last}")
+    return found
 
 
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
