@@ -99,6 +99,19 @@ def test_log_dirs_of_two_changes_are_refused() -> None:
         stage_of_take_over(changes("building", "building", members=3))
 
 
+def test_regression_two_interrupted_builds_can_be_repeated_or_undone() -> None:
+    """Each attempt has its own id; neither command accepted the log dirs any more."""
+    both = changes("building", "building")
+    found = both["/1"]
+    assert found is not None
+    both["/1"] = found._replace(change_id=B)
+    assert stage_of_take_over(both) is Stage.BUILD
+    assert stage_of_hand_back(both) is Stage.UNDO
+    both["/1"] = found._replace(change_id=B, members=(*found.members, "c" * 32))
+    with pytest.raises(ChangeOfHandsError, match="has 3 log dirs, but 2"):
+        stage_of_take_over(both)
+
+
 # --- Kafka's bytes --------------------------------------------------------------------------------
 
 
