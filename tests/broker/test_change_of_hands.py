@@ -101,6 +101,33 @@ def test_new_and_deleted_topics_are_reported(tmp_path: Path) -> None:
     assert all(path.exists() for path in strays)
 
 
+def test_regression_files_of_other_programs_stay(tmp_path: Path) -> None:
+    """A hand-back removed what had come into a log dir after the take-over."""
+    dirs = small(tmp_path)
+    paths = [str(one) for one in dirs]
+    (dirs[0] / "before.txt").write_text("before")
+    take_over(paths, KAFKA_LOG_CONFIG)
+    stray = dirs[1] / f"gone-0.{'7' * 32}.stray"
+    texts = {
+        dirs[0] / "notes.txt": "1", dirs[0] / "backup" / "x": "2", dirs[1] / "backup-7" / "y": "3",
+        dirs[1] / f"a-0.{'5' * 32}.delete" / "z": "4", stray / f"{0:020d}.log": "5",
+    }  # fmt: skip
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (dirs[0] / "before.txt").write_text("after")
+    for change in (foresee, hand_back):
+        with pytest.raises(ChangeOfHandsError, match=r"before.txt: .* move the new file away"):
+            change(paths)
+    (dirs[0] / "before.txt").unlink()
+    left = [dirs[0] / "backup", dirs[0] / "notes.txt", dirs[1] / f"a-0.{'5' * 32}.delete"]
+    left += [dirs[1] / "backup-7", stray]
+    for result in (foresee(paths), hand_back(paths)):
+        assert list(result.left) == [str(one) for one in left]
+    assert {path: path.read_text() for path in texts} == texts
+    assert (dirs[0] / "before.txt").read_text() == "before"
+
+
 def test_the_log_start_stays(tmp_path: Path) -> None:
     """Records that were deleted on either side stay deleted on the other."""
     dirs = small(tmp_path)

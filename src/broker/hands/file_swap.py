@@ -40,6 +40,7 @@ from logstore.store.kafka.hands import (
     read_change,
     write_change,
 )
+from logstore.store.start.listing import foreign_entries
 
 # Kafka writes these files again from its logs, or a hand-back writes them again.
 STALE_FILES = frozenset({CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS})
@@ -109,12 +110,20 @@ def purge_kept(path: str) -> None:
     files.sync_dir(kept)
 
 
+def foreign_to(path: str) -> list[str]:
+    """List the entries that are neither of the store nor of Kafka; raises OSError.
+
+    A hand-back leaves these entries in the log dir.
+    """
+    return sorted(one.name for one in foreign_entries(path) if one.name not in STAYING)
+
+
 def finish_hand_back(paths: list[str]) -> None:
     """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError."""
     _begin(paths, OWNED, PUTTING_AWAY)
     for path in _at(paths, PUTTING_AWAY):
         _make(os.path.join(path, STORE_OLD))
-        _move_all(path, os.path.join(path, STORE_OLD), STAYING)
+        _move_all(path, os.path.join(path, STORE_OLD), STAYING.union(foreign_to(path)))
         _write(path, PUTTING_BACK)
     for path in _at(paths, PUTTING_BACK):
         for name in (KAFKA_NEW, KEPT):

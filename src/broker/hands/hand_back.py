@@ -28,7 +28,7 @@ from logstore.store.kafka.broker_listing import (
     START_OFFSETS,
 )
 from logstore.store.kafka.export import export_linked
-from logstore.store.kafka.hands import KAFKA_NEW, RETURNING, STORE_NEW, Change, write_change
+from logstore.store.kafka.hands import KAFKA_NEW, KEPT, RETURNING, STORE_NEW, Change, write_change
 
 
 class HandedBack(NamedTuple):
@@ -38,12 +38,14 @@ class HandedBack(NamedTuple):
         created: partitions that Kafka does not know. Kafka gets their directories, but has no topic
             for them.
         deleted: partitions that Kafka knows, and that were deleted after the take-over.
+        left: paths in the log dirs that belong neither to Kafka nor to the store. They stay there.
         is_undone: whether only an interrupted take-over was undone.
     """
 
     partition_count: int
     created: Sequence[TopicPartition]
     deleted: Sequence[TopicPartition]
+    left: Sequence[str] = ()
     is_undone: bool = False
 
 
@@ -101,13 +103,14 @@ def _foresee(paths: Sequence[str], known: Change) -> HandedBack:
     """Check the store without changing it; return what would be handed back."""
     with LogStore.open(list(paths), read_only=True) as store:
         _check(store, paths)
-        return _result(store, known)
+        return _result(store, known, paths)
 
 
-def _result(store: LogStore, known: Change) -> HandedBack:
+def _result(store: LogStore, known: Change, paths: Sequence[str]) -> HandedBack:
     created = [key for key in sorted(store) if not _is_known(store.log(*key), known)]
     kept = set(store) - set(created)
-    return HandedBack(len(kept), created, sorted(known.partitions.keys() - kept))
+    left = [os.path.join(path, name) for path in paths for name in file_swap.foreign_to(path)]
+    return HandedBack(len(kept), created, sorted(known.partitions.keys() - kept), left)
 
 
 def _is_known(log: Log, known: Change) -> bool:
@@ -128,7 +131,7 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
             assert change is not None
             write_change(path, change._replace(step=RETURNING))
             files.make_dir(os.path.join(path, KAFKA_NEW))
-        result = _result(store, known)
+        result = _result(store, known, paths)
         offsets: dict[str, dict[TopicPartition, tuple[int, int]]] = {path: {} for path in paths}
         for number, key in enumerate(sorted(store)):
             log = store.log(*key)
@@ -155,6 +158,16 @@ def _check(store: LogStore, paths: Sequence[str]) -> None:
     if away or dirs or len(store.host.log_dirs) != len(paths):
         what = ", ".join([*dirs, *away][:NAMES_MAX]) or "a log dir that is not named"
         reason = f"{what} does not serve: repair or remove it first"
+        raise ChangeOfHandsError(reason=reason)
+    clashing = [
+        os.path.join(path, name)
+        for path in paths
+        for name in file_swap.foreign_to(path)
+        if files.exists(os.path.join(path, KEPT, name))
+    ]
+    if clashing:
+        what = ", ".join(clashing[:NAMES_MAX])
+        reason = f"{what}: a file with this name goes back to Kafka; move the new file away first"
         raise ChangeOfHandsError(reason=reason)
     damaged = [
         f"{key}: {problem}; {problem.remedy(*key)}"

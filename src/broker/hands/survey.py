@@ -85,9 +85,10 @@ def survey(paths: Sequence[str], defaults: LogConfig, metadata_dir: str | None) 
         image = _image(paths, metadata_dir, found)
         if image is not None:
             _compare(image, metas, found)
-        else:
+        elif not found.problems:
             _guess(found)
-        _configure(image, defaults, found)
+        if not found.problems:
+            _configure(image, defaults, found)
     return found
 
 
