@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from logstore.disk import bulk, files
 from logstore.disk.dir_lock import LOCK_NAME, KafkaLock
@@ -118,9 +119,13 @@ def foreign_to(path: str) -> list[str]:
     return sorted(one.name for one in foreign_entries(path) if one.name not in STAYING)
 
 
-def finish_hand_back(paths: list[str]) -> None:
-    """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError."""
-    _begin(paths, OWNED, PUTTING_AWAY)
+def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
+    """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError.
+
+    Args:
+        result: fields of `Change` that a repeated hand-back reports.
+    """
+    _begin(paths, OWNED, PUTTING_AWAY, result)
     for path in _at(paths, PUTTING_AWAY):
         _make(os.path.join(path, STORE_OLD))
         _move_all(path, os.path.join(path, STORE_OLD), STAYING.union(foreign_to(path)))
@@ -158,12 +163,14 @@ def discard(path: str, name: str) -> None:
         bulk.remove_tree(os.path.join(path, name))
 
 
-def _begin(paths: list[str], before: Container[str], step: str) -> None:
+def _begin(
+    paths: list[str], before: Container[str], step: str, fields: Mapping[str, Any] | None = None
+) -> None:
     """Let all log dirs take the first step of the swap, if their new files are built."""
     for path in paths:
         change = read_change(path)
         if change is not None and change.step in before:
-            write_change(path, change._replace(step=step))
+            write_change(path, change._replace(step=step, **(fields or {})))
 
 
 def _at(paths: list[str], step: str) -> list[str]:

@@ -10,7 +10,7 @@ Kafka makes the indexes and the lists of aborted transactions again when it star
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from broker.hands import file_swap, kafka_files
@@ -28,7 +28,15 @@ from logstore.store.kafka.broker_listing import (
     START_OFFSETS,
 )
 from logstore.store.kafka.export import export_linked
-from logstore.store.kafka.hands import KAFKA_NEW, KEPT, RETURNING, STORE_NEW, Change, write_change
+from logstore.store.kafka.hands import (
+    KAFKA_NEW,
+    KEPT,
+    OWNED,
+    RETURNING,
+    STORE_NEW,
+    Change,
+    write_change,
+)
 
 
 class HandedBack(NamedTuple):
@@ -62,12 +70,12 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
     with file_swap.locked(paths) as locks:
         changes = file_swap.changes_of(paths)
         stage = stage_of_hand_back(changes)
-        result = HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
+        result = _recorded(changes)
         if stage is Stage.UNDO:
             for path in paths:
                 file_swap.discard(path, STORE_NEW)
                 file_swap.forget(path)
-            return result
+            return HandedBack(0, (), (), is_undone=True)
         if stage is Stage.BUILD:
             # A store with damage is refused before its opening mends anything.
             known = next(one for one in changes.values() if one is not None)
@@ -79,7 +87,8 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
             result = _build(paths, known, show)
         for lock in locks.values():
             lock.keep_stores_out()
-        file_swap.finish_hand_back(paths)
+        recorded = {what: getattr(result, what) for what in ("created", "deleted", "left")}
+        file_swap.finish_hand_back(paths, recorded)
     return result
 
 
@@ -94,9 +103,20 @@ def foresee(paths: Sequence[str]) -> HandedBack:
     paths = checked(paths)
     changes = file_swap.changes_of(paths)
     stage = stage_of_hand_back(changes)
-    if stage is not Stage.BUILD:
-        return HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
+    if stage is Stage.UNDO:
+        return HandedBack(0, (), (), is_undone=True)
+    if stage is Stage.CONTINUE:
+        return _recorded(changes)
     return _foresee(paths, next(one for one in changes.values() if one is not None))
+
+
+def _recorded(changes: Mapping[str, Change | None]) -> HandedBack:
+    """Return the result that an interrupted hand-back has recorded, if it has recorded one."""
+    for one in changes.values():
+        if one is not None and one.step not in OWNED:
+            count = len(one.partitions) - len(one.deleted)
+            return HandedBack(count, one.created, one.deleted, one.left)
+    return HandedBack(0, (), ())
 
 
 def _foresee(paths: Sequence[str], known: Change) -> HandedBack:
@@ -107,10 +127,11 @@ def _foresee(paths: Sequence[str], known: Change) -> HandedBack:
 
 
 def _result(store: LogStore, known: Change, paths: Sequence[str]) -> HandedBack:
-    created = [key for key in sorted(store) if not _is_known(store.log(*key), known)]
+    created = tuple(key for key in sorted(store) if not _is_known(store.log(*key), known))
     kept = set(store) - set(created)
-    left = [os.path.join(path, name) for path in paths for name in file_swap.foreign_to(path)]
-    return HandedBack(len(kept), created, sorted(known.partitions.keys() - kept), left)
+    deleted = tuple(sorted(known.partitions.keys() - kept))
+    left = (os.path.join(path, name) for path in paths for name in file_swap.foreign_to(path))
+    return HandedBack(len(kept), created, deleted, tuple(left))
 
 
 def _is_known(log: Log, known: Change) -> bool:
