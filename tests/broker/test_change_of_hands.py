@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -126,6 +128,38 @@ def test_regression_files_of_other_programs_stay(tmp_path: Path) -> None:
         assert list(result.left) == [str(one) for one in left]
     assert {path: path.read_text() for path in texts} == texts
     assert (dirs[0] / "before.txt").read_text() == "before"
+
+
+def rights_below(dirs: list[Path]) -> dict[str, tuple[int, int, int]]:
+    """Give the owner, the group and the mode of each file and directory."""
+    found = {}
+    for path in (path for one in dirs for path in [one, *one.rglob("*")]):
+        facts = path.stat()
+        found[str(path)] = facts.st_uid, facts.st_gid, stat.S_IMODE(facts.st_mode)
+    return found
+
+
+def test_regression_files_keep_their_owner_and_mode(tmp_path: Path) -> None:
+    """If root ran the commands, the user of Kafka could not open the new files."""
+    dirs = small(tmp_path)
+    for path in (path for one in dirs for path in [one, *one.rglob("*")]):
+        if os.geteuid() == 0:
+            os.chown(path, 1234, 2345)
+        path.chmod(0o750 if path.is_dir() else 0o640)
+    before = rights_below(dirs)
+    owner = before[str(dirs[0])][:2]
+    mask = os.umask(0o077)
+    try:
+        take_over([str(one) for one in dirs], KAFKA_LOG_CONFIG)
+        assert {one[:2] for one in rights_below(dirs).values()} == {owner}
+        modes = {one[2] for name, one in rights_below(dirs).items() if Path(name).is_file()}
+        assert modes == {0o640}
+        hand_back([str(one) for one in dirs])
+    finally:
+        os.umask(mask)
+    after = rights_below(dirs)
+    assert {name: after.get(name, one) for name, one in before.items()} == before
+    assert set(after.values()) == set(before.values()), "and those of the new files"
 
 
 def test_the_log_start_stays(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from broker.hands import rights
 from logstore.disk import bulk, files
 from logstore.disk.dir_lock import LOCK_NAME, KafkaLock
 from logstore.store.kafka.broker_listing import (
@@ -56,9 +57,12 @@ def locked(paths: list[str]) -> Iterator[Mapping[str, KafkaLock]]:
         OSError: a disk failed.
     """
     locks = {path: KafkaLock(path) for path in paths}
+    new = [path for path in paths if not files.exists(os.path.join(path, LOCK_NAME))]
     try:
         for lock in locks.values():
             lock.acquire()
+        for path in new:
+            rights.give_one(os.path.join(path, LOCK_NAME), path)
         yield locks
     finally:
         for lock in locks.values():
@@ -75,7 +79,7 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
     paths = list(locks)
     _begin(paths, (BUILDING,), MOVING_OUT)
     for path in _at(paths, MOVING_OUT):
-        _make(os.path.join(path, KEPT))
+        _make(path, KEPT)
         _move_all(path, os.path.join(path, KEPT), STAYING)
         _write(path, MOVING_IN)
     for path in _at(paths, MOVING_IN):
@@ -87,6 +91,7 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)
+        rights.give_one(os.path.join(path, DOCUMENT_NAME), path)
 
 
 def purge_kept(path: str) -> None:
@@ -127,7 +132,7 @@ def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
     """
     _begin(paths, OWNED, PUTTING_AWAY, result)
     for path in _at(paths, PUTTING_AWAY):
-        _make(os.path.join(path, STORE_OLD))
+        _make(path, STORE_OLD)
         _move_all(path, os.path.join(path, STORE_OLD), STAYING.union(foreign_to(path)))
         _write(path, PUTTING_BACK)
     for path in _at(paths, PUTTING_BACK):
@@ -185,9 +190,11 @@ def _write(path: str, step: str) -> None:
     write_change(path, change._replace(step=step))
 
 
-def _make(directory: str) -> None:
+def _make(path: str, name: str) -> None:
+    directory = os.path.join(path, name)
     if not files.exists(directory):
         files.make_dir(directory)
+    rights.give_one(directory, path)
 
 
 def _move_all(source: str, target: str, staying: Container[str]) -> None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.hands import file_swap, kafka_files
+from broker.hands import file_swap, kafka_files, rights
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
 from broker.hands.survey import NAMES_MAX
 from broker.hands.take_over import QUIET, Show, checked
@@ -163,6 +163,7 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
             show(number + 1, len(store))
         for path, rows in offsets.items():
             _write_checkpoints(os.path.join(path, KAFKA_NEW), rows)
+            rights.give_tree(os.path.join(path, KAFKA_NEW), path)
     return result
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.catalog import producer_ids
-from broker.hands import file_swap
+from broker.hands import file_swap, rights
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_take_over
 from broker.hands.survey import FoundLog, Survey, refusal_of, survey
 from logstore import Log, LogConfig, LogStore, StoreConfig, TopicPartition
@@ -132,6 +132,8 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> None:
         targets = {path: os.path.join(path, STORE_NEW) for path in paths}
         _write_identities(targets, found)
         _adopt_all(targets, found, show)
+        for path, target in targets.items():
+            rights.give_tree(target, path)
     except BaseException as error:
         if isinstance(error, Exception):  # otherwise, the process is ending
             for path in paths:

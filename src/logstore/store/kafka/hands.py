@@ -119,17 +119,18 @@ def _change_of(document: dict[str, Any]) -> Change:
             fields.partition_key(topic, partition): fields.id_bytes(topic_id, "a topic id")
             for topic, partition, topic_id in fields.rows(document["partitions"], "partitions", 3)
         },
-        *(
-            tuple(
-                fields.partition_key(*row) for row in fields.rows(document.get(what, []), what, 2)
-            )
-            for what in ("created", "deleted")
-        ),
+        _keys(document, "created"),
+        _keys(document, "deleted"),
         tuple(
             fields.text(row[0], "a path")
             for row in fields.rows(document.get("left", []), "left", 1)
         ),
     )
+
+
+def _keys(document: dict[str, Any], what: str) -> tuple[TopicPartition, ...]:
+    """Read a list of partitions that may be missing; raises an error of `fields.WRONG`."""
+    return tuple(fields.partition_key(*row) for row in fields.rows(document.get(what, []), what, 2))
 
 
 def write_change(path: str, change: Change) -> None:
