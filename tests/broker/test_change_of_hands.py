@@ -326,13 +326,27 @@ def test_a_kafka_that_runs_is_noticed(tmp_path: Path) -> None:
         kafka.communicate()
     assert bytes_below(dirs) == before
     take_over([str(one) for one in dirs], KAFKA_LOG_CONFIG)
-    with (
-        LogStore.open(dirs),
-        pytest.raises(LogDirLockedError),
-    ):
-        hand_back([str(one) for one in dirs])
+    for change in (foresee, hand_back):
+        with LogStore.open(dirs), pytest.raises(LogDirLockedError):
+            change([str(one) for one in dirs])
     with (dirs[0] / ".lock").open("r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no lock is left behind
+
+
+def test_regression_the_check_refuses_what_a_hand_back_refuses(tmp_path: Path) -> None:
+    """Both name a partition that cannot be read, and both refuse a store that is open."""
+    dirs = small(tmp_path)
+    paths = [str(one) for one in dirs]
+    take_over(paths, KAFKA_LOG_CONFIG)
+    (path,) = [one / "stamped-0" for one in dirs if (one / "stamped-0").exists()]
+    (path / f"{0:020d}.log").rename(path / "elsewhere")
+    (path / f"{0:020d}.log").mkdir()
+    for change in (foresee, hand_back):
+        with pytest.raises(ChangeOfHandsError, match=r"stamped-0: .*does not serve"):
+            change(paths)
+    (path / f"{0:020d}.log").rmdir()
+    (path / "elsewhere").rename(path / f"{0:020d}.log")
+    assert foresee(paths).partition_count == hand_back(paths).partition_count == 4
 
 
 def test_all_log_dirs_must_be_named(tmp_path: Path) -> None:

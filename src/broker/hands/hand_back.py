@@ -17,7 +17,7 @@ from broker.hands import file_swap, kafka_files, rights
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
 from broker.hands.survey import NAMES_MAX
 from broker.hands.take_over import QUIET, Show, checked
-from logstore import Log, LogStore, TopicPartition
+from logstore import Log, LogStore, LogStoreError, TopicPartition
 from logstore.disk import files
 from logstore.log import host
 from logstore.log.recovery.foreseen import problems_of
@@ -97,6 +97,7 @@ def foresee(paths: Sequence[str]) -> HandedBack:
 
     Raises:
         ChangeOfHandsError: the log dirs cannot be handed back.
+        LogDirLockedError: another process has a log dir open.
         LogStoreError: the store cannot be read.
         OSError: a disk failed.
     """
@@ -107,7 +108,10 @@ def foresee(paths: Sequence[str]) -> HandedBack:
         return HandedBack(0, (), (), is_undone=True)
     if stage is Stage.CONTINUE:
         return _recorded(changes)
-    return _foresee(paths, next(one for one in changes.values() if one is not None))
+    with file_swap.locked(paths) as locks:
+        for lock in locks.values():
+            lock.keep_stores_out()
+        return _foresee(paths, next(one for one in changes.values() if one is not None))
 
 
 def _recorded(changes: Mapping[str, Change | None]) -> HandedBack:
@@ -172,15 +176,33 @@ def _check(store: LogStore, paths: Sequence[str]) -> None:
 
     Raises:
         ChangeOfHandsError: the store cannot be handed back.
-        LogStoreError, OSError: a disk failed.
+        OSError: a disk failed.
     """
     replicas = store.host.replicas
     away = [str(key) for key in [*replicas.offline, *replicas.incomplete, *replicas.absent()]]
-    dirs = [one.path for one in store.host.log_dirs if one.is_offline]
-    if away or dirs or len(store.host.log_dirs) != len(paths):
-        what = ", ".join([*dirs, *away][:NAMES_MAX]) or "a log dir that is not named"
-        reason = f"{what} does not serve: repair or remove it first"
+    away += [one.path for one in store.host.log_dirs if one.is_offline]
+    damaged: list[str] = []
+    for key in sorted(set(store) - set(replicas.offline)):
+        try:
+            found = problems_of(store.log(*key))
+        except LogStoreError as error:
+            away.append(str(error))
+        else:
+            damaged += [f"{key}: {problem}; {problem.remedy(*key)}" for problem in found]
+    if away or len(store.host.log_dirs) != len(paths):
+        what = "; ".join(sorted(away)[:NAMES_MAX]) or "a log dir that is not named"
+        raise ChangeOfHandsError(reason=f"{what}: does not serve; repair or remove it first")
+    if damaged:
+        reason = (
+            f"{'; '.join(damaged[:NAMES_MAX])}. A hand-back would lose the undamaged records "
+            "near the damage: repair the logs first"
+        )
         raise ChangeOfHandsError(reason=reason)
+    _check_names(paths)
+
+
+def _check_names(paths: Sequence[str]) -> None:
+    """Refuse if a new file has the name of a file that goes back to Kafka."""
     clashing = [
         os.path.join(path, name)
         for path in paths
@@ -190,17 +212,6 @@ def _check(store: LogStore, paths: Sequence[str]) -> None:
     if clashing:
         what = ", ".join(clashing[:NAMES_MAX])
         reason = f"{what}: a file with this name goes back to Kafka; move the new file away first"
-        raise ChangeOfHandsError(reason=reason)
-    damaged = [
-        f"{key}: {problem}; {problem.remedy(*key)}"
-        for key in sorted(store)
-        for problem in problems_of(store.log(*key))
-    ]
-    if damaged:
-        reason = (
-            f"{'; '.join(damaged[:NAMES_MAX])}. A hand-back would lose the undamaged records "
-            "near the damage: repair the logs first"
-        )
         raise ChangeOfHandsError(reason=reason)
 
 
