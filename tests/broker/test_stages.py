@@ -152,6 +152,7 @@ def test_records_of_the_metadata_log() -> None:
     assert image.partitions() == {TopicPartition("orders", at): ID for at in (0, 1)}
     assert image.topics[ID].replicas == {0: (1,), 1: (1,)}
     assert image.configs == {"orders": {"retention.ms": "7"}}
+    assert image.broker_configs == {"1": {"a.b": "c"}}
     assert image.brokers == {1: (text_of(ID),)}
     image.take(record(4, 0, b"\x02" + text("orders") + text("retention.ms") + text(None) + b"\0"))
     assert image.configs == {"orders": {}}

@@ -295,3 +295,20 @@ def test_regression_a_damaged_checkpoint_of_kafka_is_refused(dirs: list[str], na
     assert not any(name in one for one in found.warnings)
     path.unlink()
     assert not survey(dirs, KAFKA_LOG_CONFIG, None).problems
+
+
+def test_regression_defaults_that_kafka_changed_while_it_ran(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are only in the metadata log; a topic got the limits of server.properties instead."""
+    image = read_image(dirs[0])
+    image.broker_configs = {
+        "": {"log.retention.ms": "-1", "log.retention.bytes": "5", "log.cleanup.policy": "delete"},
+        "1": {"log.retention.bytes": "7000"}, "2": {"log.retention.bytes": "8000"},
+    }  # fmt: skip
+    image.configs["keyed"]["retention.ms"] = "99"
+    monkeypatch.setattr(kraft_log, "read_image", lambda place: image)
+    configs = survey(dirs, KAFKA_LOG_CONFIG, None).configs
+    assert (configs["plain"].retention_ms, configs["plain"].retention_bytes) == (None, 7000)
+    assert configs["keyed"].retention_ms == 99
+    assert configs["__consumer_offsets"].cleanup_policy == "compact"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.catalog.settings import InvalidSettingError, config_of, field_of
+from broker.catalog.settings import BROKER_KEYS, InvalidSettingError, config_of, field_of
 from broker.hands import kraft_log
 from broker.hands.kraft_image import Image
 from logstore import LogConfig, LogStore, LogStoreError, TopicPartition
@@ -254,10 +254,18 @@ def _gaps(numbers: list[int]) -> list[str]:
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
     """Choose the configuration of each topic."""
     topics = sorted({key.topic for key in found.logs})
+    # Kafka changes these defaults of topics without a change of its server.properties.
+    inherited = {
+        key: image.broker_configs[name][BROKER_KEYS[key]]
+        for name in ("", found.node_id)
+        for key in BROKER_KEYS
+        if image is not None and BROKER_KEYS[key] in image.broker_configs.get(name, {})
+    }
     for topic in topics:
-        settings = {} if image is None else image.configs.get(topic, {})
+        settings = dict(inherited)
         if topic in INTERNAL_TOPICS:
-            settings = {"cleanup.policy": "compact", **settings}
+            settings[POLICY] = "compact"
+        settings |= {} if image is None else image.configs.get(topic, {})
         found.configs[topic] = defaults
         if settings.get(TIERED, "").strip().lower() == "true":
             found.problems.append(
