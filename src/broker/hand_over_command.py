@@ -148,6 +148,11 @@ def _tell(done: returning.HandedBack, is_check: bool, output_format: str) -> Non
         )
     if done.deleted:
         note(f"Kafka still knows {_names(done.deleted)}, and creates them again, empty")
+    if done.left:
+        note(
+            f"these belong neither to Kafka nor to the store, and stay: {', '.join(done.left)}. "
+            "While such a directory is in a log dir, Kafka does not start: move it away"
+        )
     count = format_count(done.partition_count, "partition")
     sentence = f"{count} {'would be' if is_check else 'are'} handed back"
     if done.is_undone:

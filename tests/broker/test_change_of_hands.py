@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,6 +101,65 @@ def test_new_and_deleted_topics_are_reported(tmp_path: Path) -> None:
         assert "new" not in {key.topic for key in store}
     hand_back(paths)
     assert all(path.exists() for path in strays)
+
+
+def test_regression_files_of_other_programs_stay(tmp_path: Path) -> None:
+    """A hand-back removed what had come into a log dir after the take-over."""
+    dirs = small(tmp_path)
+    paths = [str(one) for one in dirs]
+    (dirs[0] / "before.txt").write_text("before")
+    take_over(paths, KAFKA_LOG_CONFIG)
+    stray = dirs[1] / f"gone-0.{'7' * 32}.stray"
+    texts = {
+        dirs[0] / "notes.txt": "1", dirs[0] / "backup" / "x": "2", dirs[1] / "backup-7" / "y": "3",
+        dirs[1] / f"a-0.{'5' * 32}.delete" / "z": "4", stray / f"{0:020d}.log": "5",
+    }  # fmt: skip
+    for path, text in texts.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (dirs[0] / "before.txt").write_text("after")
+    for change in (foresee, hand_back):
+        with pytest.raises(ChangeOfHandsError, match=r"before.txt: .* move the new file away"):
+            change(paths)
+    (dirs[0] / "before.txt").unlink()
+    left = [dirs[0] / "backup", dirs[0] / "notes.txt", dirs[1] / f"a-0.{'5' * 32}.delete"]
+    left += [dirs[1] / "backup-7", stray]
+    for result in (foresee(paths), hand_back(paths)):
+        assert list(result.left) == [str(one) for one in left]
+    assert {path: path.read_text() for path in texts} == texts
+    assert (dirs[0] / "before.txt").read_text() == "before"
+
+
+def rights_below(dirs: list[Path]) -> dict[str, tuple[int, int, int]]:
+    """Give the owner, the group and the mode of each file and directory."""
+    found = {}
+    for path in (path for one in dirs for path in [one, *one.rglob("*")]):
+        facts = path.stat()
+        found[str(path)] = facts.st_uid, facts.st_gid, stat.S_IMODE(facts.st_mode)
+    return found
+
+
+def test_regression_files_keep_their_owner_and_mode(tmp_path: Path) -> None:
+    """If root ran the commands, the user of Kafka could not open the new files."""
+    dirs = small(tmp_path)
+    for path in (path for one in dirs for path in [one, *one.rglob("*")]):
+        if os.geteuid() == 0:
+            os.chown(path, 1234, 2345)
+        path.chmod(0o750 if path.is_dir() else 0o640)
+    before = rights_below(dirs)
+    owner = before[str(dirs[0])][:2]
+    mask = os.umask(0o077)
+    try:
+        take_over([str(one) for one in dirs], KAFKA_LOG_CONFIG)
+        assert {one[:2] for one in rights_below(dirs).values()} == {owner}
+        modes = {one[2] for name, one in rights_below(dirs).items() if Path(name).is_file()}
+        assert modes == {0o640}
+        hand_back([str(one) for one in dirs])
+    finally:
+        os.umask(mask)
+    after = rights_below(dirs)
+    assert {name: after.get(name, one) for name, one in before.items()} == before
+    assert set(after.values()) == set(before.values()), "and those of the new files"
 
 
 def test_the_log_start_stays(tmp_path: Path) -> None:
@@ -265,13 +326,27 @@ def test_a_kafka_that_runs_is_noticed(tmp_path: Path) -> None:
         kafka.communicate()
     assert bytes_below(dirs) == before
     take_over([str(one) for one in dirs], KAFKA_LOG_CONFIG)
-    with (
-        LogStore.open(dirs),
-        pytest.raises(LogDirLockedError),
-    ):
-        hand_back([str(one) for one in dirs])
+    for change in (foresee, hand_back):
+        with LogStore.open(dirs), pytest.raises(LogDirLockedError):
+            change([str(one) for one in dirs])
     with (dirs[0] / ".lock").open("r+") as file:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no lock is left behind
+
+
+def test_regression_the_check_refuses_what_a_hand_back_refuses(tmp_path: Path) -> None:
+    """Both name a partition that cannot be read, and both refuse a store that is open."""
+    dirs = small(tmp_path)
+    paths = [str(one) for one in dirs]
+    take_over(paths, KAFKA_LOG_CONFIG)
+    (path,) = [one / "stamped-0" for one in dirs if (one / "stamped-0").exists()]
+    (path / f"{0:020d}.log").rename(path / "elsewhere")
+    (path / f"{0:020d}.log").mkdir()
+    for change in (foresee, hand_back):
+        with pytest.raises(ChangeOfHandsError, match=r"stamped-0: .*does not serve"):
+            change(paths)
+    (path / f"{0:020d}.log").rmdir()
+    (path / "elsewhere").rename(path / f"{0:020d}.log")
+    assert foresee(paths).partition_count == hand_back(paths).partition_count == 4
 
 
 def test_all_log_dirs_must_be_named(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from broker.config import KAFKA_LOG_CONFIG
-from broker.hands.hand_back import hand_back
+from broker.hands.hand_back import foresee, hand_back
 from broker.hands.take_over import take_over
 from logstore import LogDirIdentityError, LogStore, TopicPartition
-from logstore.store.kafka.hands import WORK_DIRS
+from logstore.store.kafka.hands import WORK_DIRS, read_change
 from support.hands import Worker, bytes_below, check, known, names_below, small
 
 # How many points of a take-over, and of a hand-back, are tried.
@@ -110,3 +110,32 @@ def test_an_interrupted_build_can_be_undone(tmp_path: Path, worker: Worker) -> N
     assert (dirs[0] / ".logstore.new").exists()
     assert hand_back([str(one) for one in dirs]).is_undone
     assert bytes_below(dirs) == before
+
+
+def test_regression_a_repeated_hand_back_reports_the_same(tmp_path: Path, worker: Worker) -> None:
+    """After a kill, it reported no partitions, and no new or deleted topics."""
+
+    def prepare(place: Path) -> list[Path]:
+        dirs = taken(place)
+        with LogStore.open(dirs) as store:
+            store.create("new", 0, config=KAFKA_LOG_CONFIG).append(b"v")
+            store.delete("segments", 0)
+        (dirs[0] / "notes.txt").touch()
+        return dirs
+
+    count, _ = worker.ask("hand_back", prepare(tmp_path / "first"))
+    seen = set()
+    for point in range(count, 0, -4):
+        dirs = prepare(tmp_path / str(point))
+        paths = [str(one) for one in dirs]
+        expected = foresee(paths)
+        assert worker.ask("hand_back", dirs, point)[1] == "killed"
+        found = [one for one in map(read_change, paths) if one is not None]
+        if not found:  # the hand-back was complete
+            continue
+        seen |= {one.step for one in found}
+        assert foresee(paths) == hand_back(paths) == expected
+        assert expected.created == (TopicPartition("new", 0),)
+        if seen >= {"putting away", "putting back", "clearing"}:
+            break
+    assert seen >= {"putting away", "putting back", "clearing"}

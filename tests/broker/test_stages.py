@@ -99,6 +99,19 @@ def test_log_dirs_of_two_changes_are_refused() -> None:
         stage_of_take_over(changes("building", "building", members=3))
 
 
+def test_regression_two_interrupted_builds_can_be_repeated_or_undone() -> None:
+    """Each attempt has its own id; neither command accepted the log dirs any more."""
+    both = changes("building", "building")
+    found = both["/1"]
+    assert found is not None
+    both["/1"] = found._replace(change_id=B)
+    assert stage_of_take_over(both) is Stage.BUILD
+    assert stage_of_hand_back(both) is Stage.UNDO
+    both["/1"] = found._replace(change_id=B, members=(*found.members, "c" * 32))
+    with pytest.raises(ChangeOfHandsError, match="has 3 log dirs, but 2"):
+        stage_of_take_over(both)
+
+
 # --- Kafka's bytes --------------------------------------------------------------------------------
 
 
@@ -139,6 +152,7 @@ def test_records_of_the_metadata_log() -> None:
     assert image.partitions() == {TopicPartition("orders", at): ID for at in (0, 1)}
     assert image.topics[ID].replicas == {0: (1,), 1: (1,)}
     assert image.configs == {"orders": {"retention.ms": "7"}}
+    assert image.broker_configs == {"1": {"a.b": "c"}}
     assert image.brokers == {1: (text_of(ID),)}
     image.take(record(4, 0, b"\x02" + text("orders") + text("retention.ms") + text(None) + b"\0"))
     assert image.configs == {"orders": {}}

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+from broker.hands import rights
 from logstore.disk import bulk, files
 from logstore.disk.dir_lock import LOCK_NAME, KafkaLock
 from logstore.store.kafka.broker_listing import (
@@ -40,6 +42,7 @@ from logstore.store.kafka.hands import (
     read_change,
     write_change,
 )
+from logstore.store.start.listing import foreign_entries
 
 # Kafka writes these files again from its logs, or a hand-back writes them again.
 STALE_FILES = frozenset({CLEANER_OFFSETS, HIGH_WATERMARKS, RECOVERY_POINTS, START_OFFSETS})
@@ -54,9 +57,12 @@ def locked(paths: list[str]) -> Iterator[Mapping[str, KafkaLock]]:
         OSError: a disk failed.
     """
     locks = {path: KafkaLock(path) for path in paths}
+    new = [path for path in paths if not files.exists(os.path.join(path, LOCK_NAME))]
     try:
         for lock in locks.values():
             lock.acquire()
+        for path in new:
+            rights.give_one(os.path.join(path, LOCK_NAME), path)
         yield locks
     finally:
         for lock in locks.values():
@@ -73,7 +79,7 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
     paths = list(locks)
     _begin(paths, (BUILDING,), MOVING_OUT)
     for path in _at(paths, MOVING_OUT):
-        _make(os.path.join(path, KEPT))
+        _make(path, KEPT)
         _move_all(path, os.path.join(path, KEPT), STAYING)
         _write(path, MOVING_IN)
     for path in _at(paths, MOVING_IN):
@@ -86,6 +92,7 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)
+        rights.give_one(os.path.join(path, DOCUMENT_NAME), path)
 
 
 def purge_kept(path: str) -> None:
@@ -110,12 +117,24 @@ def purge_kept(path: str) -> None:
     files.sync_dir(kept)
 
 
-def finish_hand_back(paths: list[str]) -> None:
-    """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError."""
-    _begin(paths, OWNED, PUTTING_AWAY)
+def foreign_to(path: str) -> list[str]:
+    """List the entries that are neither of the store nor of Kafka; raises OSError.
+
+    A hand-back leaves these entries in the log dir.
+    """
+    return sorted(one.name for one in foreign_entries(path) if one.name not in STAYING)
+
+
+def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
+    """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError.
+
+    Args:
+        result: fields of `Change` that a repeated hand-back reports.
+    """
+    _begin(paths, OWNED, PUTTING_AWAY, result)
     for path in _at(paths, PUTTING_AWAY):
-        _make(os.path.join(path, STORE_OLD))
-        _move_all(path, os.path.join(path, STORE_OLD), STAYING)
+        _make(path, STORE_OLD)
+        _move_all(path, os.path.join(path, STORE_OLD), STAYING.union(foreign_to(path)))
         _write(path, PUTTING_BACK)
     for path in _at(paths, PUTTING_BACK):
         for name in (KAFKA_NEW, KEPT):
@@ -150,12 +169,14 @@ def discard(path: str, name: str) -> None:
         bulk.remove_tree(os.path.join(path, name))
 
 
-def _begin(paths: list[str], before: Container[str], step: str) -> None:
+def _begin(
+    paths: list[str], before: Container[str], step: str, fields: Mapping[str, Any] | None = None
+) -> None:
     """Let all log dirs take the first step of the swap, if their new files are built."""
     for path in paths:
         change = read_change(path)
         if change is not None and change.step in before:
-            write_change(path, change._replace(step=step))
+            write_change(path, change._replace(step=step, **(fields or {})))
 
 
 def _at(paths: list[str], step: str) -> list[str]:
@@ -170,9 +191,11 @@ def _write(path: str, step: str) -> None:
     write_change(path, change._replace(step=step))
 
 
-def _make(directory: str) -> None:
+def _make(path: str, name: str) -> None:
+    directory = os.path.join(path, name)
     if not files.exists(directory):
         files.make_dir(directory)
+    rights.give_one(directory, path)
 
 
 def _move_all(source: str, target: str, staying: Container[str]) -> None:

@@ -10,15 +10,17 @@ Kafka makes the indexes and the lists of aborted transactions again when it star
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from broker.hands import file_swap, kafka_files
+from broker.hands import file_swap, kafka_files, rights
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_hand_back
+from broker.hands.survey import NAMES_MAX
 from broker.hands.take_over import QUIET, Show, checked
-from logstore import Log, LogStore, TopicPartition
+from logstore import Log, LogStore, LogStoreError, TopicPartition
 from logstore.disk import files
 from logstore.log import host
+from logstore.log.recovery.foreseen import problems_of
 from logstore.names import NAME_BYTES_MAX
 from logstore.store.kafka.broker_listing import (
     HIGH_WATERMARKS,
@@ -26,7 +28,15 @@ from logstore.store.kafka.broker_listing import (
     START_OFFSETS,
 )
 from logstore.store.kafka.export import export_linked
-from logstore.store.kafka.hands import KAFKA_NEW, RETURNING, STORE_NEW, Change, write_change
+from logstore.store.kafka.hands import (
+    KAFKA_NEW,
+    KEPT,
+    OWNED,
+    RETURNING,
+    STORE_NEW,
+    Change,
+    write_change,
+)
 
 
 class HandedBack(NamedTuple):
@@ -36,12 +46,14 @@ class HandedBack(NamedTuple):
         created: partitions that Kafka does not know. Kafka gets their directories, but has no topic
             for them.
         deleted: partitions that Kafka knows, and that were deleted after the take-over.
+        left: paths in the log dirs that belong neither to Kafka nor to the store. They stay there.
         is_undone: whether only an interrupted take-over was undone.
     """
 
     partition_count: int
     created: Sequence[TopicPartition]
     deleted: Sequence[TopicPartition]
+    left: Sequence[str] = ()
     is_undone: bool = False
 
 
@@ -58,17 +70,25 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
     with file_swap.locked(paths) as locks:
         changes = file_swap.changes_of(paths)
         stage = stage_of_hand_back(changes)
-        result = HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
+        result = _recorded(changes)
         if stage is Stage.UNDO:
             for path in paths:
                 file_swap.discard(path, STORE_NEW)
                 file_swap.forget(path)
-            return result
+            return HandedBack(0, (), (), is_undone=True)
         if stage is Stage.BUILD:
-            result = _build(paths, next(one for one in changes.values() if one is not None), show)
+            # A store with damage is refused before its opening mends anything.
+            known = next(one for one in changes.values() if one is not None)
+            for lock in locks.values():
+                lock.keep_stores_out()
+            _foresee(paths, known)
+            for lock in locks.values():
+                lock.let_stores_in()
+            result = _build(paths, known, show)
         for lock in locks.values():
             lock.keep_stores_out()
-        file_swap.finish_hand_back(paths)
+        recorded = {what: getattr(result, what) for what in ("created", "deleted", "left")}
+        file_swap.finish_hand_back(paths, recorded)
     return result
 
 
@@ -77,22 +97,45 @@ def foresee(paths: Sequence[str]) -> HandedBack:
 
     Raises:
         ChangeOfHandsError: the log dirs cannot be handed back.
+        LogDirLockedError: another process has a log dir open.
         LogStoreError: the store cannot be read.
+        OSError: a disk failed.
     """
     paths = checked(paths)
     changes = file_swap.changes_of(paths)
     stage = stage_of_hand_back(changes)
-    if stage is not Stage.BUILD:
-        return HandedBack(0, (), (), is_undone=stage is Stage.UNDO)
-    known = next(one for one in changes.values() if one is not None)
-    with LogStore.open(paths, read_only=True) as store:
-        return _result(store, known)
+    if stage is Stage.UNDO:
+        return HandedBack(0, (), (), is_undone=True)
+    if stage is Stage.CONTINUE:
+        return _recorded(changes)
+    with file_swap.locked(paths) as locks:
+        for lock in locks.values():
+            lock.keep_stores_out()
+        return _foresee(paths, next(one for one in changes.values() if one is not None))
 
 
-def _result(store: LogStore, known: Change) -> HandedBack:
-    created = [key for key in sorted(store) if not _is_known(store.log(*key), known)]
+def _recorded(changes: Mapping[str, Change | None]) -> HandedBack:
+    """Return the result that an interrupted hand-back has recorded, if it has recorded one."""
+    for one in changes.values():
+        if one is not None and one.step not in OWNED:
+            count = len(one.partitions) - len(one.deleted)
+            return HandedBack(count, one.created, one.deleted, one.left)
+    return HandedBack(0, (), ())
+
+
+def _foresee(paths: Sequence[str], known: Change) -> HandedBack:
+    """Check the store without changing it; return what would be handed back."""
+    with LogStore.open(list(paths), read_only=True) as store:
+        _check(store, paths)
+        return _result(store, known, paths)
+
+
+def _result(store: LogStore, known: Change, paths: Sequence[str]) -> HandedBack:
+    created = tuple(key for key in sorted(store) if not _is_known(store.log(*key), known))
     kept = set(store) - set(created)
-    return HandedBack(len(kept), created, sorted(known.partitions.keys() - kept))
+    deleted = tuple(sorted(known.partitions.keys() - kept))
+    left = (os.path.join(path, name) for path in paths for name in file_swap.foreign_to(path))
+    return HandedBack(len(kept), created, deleted, tuple(left))
 
 
 def _is_known(log: Log, known: Change) -> bool:
@@ -107,13 +150,13 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
         file_swap.discard(path, KAFKA_NEW)
         file_swap.purge_kept(path)
     with LogStore.open(list(paths), config=QUIET, admin_socket=False) as store:
-        _check_serves(store, paths)
+        _check(store, paths)
         store.flush()
         for path, change in file_swap.changes_of(list(paths)).items():
             assert change is not None
             write_change(path, change._replace(step=RETURNING))
             files.make_dir(os.path.join(path, KAFKA_NEW))
-        result = _result(store, known)
+        result = _result(store, known, paths)
         offsets: dict[str, dict[TopicPartition, tuple[int, int]]] = {path: {} for path in paths}
         for number, key in enumerate(sorted(store)):
             log = store.log(*key)
@@ -124,17 +167,51 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
             show(number + 1, len(store))
         for path, rows in offsets.items():
             _write_checkpoints(os.path.join(path, KAFKA_NEW), rows)
+            rights.give_tree(os.path.join(path, KAFKA_NEW), path)
     return result
 
 
-def _check_serves(store: LogStore, paths: Sequence[str]) -> None:
-    """Refuse a store if one of its log dirs or partitions does not serve."""
+def _check(store: LogStore, paths: Sequence[str]) -> None:
+    """Refuse a store if one of its log dirs or partitions does not serve, or is damaged.
+
+    Raises:
+        ChangeOfHandsError: the store cannot be handed back.
+        OSError: a disk failed.
+    """
     replicas = store.host.replicas
     away = [str(key) for key in [*replicas.offline, *replicas.incomplete, *replicas.absent()]]
-    dirs = [one.path for one in store.host.log_dirs if one.is_offline]
-    if away or dirs or len(store.host.log_dirs) != len(paths):
-        what = ", ".join([*dirs, *away][:20]) or "a log dir that is not named"
-        reason = f"{what} does not serve: repair or remove it first"
+    away += [one.path for one in store.host.log_dirs if one.is_offline]
+    damaged: list[str] = []
+    for key in sorted(set(store) - set(replicas.offline)):
+        try:
+            found = problems_of(store.log(*key))
+        except LogStoreError as error:
+            away.append(str(error))
+        else:
+            damaged += [f"{key}: {problem}; {problem.remedy(*key)}" for problem in found]
+    if away or len(store.host.log_dirs) != len(paths):
+        what = "; ".join(sorted(away)[:NAMES_MAX]) or "a log dir that is not named"
+        raise ChangeOfHandsError(reason=f"{what}: does not serve; repair or remove it first")
+    if damaged:
+        reason = (
+            f"{'; '.join(damaged[:NAMES_MAX])}. A hand-back would lose the undamaged records "
+            "near the damage: repair the logs first"
+        )
+        raise ChangeOfHandsError(reason=reason)
+    _check_names(paths)
+
+
+def _check_names(paths: Sequence[str]) -> None:
+    """Refuse if a new file has the name of a file that goes back to Kafka."""
+    clashing = [
+        os.path.join(path, name)
+        for path in paths
+        for name in file_swap.foreign_to(path)
+        if files.exists(os.path.join(path, KEPT, name))
+    ]
+    if clashing:
+        what = ", ".join(clashing[:NAMES_MAX])
+        reason = f"{what}: a file with this name goes back to Kafka; move the new file away first"
         raise ChangeOfHandsError(reason=reason)
 
 

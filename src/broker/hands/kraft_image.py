@@ -20,7 +20,7 @@ from logstore import TopicPartition
 
 FRAME_VERSION = 1
 TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC, REGISTER_BROKER = 2, 3, 4, 5, 9, 0
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 REPLICAS_TAG, LOG_DIRS_TAG = 2, 0
 LOG_DIRS_VERSION = 3
 RESERVED_IDS_MAX = 100  # smaller ids of log dirs have a special meaning
@@ -41,12 +41,15 @@ class Image:
     Attributes:
         topics: the topics, by topic id.
         configs: the settings of each topic, by its name.
+        broker_configs: the settings of each broker, by its id as text, and by "" those of all
+            brokers.
         brokers: for each broker that has ever registered, the ids of its log dirs.
     """
 
     def __init__(self) -> None:
         self.topics: dict[bytes, KnownTopic] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        self.broker_configs: dict[str, dict[str, str]] = {}
         self.brokers: dict[int, tuple[str, ...]] = {}
 
     def partitions(self) -> dict[TopicPartition, bytes]:
@@ -108,9 +111,10 @@ class Image:
     def _config(self, cursor: Cursor, version: int) -> None:
         kind = cursor.take(1)[0]
         resource, key, value = _text(cursor), _text(cursor), _text(cursor)
-        if kind != TOPIC_RESOURCE or resource is None or key is None:
+        if kind not in (TOPIC_RESOURCE, BROKER_RESOURCE) or resource is None or key is None:
             return
-        settings = self.configs.setdefault(resource, {})
+        configs = self.configs if kind == TOPIC_RESOURCE else self.broker_configs
+        settings = configs.setdefault(resource, {})
         settings.pop(key, None)
         if value is not None:
             settings[key] = value

@@ -16,6 +16,7 @@ from logstore.format.subsets import is_control
 TOPIC, DIR_NAME = "__cluster_metadata", "__cluster_metadata-0"
 SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")  # the name has offset and leader epoch
 SNAPSHOT_BYTES_MAX = 256 << 20
+FOOTER_TYPE = 4  # of the control record with which Kafka ends each snapshot (KIP-630)
 
 
 def has_log(log_dir: str) -> bool:
@@ -55,13 +56,29 @@ def read_image(log_dir: str) -> Image:
 
 
 def _take_snapshot(image: Image, path: str) -> None:
+    """Read a whole snapshot.
+
+    Raises:
+        CorruptionError: the file is damaged, or its end is missing.
+        OSError: the disk failed.
+    """
     data = files.read_file(path, SNAPSHOT_BYTES_MAX)
+    end, is_complete = 0, False
     for span in walk(data):
         reason = layouts.fault(data, span.position, None)
         if reason is not None:
             raise CorruptionError(path=path, position=span.position, reason=str(reason))
         header = layouts.read_header(data, span.position)
-        if is_control(header):
-            continue
-        for value in layouts.layout_at(data, span.position).decode(data, span.position).values:
+        end = span.position + span.size_bytes
+        batch = layouts.decode_all(data[span.position : end])
+        is_complete = is_control(header) and any(map(_is_footer, batch.keys.to_list()))
+        for value in () if is_control(header) else batch.values.to_list():
             image.take(value or b"")
+    if end < len(data) or not is_complete:
+        reason = "the end of the snapshot is missing, so settings and partitions may be missing"
+        raise CorruptionError(path=path, position=end, reason=reason)
+
+
+def _is_footer(key: bytes | None) -> bool:
+    """Check whether a control record ends a snapshot; its key has a version and a type."""
+    return key is not None and len(key) >= 4 and int.from_bytes(key[2:4], "big") == FOOTER_TYPE

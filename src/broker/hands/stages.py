@@ -3,7 +3,7 @@
 | steps of the log dirs | take-over | hand-back |
 |---|---|---|
 | no log dir has a step | BUILD | refused |
-| all BUILDING, or none yet | BUILD | UNDO |
+| all BUILDING, or none yet; of one or several attempts | BUILD | UNDO |
 | some MOVING_OUT or MOVING_IN, or TAKEN and BUILDING | CONTINUE | refused |
 | all TAKEN or RETURNING | DONE | BUILD |
 | some PUTTING_AWAY, PUTTING_BACK, CLEARING | refused | CONTINUE |
@@ -47,9 +47,11 @@ def stage_of_take_over(changes: Changes) -> Stage:
     """
     present = _present(changes)
     if all(change.step == BUILDING for change in present):
-        if present and len(present[0].members) > len(changes):
-            raise _incomplete(present[0], changes)
+        largest = max(present, key=lambda change: len(change.members), default=None)
+        if largest is not None and len(largest.members) > len(changes):
+            raise _incomplete(largest, changes)
         return Stage.BUILD
+    _check_one_change(present)
     if any(change.step in HAND_BACK and change.step != RETURNING for change in present):
         reason = "a hand-back of these log dirs was interrupted; run `logstore hand-back` again"
         raise ChangeOfHandsError(reason=reason)
@@ -70,6 +72,7 @@ def stage_of_hand_back(changes: Changes) -> Stage:
         raise ChangeOfHandsError(reason=reason)
     if all(change.step == BUILDING for change in present):
         return Stage.UNDO
+    _check_one_change(present)
     if any(change.step in TAKE_OVER and change.step not in OWNED for change in present):
         reason = "a take-over of these log dirs was interrupted; run `logstore take-over` again"
         raise ChangeOfHandsError(reason=reason)
@@ -79,11 +82,18 @@ def stage_of_hand_back(changes: Changes) -> Stage:
 
 
 def _present(changes: Changes) -> list[Change]:
-    present = [change for change in changes.values() if change is not None]
+    return [change for change in changes.values() if change is not None]
+
+
+def _check_one_change(present: list[Change]) -> None:
+    """Check that all log dirs belong to one change.
+
+    While all of them are BUILDING, their ids may differ: two attempts may have been interrupted,
+    and no file of Kafka has been changed.
+    """
     if len({change.change_id for change in present}) > 1:
         reason = "these log dirs were taken over at different times; name those of one broker"
         raise ChangeOfHandsError(reason=reason)
-    return present
 
 
 def _check_complete(changes: Changes, *, may_be_finished: bool) -> None:

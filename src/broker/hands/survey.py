@@ -7,18 +7,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.catalog.settings import InvalidSettingError, config_of
+from broker.catalog.settings import BROKER_KEYS, InvalidSettingError, config_of, field_of
 from broker.hands import kraft_log
 from broker.hands.kraft_image import Image
 from logstore import LogConfig, LogStore, LogStoreError, TopicPartition
 from logstore.disk import files
+from logstore.log import host
 from logstore.store.kafka.broker_listing import META, KafkaMeta, read_meta
 from logstore.store.kafka.broker_view import check_one_broker
 from logstore.store.kafka.hands import DOCUMENT_NAME, WORK_DIRS
 
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
+TIERED = "remote.storage.enable"
 META_VERSIONS = ("0", "1")
 NAMES_MAX = 20  # the largest number of names in one sentence
+ANEW = (
+    "Start Kafka and stop it cleanly, so that it writes the file again. Or remove the file: then "
+    "no log is compared with it, and a log without its log start begins at its first segment"
+)
+MEND = (
+    "a take-over would lose records there. If Kafka was not stopped cleanly, start it and stop it "
+    "cleanly: it repairs its logs. Otherwise restore these files first"
+)
 
 
 class FoundLog(NamedTuple):
@@ -36,8 +47,8 @@ class Survey:
     Attributes:
         cluster_id, node_id: the values in Kafka's `meta.properties`.
         logs: the partitions to take over.
-        known: the partitions that Kafka's metadata lists. If the metadata cannot be read, these are
-            the partitions in the log dirs.
+        known: the partitions that Kafka's metadata lists, with their topic ids. If there is no
+            metadata log, these are the partitions in the log dirs.
         configs: the configuration of each topic.
         problems: the reasons why the log dirs cannot be taken over.
         warnings: facts that the user should know before the take-over.
@@ -74,7 +85,10 @@ def survey(paths: Sequence[str], defaults: LogConfig, metadata_dir: str | None) 
         image = _image(paths, metadata_dir, found)
         if image is not None:
             _compare(image, metas, found)
-        _configure(image, defaults, found)
+        elif not found.problems:
+            _guess(found)
+        if not found.problems:
+            _configure(image, defaults, found)
     return found
 
 
@@ -113,13 +127,26 @@ def _list_logs(paths: Sequence[str], found: Survey) -> None:
         report = source.recovery_report
         found.problems += [f"{one.path}: {one.reason}" for one in report.offline_dirs]
         found.problems += [f"{one.topic_partition}: {one.error}" for one in report.offline]
-        found.warnings += [one for one in report.warnings if not _is_of_change(one)]
+        damaged = [f"{path}: {reason}" for path, reason in report.damaged_files]
+        found.problems += [f"{one}. {ANEW}" for one in damaged]
+        found.warnings += [
+            one for one in report.warnings if one not in damaged and not _is_of_change(one)
+        ]
+        damage: list[str] = []
         for key in source:
             if key.topic == kraft_log.TOPIC or source.host.replicas.offline.get(key):
                 continue
             log = source.log(*key)
             place = os.path.dirname(log.directory)
             found.logs[key] = FoundLog(place, log.topic_id, log.size_bytes)
+            problems = host.end_problems(log)
+            damage += [f"{key}: {one}" for one in problems]
+            if log.recovery.cut_bytes and not problems:
+                found.warnings.append(
+                    f"{key}: {log.recovery.cut_reason}: {log.recovery.cut_bytes} bytes after "
+                    f"offset {log.log_end_offset}"
+                )
+        found.problems += refusal_of(damage)
 
 
 def _is_of_change(warning: str) -> bool:
@@ -134,6 +161,13 @@ def _image(paths: Sequence[str], metadata_dir: str | None, found: Survey) -> Ima
     for place in places:
         try:
             if kraft_log.has_log(place):
+                meta = read_meta(place)
+                if meta is not None and meta.cluster_id not in ("", found.cluster_id):
+                    found.problems.append(
+                        f"{place}: this metadata log belongs to the cluster {meta.cluster_id}, but "
+                        f"the log dirs belong to the cluster {found.cluster_id}"
+                    )
+                    return None
                 return kraft_log.read_image(place)
         except (LogStoreError, OSError) as error:
             found.problems.append(f"the metadata log in {place} cannot be read: {error}")
@@ -164,6 +198,12 @@ def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) ->
         if one not in given
     ]
     found.known = image.partitions()
+    if found.logs and not found.logs.keys() & found.known.keys():
+        found.problems.append(
+            "the metadata log knows no partition of these log dirs: it belongs to another broker, "
+            "or its directory is not the newest"
+        )
+        return
     absent = sorted(str(key) for key in found.known.keys() - found.logs.keys())
     if absent and not elsewhere:
         found.problems.append(f"no log dir has the partitions {_some(absent)}")
@@ -175,28 +215,97 @@ def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) ->
             found.problems.append(f"{key}: its directory has the id of another topic")
 
 
+def _guess(found: Survey) -> None:
+    """Without a metadata log, find out from the log dirs what Kafka knows.
+
+    All partitions of a topic get the id that some of them have. If a number is missing among the
+    partitions of a topic, a log dir may be missing.
+    """
+    ids: dict[str, set[bytes]] = {}
+    for key, log in found.logs.items():
+        ids.setdefault(key.topic, set()).update({log.topic_id} - {bytes(16)})
+    found.problems += [
+        f"topic {topic}: its partitions have {len(some)} different topic ids, and no metadata log "
+        "is named: name it, or remove the partitions of a deleted topic"
+        for topic, some in sorted(ids.items())
+        if len(some) > 1
+    ]
+    for topic in sorted(ids):
+        absent = _gaps(sorted(key.partition for key in found.logs if key.topic == topic))
+        if absent:
+            found.warnings.append(
+                f"topic {topic}: no log dir has its partitions {_some(absent)}; "
+                "perhaps not all log dirs are named"
+            )
+    # Before Kafka 2.8, topics had no ids.
+    found.known = {key: max(ids[key.topic], default=bytes(16)) for key in found.logs}
+
+
+def _gaps(numbers: list[int]) -> list[str]:
+    """List the numbers that are missing below the largest number."""
+    found = []
+    for before, number in zip([-1, *numbers], numbers, strict=False):
+        if number > before + 1:
+            last = f" to {number - 1}" if number > before + 2 else ""
+            found.append(f"{before + 1}{last}")
+    return found
+
+
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
     """Choose the configuration of each topic."""
-    if image is None:
-        found.known = {key: log.topic_id for key, log in found.logs.items()}
     topics = sorted({key.topic for key in found.logs})
+    # Kafka changes these defaults of topics without a change of its server.properties.
+    inherited = {
+        key: image.broker_configs[name][BROKER_KEYS[key]]
+        for name in ("", found.node_id)
+        for key in BROKER_KEYS
+        if image is not None and BROKER_KEYS[key] in image.broker_configs.get(name, {})
+    }
     for topic in topics:
-        settings = {} if image is None else image.configs.get(topic, {})
+        settings = dict(inherited)
         if topic in INTERNAL_TOPICS:
-            settings = {"cleanup.policy": "compact", **settings}
+            settings[POLICY] = "compact"
+        settings |= {} if image is None else image.configs.get(topic, {})
         found.configs[topic] = defaults
+        if settings.get(TIERED, "").strip().lower() == "true":
+            found.problems.append(
+                f"topic {topic}: {TIERED} is set, so Kafka keeps a part of its records in another "
+                "storage, which cannot be taken over"
+            )
+        unread: set[str] = set()
         for key, text in settings.items():
             try:
                 found.configs[topic] = config_of([(key, text)], found.configs[topic])
             except InvalidSettingError as error:
                 found.warnings.append(f"topic {topic}: a setting is left out: {error}")
+                unread.add(key)
+        if image is None and topic not in INTERNAL_TOPICS:
+            unread.add(POLICY)
+        found.configs[topic] = _without_limits(found.configs[topic], unread)
+        if image is not None and unread & {POLICY, *LIMITS}:
+            found.warnings.append(f"topic {topic}: no record is deleted, until you set its limits")
     if image is None:
         found.warnings += [
             f"topic {topic}: its settings are unknown, because no metadata log is named; it gets "
-            "the defaults"
+            "the defaults, without limits of time and size"
             for topic in topics
             if topic not in INTERNAL_TOPICS
         ]
+
+
+def _without_limits(config: LogConfig, unread: set[str]) -> LogConfig:
+    """Remove each limit that cannot be read, so that no record is deleted that Kafka keeps."""
+    if POLICY in unread:
+        config, unread = config.replace(cleanup_policy="delete"), {*unread, *LIMITS}
+    return config.replace(**{field_of(key): None for key in LIMITS if key in unread})
+
+
+def refusal_of(damage: list[str]) -> list[str]:
+    """Make the reasons why damaged logs are not taken over, with what to do; [] without damage."""
+    if not damage:
+        return []
+    more = len(damage) - NAMES_MAX
+    return [*damage[:NAMES_MAX], *([f"{more} more places are damaged"] if more > 0 else []), MEND]
 
 
 def _some(names: list[str]) -> str:

@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from broker.catalog import producer_ids
-from broker.hands import file_swap
+from broker.hands import file_swap, rights
 from broker.hands.stages import ChangeOfHandsError, Stage, stage_of_take_over
-from broker.hands.survey import Survey, survey
-from logstore import LogConfig, LogStore, StoreConfig
+from broker.hands.survey import FoundLog, Survey, refusal_of, survey
+from logstore import Log, LogConfig, LogStore, StoreConfig, TopicPartition
 from logstore.disk import files
 from logstore.disk.dir_lock import KafkaLock
 from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, encode_meta, new_id
-from logstore.store.kafka.adoption import Place, adopt
+from logstore.store.kafka.adoption import Adopted, Place, adopt
 from logstore.store.kafka.hands import BUILDING, STORE_NEW, Change, write_change
 
 # Kafka's producer ids begin at 0. The store's producer ids begin far above them, and after each
@@ -63,9 +63,10 @@ def take_over(
         show: this function is called after each partition.
 
     Raises:
-        ChangeOfHandsError: the log dirs cannot be taken over. Nothing was changed.
+        ChangeOfHandsError: the log dirs cannot be taken over, or a log is damaged. Nothing was
+            changed.
         LogDirLockedError: a Kafka broker runs on a log dir.
-        LogStoreError: a log is damaged, or its format cannot be read. Nothing was changed.
+        LogStoreError: the format of a log cannot be read. Nothing was changed.
         OSError: a disk failed. Call again.
     """
     paths = checked(paths)
@@ -84,7 +85,8 @@ def take_over(
             found = survey(paths, defaults, metadata_dir)
             if found.problems:
                 raise ChangeOfHandsError(reason="; ".join(found.problems))
-            warnings = [*found.warnings, *_build(paths, found, show)]
+            _build(paths, found, show)
+            warnings = found.warnings
         file_swap.finish_take_over(locks)
         for path in paths:
             file_swap.purge_kept(path)
@@ -121,7 +123,7 @@ def check_not_running(paths: Sequence[str]) -> None:
             lock.release()
 
 
-def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
+def _build(paths: Sequence[str], found: Survey, show: Show) -> None:
     """Build the store durably. If this fails, remove the new files."""
     for path in paths:
         file_swap.discard(path, STORE_NEW)
@@ -129,7 +131,9 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> list[str]:
     try:
         targets = {path: os.path.join(path, STORE_NEW) for path in paths}
         _write_identities(targets, found)
-        return _adopt_all(targets, found, show)
+        _adopt_all(targets, found, show)
+        for path, target in targets.items():
+            rights.give_tree(target, path)
     except BaseException as error:
         if isinstance(error, Exception):  # otherwise, the process is ending
             for path in paths:
@@ -168,11 +172,15 @@ def _hex_id(text: str) -> str:
     return data.hex() if len(data) == len(bytes(16)) else new_id()
 
 
-def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> list[str]:
-    """Adopt each partition in its own log dir; return warnings about damaged logs."""
-    warnings = []
+def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> None:
+    """Adopt each partition in its own log dir.
+
+    Raises:
+        ChangeOfHandsError: logs are damaged.
+    """
+    damage: list[str] = []
     # Before Kafka 2.8, topics had no ids.
-    ids = {key.topic: os.urandom(16) for key, log in found.logs.items() if not any(log.topic_id)}
+    ids = {key.topic: os.urandom(16) for key in found.logs if not any(found.known[key])}
     with (
         LogStore.open_kafka(list(targets)) as source,
         LogStore.open(list(targets.values()), config=QUIET, admin_socket=False) as store,
@@ -181,11 +189,30 @@ def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> list[st
         for target in targets.values():
             store.facts(target)[producer_ids.FACT] = first
         for number, (key, log) in enumerate(sorted(found.logs.items())):
-            topic_id = ids.setdefault(key.topic, log.topic_id)
+            topic_id = ids.get(key.topic, found.known[key])
             config = found.configs[key.topic]
             place = Place(targets[log.log_dir], config, topic_id, links_all=True)
-            adopt(store, source, key, lambda done: None, place)
-            if problems := store.log(*key).recovery.problems:
-                warnings.append(f"{key} is damaged and read-only: {problems[0]}")
+            end = source.log(*key).log_end_offset
+            adopted = adopt(store, source, key, lambda done: None, place)
+            damage += _damage_of(store.log(*key), log, adopted, end)
             show(number + 1, len(found.logs))
-    return warnings
+    if damage:
+        raise ChangeOfHandsError(reason="; ".join(refusal_of(damage)))
+
+
+def _damage_of(log: Log, found: FoundLog, adopted: Adopted, end: int) -> list[str]:
+    """Describe the damage that the first read of all batches of a log has found.
+
+    Args:
+        end: the log end that Kafka's files have.
+    """
+    key = TopicPartition(log.topic, log.partition)
+    damage = [
+        # The reader knows the file by Kafka's name for it.
+        f"{key}: {one._replace(path=os.path.join(found.log_dir, *one.path.split(os.sep)[-2:]))}"
+        for one in log.recovery.problems
+    ]
+    if not damage and (adopted.log_end_offset != end or log.recovery.cut_bytes):
+        ends = f"offset {end}, but its whole batches end before offset {adopted.log_end_offset}"
+        damage = [f"{key}: the log in {found.log_dir} reaches {ends}"]
+    return damage

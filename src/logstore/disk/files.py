@@ -59,6 +59,8 @@ scandir = os.scandir
 sendfile = gates.changing_fd(os.sendfile)
 statvfs = os.statvfs
 link = gates.changing_two_names(os.link)
+change_owner = gates.changing_fd(os.fchown)
+change_mode = gates.changing_fd(os.fchmod)
 fadvise = os.posix_fadvise
 flock = fcntl.flock
 ioctl: Callable[[int, int, int], int] = gates.changing_fd(fcntl.ioctl)
@@ -70,14 +72,12 @@ READ_WRITE = os.O_RDWR | os.O_CLOEXEC
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 REPLACE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
 # Do not wait for the other end of a FIFO, and do not follow a link to another user's file.
 GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW
 
 # Size limits for a document, and for a document with a long list. A larger file counts as damaged.
 DOCUMENT_BYTES_MAX = 1 << 20
 LIST_BYTES_MAX = 64 << 20
-
 IOV_MAX = 1024
 
 

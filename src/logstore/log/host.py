@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from logstore.log.read.split import OffsetRange
     from logstore.log.read.transactions import Decided
     from logstore.log.reader import ReadableLog
+    from logstore.log.recovery.report import Problem
     from logstore.log.recovery.verification import SegmentCheck, SegmentDamage
 
 # --- appending ----------------------------------------------------------------------------------
@@ -157,6 +158,17 @@ def tell_end(log: ReadableLog) -> None:
 def refresh(log: ReadableLog) -> None:
     """Read the changes that another process made to a log; do nothing if this process owns it."""
     log._state.refresh()
+
+
+def end_problems(log: ReadableLog) -> list[Problem]:
+    """Return the damage at the end of a followed log, as far as small files show it.
+
+    The files of a Kafka broker show where each log ended. For all other logs, the list is empty.
+    """
+    from logstore.log.follow.followed_replica import FollowedReplica
+
+    state = log._state
+    return state.files.end_problems(state) if isinstance(state, FollowedReplica) else []
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:

@@ -34,6 +34,8 @@ from logstore.log.view import LogView
 from logstore.log.write.encode import TIMESTAMP_MAX
 
 METADATA_NAME = "partition.metadata"
+# If a broker stops cleanly, it writes the end of each log into these checkpoints.
+END_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 
 
 def read_topic_id(directory: str) -> bytes:
@@ -160,6 +162,7 @@ class KafkaFiles(PartitionFiles):
         seen = (scan.position, facts.st_size, facts.st_mtime_ns)
         if scan.position >= facts.st_size or seen == self._ended:
             return False
+        scan.magic = layouts.KAFKA_MAGIC  # even if the first batch of the segment is damaged
         while find_batch(fd, scan.position, facts.st_size, layouts.KAFKA_MAGIC) is not None:
             reason = _fault(fd, scan)
             scan.skip_damage(fd, facts.st_size, reason)
@@ -184,9 +187,10 @@ class KafkaFiles(PartitionFiles):
             limit_offset = 2**63 if next_base is None else next_base
             bound = state.environment.record_expansion_bytes_max
             scans.append(SideScan(segment, limit_offset, is_growing, bound))
+            scans[-1].magic = layouts.KAFKA_MAGIC  # even if the first batch is damaged
             return scans[-1]
 
-        problems = verify(state, progress, begin) + self._verify_end(state)
+        problems = verify(state, progress, begin) + self.end_problems(state)
         try:
             problems += kafka_checking.check_files(
                 state.directory, scans, state.log_start_offset, was_stopped=self.was_stopped
@@ -199,13 +203,12 @@ class KafkaFiles(PartitionFiles):
             problems.append(Problem(path, 0, len(data), "the file has no topic id", 0, 0))
         return problems
 
-    def _verify_end(self, state: Replica) -> list[Problem]:
+    def end_problems(self, state: Replica) -> list[Problem]:
         """Report missing records, and bytes that a broker never leaves if it stops cleanly."""
         known, path = self.known_end
         end, segments = state.log_end_offset, state.segments
         torn = state.recovery.cut_bytes
-        # If a broker stops cleanly, it writes the log end into its checkpoint.
-        is_longer = 0 < known < end and self.was_stopped
+        is_longer = 0 < known < end and self.was_stopped and path.endswith(END_CHECKPOINTS)
         if known <= end and not is_longer and not (torn and self.was_stopped):
             return []
         reason = f"the last whole batch ends before offset {end}"

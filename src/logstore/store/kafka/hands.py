@@ -1,7 +1,7 @@
 """Record in each log dir the current step of a change between a Kafka broker and this library.
 
     change-of-hands    {"version": 1, "kind", "step", "change_id", "member", "members",
-                        "cluster_id", "node_id", "partitions"}
+                        "cluster_id", "node_id", "partitions", "created", "deleted", "left"}
 
 The steps of each log dir, in their order:
 
@@ -63,6 +63,9 @@ class Change(NamedTuple):
         member, members: the id of this log dir, and the ids of all log dirs of the change.
         cluster_id, node_id: as in Kafka's `meta.properties`.
         partitions: the partitions that Kafka knows, in all log dirs, with their topic ids.
+        created, deleted: after RETURNING, the partitions that only the store has, and those that
+            only Kafka knows.
+        left: after RETURNING, the paths in all log dirs that belong to neither owner.
     """
 
     step: str
@@ -72,6 +75,9 @@ class Change(NamedTuple):
     cluster_id: str
     node_id: str
     partitions: dict[TopicPartition, bytes]
+    created: tuple[TopicPartition, ...] = ()
+    deleted: tuple[TopicPartition, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 def read_change(path: str) -> Change | None:
@@ -113,7 +119,18 @@ def _change_of(document: dict[str, Any]) -> Change:
             fields.partition_key(topic, partition): fields.id_bytes(topic_id, "a topic id")
             for topic, partition, topic_id in fields.rows(document["partitions"], "partitions", 3)
         },
+        _keys(document, "created"),
+        _keys(document, "deleted"),
+        tuple(
+            fields.text(row[0], "a path")
+            for row in fields.rows(document.get("left", []), "left", 1)
+        ),
     )
+
+
+def _keys(document: dict[str, Any], what: str) -> tuple[TopicPartition, ...]:
+    """Read a list of partitions that may be missing; raises an error of `fields.WRONG`."""
+    return tuple(fields.partition_key(*row) for row in fields.rows(document.get(what, []), what, 2))
 
 
 def write_change(path: str, change: Change) -> None:
@@ -124,6 +141,9 @@ def write_change(path: str, change: Change) -> None:
         **change._asdict(),
         "members": list(change.members),
         "partitions": [[*key, id_.hex()] for key, id_ in sorted(change.partitions.items())],
+        "created": [list(key) for key in change.created],
+        "deleted": [list(key) for key in change.deleted],
+        "left": [[path] for path in change.left],
     }
     checkpoint.write_document(os.path.join(path, DOCUMENT_NAME), document)
 

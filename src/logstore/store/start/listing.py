@@ -138,6 +138,30 @@ def list_log_dir(
     return listing
 
 
+def foreign_entries(path: str) -> list[files.Entry]:
+    """List the entries of a log dir that a store of this library must not delete.
+
+    These are the files of other programs, and replicas that belong to nobody (`.stray`).
+
+    Raises:
+        OSError: the disk failed.
+    """
+    return [entry for entry in files.entries(path) if _may_not_delete(path, entry)]
+
+
+def _may_not_delete(log_dir: str, entry: files.Entry) -> bool:
+    path, parsed = os.path.join(log_dir, entry.name), parse_dir_name(entry.name)
+    if not entry.is_dir or parsed is None:
+        return not (_is_ours(entry) or (entry.is_file and _is_leftover(entry.name)))
+    if parsed.kind != "live":
+        return parsed.kind == "stray" or _is_foreign(path)
+    if files.exists(os.path.join(path, PARTITION_METADATA)):
+        return False
+    listing = Listing([], [], [], [])
+    _take_bare_replica(listing, ReplicaFacts(log_dir, entry.name, *parsed[:3]), path)
+    return not (listing.replicas or listing.unfinished)
+
+
 def list_at_rest(log_dirs: Iterable[LogDir], list_all: Callable[[], Found]) -> Found:
     """List log dirs that another process owns; if replicas came or went meanwhile, list again.
 
