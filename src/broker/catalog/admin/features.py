@@ -103,8 +103,13 @@ class Features:
 
     @property
     def transaction_version(self) -> int:
-        """The level of `transaction.version`; 0 if the store has none."""
-        return self.finalized.levels.get(TRANSACTION_VERSION, 0)
+        """The level of `transaction.version`; 0 if the store has none.
+
+        While the levels are not known, it is 1: nothing is announced, but no record loses what a
+        client of the newer protocol needs.
+        """
+        unknown = 1 if self.finalized.epoch == NO_EPOCH else 0
+        return self.finalized.levels.get(TRANSACTION_VERSION, unknown)
 
     def update(self, updates: Sequence[Update], *, is_dry: bool) -> None:
         """Change the levels of features, all or none of them.
