@@ -19,6 +19,7 @@ from cluster.admin import settings_sync
 from cluster.admin.settings_sync import SettingsSync, drop_old_notices
 from cluster.admin.topic_changes import TopicChanges
 from logstore import LogConfig, LogStore
+from mover import ReplicaMover
 from support.places import fast_directory
 from support.replica_nodes import wait_until
 from support.topic_admins import changes_of, prepare
@@ -293,3 +294,106 @@ def test_regression_notices_are_read_after_an_error(
     monkeypatch.setattr(type(place.session), "get", get)
     place.set("orders", retention_ms="2000")
     wait_until(lambda: not errors and place.retention("orders") == 2000)
+
+
+class Hung:
+    """Changes of logs in one log dir; each of them waits until it is released.
+
+    Attributes:
+        places: the log dir of the log, for each change that has begun, in any log dir.
+        gates: an event for each change that has begun in the hung log dir.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
+        self.places, self.gates, self.is_over = list[str](), list[threading.Event](), False
+        real = LogStore.set_config
+
+        def set_config(store: LogStore, topic: str, number: int, changes: Any) -> object:
+            place = store.log(topic, number).log_dir
+            self.places.append(place)
+            if place == str(log_dir) and not self.is_over:
+                self.gates.append(gate := threading.Event())
+                assert gate.wait(60)
+            return real(store, topic, number, changes)
+
+        monkeypatch.setattr(LogStore, "set_config", set_config)
+
+    def release(self) -> None:
+        """Release all changes, also those that begin later."""
+        self.is_over = True
+        for gate in self.gates:
+            gate.set()
+
+
+@pytest.fixture
+def hung(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hung]:
+    """A disk that hangs in each change of a log in the first log dir."""
+    made = Hung(monkeypatch, place.dirs[0])
+    yield made
+    made.release()
+
+
+def test_regression_settings_reach_a_replica_that_left_a_hung_log_dir(
+    place: Place, hung: Hung
+) -> None:
+    """Before, the thread that hung kept the task of the partition, for every log dir."""
+    place.create("orders", 1, retention_ms="1000")
+    place.sync.start()
+    place.set("orders", retention_ms="2000")
+    wait_until(lambda: hung.places == [str(place.dirs[0])])
+    place.store.take_offline(place.dirs[0])
+    place.store.remove_dir(place.dirs[0], lost=True)
+    place.store.create("orders", 0, config=place.sync.config_of("orders"))
+    place.set("orders", retention_ms="3000")
+    wait_until(lambda: place.retention("orders") == 3000)
+    hung.release()  # the old thread drops its task
+    place.set("orders", retention_ms="4000")
+    wait_until(lambda: place.retention("orders") == 4000)
+
+
+def test_regression_settings_reach_a_replica_that_moved_off_a_hung_log_dir(
+    place: Place, hung: Hung
+) -> None:
+    """The log dir still serves. The thread of the other log dir applies the newest settings."""
+    place.create("orders", 1, retention_ms="1000")
+    place.sync.start()
+    place.set("orders", retention_ms="2000")
+    wait_until(lambda: len(hung.gates) == 1)
+    with ReplicaMover(place.store) as mover:
+        mover.move("orders", 0, place.dirs[1]).wait(60)
+    wait_until(lambda: place.retention("orders") == 2000)
+    place.set("orders", retention_ms="3000")
+    wait_until(lambda: place.retention("orders") == 3000)
+    count = len(hung.places)
+    hung.release()  # the old thread sets 2000 once more; then the settings are compared again
+    wait_until(lambda: len(hung.places) > count and place.retention("orders") == 3000)
+
+
+def test_regression_settings_reach_a_log_dir_that_returns_while_its_thread_hangs(
+    place: Place, hung: Hung
+) -> None:
+    """Before, the new settings waited in the queue of the thread that hung."""
+    place.create("orders", 1, retention_ms="1000")
+    place.sync.start()
+    place.set("orders", retention_ms="2000")
+    wait_until(lambda: len(hung.gates) == 1)
+    place.store.take_offline(place.dirs[0])
+    place.store.reopen_dir(place.dirs[0])
+    wait_until(lambda: len(hung.gates) == 2)  # in another thread
+    place.set("orders", retention_ms="3000")
+    hung.is_over = True
+    hung.gates[1].set()
+    wait_until(lambda: place.retention("orders") == 3000)
+    count = len(hung.places)
+    hung.gates[0].set()  # this thread sets 2000 once more; then the settings are compared again
+    wait_until(lambda: len(hung.places) > count and place.retention("orders") == 3000)
+
+
+def test_a_log_that_is_created_again_has_another_place(place: Place) -> None:
+    """A task of the deleted topic does not stand for the new topic of the same name."""
+    place.create("orders", 1)
+    old = settings_sync.place_of(place.store.log("orders", 0))
+    place.store.delete("orders", 0)
+    place.store.create("orders", 0, config=DEFAULTS, log_dir=place.dirs[0])
+    new = settings_sync.place_of(place.store.log("orders", 0))
+    assert new == old._replace(topic_id=new.topic_id) != old

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.catalog.setting_changes import NO_LIMIT
 from broker.catalog.settings import KEYS, field_of
@@ -25,6 +25,7 @@ from cluster.admin.setting_texts import Usable, usable
 from cluster.errors import BadZnodeError
 from cluster.run.dir_workers import DirWorkers
 from logstore import (
+    Log,
     LogClosedError,
     LogConfig,
     LogStore,
@@ -39,6 +40,8 @@ NOTICES_KEPT = 1000
 RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 POLICY, LIMITS = "cleanup.policy", ("retention.bytes", "retention.ms")
+REPLICA_IS_NEW = StoreEventKind.REPLICA_CREATED, StoreEventKind.REPLICA_MOVED
+DIR_IS_GONE = StoreEventKind.LOG_DIR_OFFLINE, StoreEventKind.LOG_DIR_REMOVED
 AGAIN_SECONDS = 30.0  # if a change of a log's settings fails, it is tried again after this time
 
 
@@ -49,15 +52,33 @@ def drop_old_notices(session: Session) -> None:
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
 
 
-Place = tuple[str, int]  # topic, partition
 OnTexts = Callable[[str, Mapping[str, str]], object]
+
+
+class Place(NamedTuple):
+    """A replica in one log dir. A replica that is created again elsewhere has another place."""
+
+    log_dir: str
+    topic_id: bytes
+    topic: str
+    partition: int
+
+
+class Task:
+    """The newest settings that the thread of a log dir has to apply to a log."""
+
+    __slots__ = ("wanted",)
+
+    def __init__(self, wanted: Usable) -> None:
+        self.wanted = wanted
 
 
 class SettingsSync:
     """Watch the settings of topics for the logs of one broker.
 
     Threads: any thread may call any method. One thread reads the store. Each log dir has a thread
-    that changes the logs in this log dir. So if a disk hangs, only the logs on this disk wait.
+    that changes the logs in this log dir. So if a disk hangs, only the logs on this disk wait. If
+    the log dir fails or is removed, its tasks are dropped, because its thread may never return.
 
     Attributes:
         on_texts: this function gets the settings of a topic, as texts, when they have been read.
@@ -77,8 +98,8 @@ class SettingsSync:
         self._workers = DirWorkers()
         self._bell = threading.Event()
         self._lock = threading.Lock()  # guards the next five fields
-        # the settings that the threads of the log dirs have not applied yet
-        self._wanted: dict[Place, Usable] = {}
+        # what the threads of the log dirs have not applied yet
+        self._tasks: dict[Place, Task] = {}
         self._due: set[str] = set()
         self._is_all_due = True
         self._failed: set[str] = set()
@@ -137,13 +158,27 @@ class SettingsSync:
     # --- what has to be read ----------------------------------------------------------------------
 
     def _on_event(self, event: StoreEvent) -> None:
-        if event.kind is StoreEventKind.REPLICA_CREATED and event.topic is not None:
+        if event.kind in REPLICA_IS_NEW and event.topic is not None:
             # The settings may have changed after they were read and before the replica was created.
+            # The thread of the log dir that a replica left may hang before it has applied them.
             self._is_due(event.topic)
+        elif event.kind in DIR_IS_GONE and event.log_dir is not None:
+            self._drop(event.log_dir)
         elif event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
             with self._lock:
                 self._is_all_due = True
             self._bell.set()
+
+    def _drop(self, log_dir: str) -> None:
+        """Forget the tasks of a log dir. If the log dir returns, all topics are read again."""
+        with self._lock:
+            for place in tuple(self._tasks):
+                self._drop_if_in(log_dir, place)
+        self._workers.abandon(log_dir)
+
+    def _drop_if_in(self, log_dir: str, place: Place) -> None:
+        if place.log_dir == log_dir:
+            del self._tasks[place]
 
     def _is_due(self, *names: str) -> None:
         with self._lock:
@@ -255,41 +290,59 @@ class SettingsSync:
                 log = self._store.log(name, number)
             except LogStoreError:  # the settings are read again when the log dir returns
                 continue
-            place = (name, number)
+            place = place_of(log)
             with self._lock:
                 # While a thread changes a log, it is not known which settings the log has.
-                is_busy = place in self._wanted
-                is_due = is_busy or bool(_changes(log.config, found))
-                if is_due:
-                    self._wanted[place] = found
-            if is_due and not is_busy:
-                self._workers.submit(log.log_dir, partial(self._set_wanted, place))
+                task = self._tasks.get(place)
+                if task is not None:
+                    task.wanted = found
+                    continue
+                if not _changes(log.config, found):
+                    continue
+                task = self._tasks[place] = Task(found)
+            self._workers.submit(place.log_dir, partial(self._do, place, task))
 
-    def _set_wanted(self, place: Place) -> None:
+    def _do(self, place: Place, task: Task) -> None:
         """Apply the newest settings to a log. Repeat this until there are no newer settings."""
         while True:
             with self._lock:
-                found = self._wanted[place]
+                if self._tasks.get(place) is not task:
+                    break
+                found = task.wanted
             self._set(place, found)
             with self._lock:
-                if self._wanted[place] is found:
-                    del self._wanted[place]
+                if self._tasks.get(place) is task and task.wanted is found:
+                    del self._tasks[place]
                     return
+        # The log dir has failed, and may have returned. Then another thread may have changed the
+        # log, too, so its settings are compared again.
+        self._is_due(place.topic)
 
     def _set(self, place: Place, wanted: Usable) -> None:
+        key = place.topic, place.partition
         try:
-            changes = _changes(self._store.log(*place).config, wanted)
+            log = self._store.log(*key)
+            if place_of(log) != place:  # the thread of another log dir changes this log
+                return
+            changes = _changes(log.config, wanted)
             if changes:
-                self._store.set_config(*place, changes)
+                self._store.set_config(*key, changes)
+            if place_of(self._store.log(*key)) != place:  # it was moved just now
+                self._is_due(place.topic)
             return
         except UnknownPartitionError:  # the partition was deleted just now
             return
         except LogStoreError as error:
-            LOG.warning("%s-%d cannot take its settings now: %s", *place, error)
+            LOG.warning("%s-%d cannot take its settings now: %s", *key, error)
         except Exception:
-            LOG.exception("%s-%d could not take its settings", *place)
+            LOG.exception("%s-%d could not take its settings", *key)
         with self._lock:
-            self._failed.add(place[0])
+            self._failed.add(place.topic)
+
+
+def place_of(log: Log) -> Place:
+    """Return the present place of a log."""
+    return Place(log.log_dir, log.topic_id, log.topic, log.partition)
 
 
 def _without_limits(config: LogConfig, faults: Collection[str]) -> LogConfig:

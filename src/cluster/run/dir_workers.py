@@ -63,6 +63,16 @@ class DirWorkers:
             pieces.put(piece)
         return piece
 
+    def abandon(self, log_dir: str) -> None:
+        """Let the thread of a log dir end after its queued work; later work gets a new thread.
+
+        If the thread hangs, it may never return. So without this, later work would never begin.
+        """
+        with self._lock:
+            pieces = self._queues.pop(log_dir, None)
+            if pieces is not None:
+                pieces.put(None)
+
     def close(self) -> None:
         """Let the threads end after their queued work."""
         with self._lock:
