@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import threading
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
 
 from broker import Broker
 from broker.machines.decompression import DecompressionError, DecompressionMemory
+from broker.requests import list_offsets
 from broker.wire import messages
 from logstore import LogConfig, LogStore
+from logstore.disk import files
 from logstore.format import expansion_lease as lease
 from logstore.format.compression import CODEC_IDS
 from logstore.format.expansion import RECORD_BYTES
 from logstore.format.kafka import codecs
 from logstore.format.kafka.header import HEADER_BYTES
+from logstore.format.kafka.markers import Marker, build_marker, read_marker
+from logstore.format.kafka.record_batch import read_header
 from support.broker_process import serve
 from support.kafka_client import KafkaClient, batch_of, values_in
 
@@ -28,9 +35,9 @@ TOO_LARGE, TRY_AGAIN = 10, 56
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 
-def packed(codec: str, value_bytes: int, timestamp: int = 1000) -> bytes:
-    """Make a batch of one compressed record of zeros."""
-    data = batch_of(bytes(value_bytes), timestamp=timestamp)
+def packed(codec: str, value_bytes: int, timestamp: int = 1000, noise: bytes = b"") -> bytes:
+    """Make a batch of one compressed record of zeros, after bytes that do not shrink."""
+    data = batch_of(noise + bytes(value_bytes - len(noise)), timestamp=timestamp)
     number = CODEC_IDS[codec]
     records = codecs.compress(number, data[HEADER_BYTES:])
     made = bytearray(data[:HEADER_BYTES]) + records
@@ -171,3 +178,81 @@ def test_a_frame_that_lies_about_its_size_is_counted() -> None:
         with pytest.raises(DecompressionError):
             lease.expand(CODEC_IDS["lz4"], large, 1, 1 << 30)
     assert room.taken_bytes == 0 and "100000" in told[0]
+
+
+def noisy(timestamp: int, value_bytes: int) -> bytes:
+    """Make a batch of one large record that fills a segment although it is compressed."""
+    noise = random.Random(timestamp).randbytes(200_000)
+    return packed("lz4", value_bytes, timestamp, noise)
+
+
+@pytest.mark.parametrize("wanted", [1005, list_offsets.MAX_TIMESTAMP], ids=["time", "latest"])
+@pytest.mark.parametrize("segment_bytes", [MIB // 4, 64 * MIB], ids=["many", "one"])
+def test_regression_a_search_keeps_no_memory_while_it_reads_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: int, segment_bytes: int
+) -> None:
+    """Before, a few searches on a disk that hung took the memory from the other disks.
+
+    The decompressed records are gone, too, not only the reservation.
+    """
+    config = LogConfig(
+        record_format="kafka",
+        segment_bytes=segment_bytes,
+        index_interval_bytes=16 * MIB,
+        max_message_bytes=4 * MIB,
+    )
+    value_bytes, room, seen = 4 * MIB, memory(total=100 * MIB)[0], list[tuple[int, int]]()
+    with LogStore.open(tmp_path) as store:
+        log = store.create("t", 0, config=config)
+        for timestamp in (1000, 1001, 1005, 1003, 1004, 1002):
+            log.append_encoded(noisy(timestamp, value_bytes))
+            # The marker has a later time than all records, so no segment can be skipped.
+            log.append_marker(7, 0, commit=True, coordinator_epoch=0)
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            seen.append((room.taken_bytes, tracemalloc.get_traced_memory()[0]))
+            return real(*arguments, **named)
+
+        return call
+
+    expanded = list[int]()
+
+    def counted(real: Callable[..., bytes]) -> Callable[..., bytes]:
+        def call(*arguments: Any) -> bytes:
+            expanded.append(len(real(*arguments)))
+            return real(*arguments)
+
+        return call
+
+    with LogStore.open(tmp_path) as store:
+        log = store.log("t", 0)
+        for name in ("read_up_to", "open_regular", "read_file", "fstat"):
+            monkeypatch.setattr(files, name, watched(getattr(files, name)))
+        monkeypatch.setattr(codecs, "decompress", counted(codecs.decompress))
+        tracemalloc.start()
+        try:
+            with room.lease():
+                assert list_offsets.offset_of(log, wanted, 100) == (1005, 4)
+        finally:
+            tracemalloc.stop()
+    assert len(expanded) >= 3
+    assert {taken for taken, _ in seen} == {0}
+    assert max(held for _, held in seen) < value_bytes
+
+
+def test_a_marker_is_read_without_the_lease() -> None:
+    """An append reads markers under the log's lock, if it rebuilds the producers of the log."""
+    room, told = memory(seconds=0.05)
+    data = build_marker(7, 0, 1000, Marker(is_commit=True, coordinator_epoch=3))
+
+    def read() -> tuple[Marker | None, int]:
+        with room.lease():
+            return read_marker(data, 0, read_header(data, 0)), room.taken_bytes
+
+    with room.lease(), ThreadPoolExecutor(1) as pool:
+        lease.count_decoded(MIB // RECORD_BYTES)
+        taken = room.taken_bytes
+        assert pool.submit(read).result() == (Marker(True, 3), taken)
+        assert read_marker(data, 0, read_header(data, 0)) == Marker(True, 3)
+        assert room.taken_bytes == taken and not told

@@ -35,7 +35,10 @@ def test_times_in_any_order_are_found(tmp_path: Path, codec: str) -> None:
             assert log.offset_for_timestamp(at) == expected(at, 0)
         log.delete_records_before(77)
         for at in probes:
-            assert log.offset_for_timestamp(at) == expected(at, 77)
+            offset = expected(at, 77)
+            assert log.offset_for_timestamp(at) == offset
+            found = None if offset is None else (times[offset], offset)
+            assert log.first_record_at(at) == found
     with LogStore.open(tmp_path / "logs") as store:
         for at in probes:
             assert store.log("orders", 0).offset_for_timestamp(at) == expected(at, 77)
@@ -45,10 +48,12 @@ def test_an_empty_log_has_no_time(tmp_path: Path) -> None:
     """None, and a time that is no number is refused."""
     with LogStore.open(tmp_path / "logs") as store:
         log = store.create("orders", 0)
-        assert log.offset_for_timestamp(0) is None
+        assert log.offset_for_timestamp(0) is None is log.first_record_at(0)
         for at in (1.5, "1", None):
             with pytest.raises(TypeError):
                 log.offset_for_timestamp(at)  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                log.first_record_at(at)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("record_format", ["columnar", "kafka"])

@@ -12,7 +12,7 @@ from broker.requests.fetch import READ_COMMITTED, end_of_epoch
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochResponse
-from logstore import Log, LogStoreError, OffsetOutOfRangeError
+from logstore import Log, LogStoreError
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 # The first version of ListOffsets that knows each of these special timestamps.
@@ -74,13 +74,8 @@ def offset_of(log: Log, wanted: int, end: int) -> tuple[int, int]:
     if wanted == MAX_TIMESTAMP:
         latest = log.latest_record()
         return NOTHING if latest is None or latest[1] >= end else latest
-    offset = log.offset_for_timestamp(wanted)
-    if offset is None or offset >= end:
-        return NOTHING
-    try:
-        return log.record_at(offset).timestamp, offset
-    except OffsetOutOfRangeError:  # retention deleted the record just now
-        return NOTHING
+    first = log.first_record_at(wanted)
+    return NOTHING if first is None or first[1] >= end else first
 
 
 def epoch_of(log: Log, offset: int) -> int:

@@ -15,7 +15,8 @@ lease decompresses as before, and only `record_expansion_bytes_max` limits it.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from logstore.errors import LogStoreError, RecordExpansionError
@@ -73,12 +74,26 @@ def end(lease: Lease) -> None:
 def settle() -> None:
     """Give back the memory of this thread's lease, after the last use of a decompressed batch.
 
-    An append calls this before it writes. So no memory of the lease stays reserved if the disk
-    hangs.
+    An append calls this before it writes, and a search calls this before each read of the disk. So
+    no memory of the lease stays reserved if the disk hangs.
     """
     lease = _thread.lease
     if lease is not None:
         lease.reserve(0)
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Decompress without the lease of this thread in the `with` block.
+
+    This is for batches that need little memory, and are read while the thread holds a lock or reads
+    the disk: the lease could make it wait, and could keep memory if the disk hangs.
+    """
+    lease, _thread.lease = _thread.lease, None
+    try:
+        yield
+    finally:
+        _thread.lease = lease
 
 
 def count_decoded(record_count: int) -> None:

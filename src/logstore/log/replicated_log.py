@@ -294,6 +294,16 @@ class ReplicatedLog:
 
         return latest_record(self._state)
 
+    def first_record_at(self, timestamp: int) -> tuple[int, int] | None:
+        """Return the timestamp and offset of the first record at or after a time in ms, or None.
+
+        Raises:
+            LogStoreError: the log is closed or unavailable, or a batch is damaged.
+        """
+        from logstore.log.read.time_search import first_record_at
+
+        return first_record_at(self._state, whole(timestamp, "timestamp"))
+
     def expire_producers(self, now_ms: int) -> None:
         """Forget the producers that were not used for `producer_id_expiration_ms`."""
         appends.expire(self._state, whole(now_ms, "now_ms"))

@@ -255,10 +255,12 @@ def decode_all(
     expansion_bytes_max: int = EXPANSION_BYTES_MAX,
 ) -> RecordBatch:
     """Decode a batch, including a control batch with its record."""
-    if header.attributes & CONTROL:
-        expansion_bytes_max = min(expansion_bytes_max, CONTROL_BYTES_MAX)
+    if not header.attributes & CONTROL:
+        return decode_columns(data, position, header, expansion_bytes_max)
+    expansion_bytes_max = min(expansion_bytes_max, CONTROL_BYTES_MAX)
     plain = header._replace(attributes=header.attributes & ~CONTROL)
-    batch = decode_columns(data, position, plain, expansion_bytes_max)
+    with lease.suspended():  # an append may read markers while it rebuilds the producers of a log
+        batch = decode_columns(data, position, plain, expansion_bytes_max)
     return RecordBatch(header, batch.columns, batch.count)
 
 

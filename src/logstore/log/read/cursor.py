@@ -17,6 +17,7 @@ from logstore.errors import (
     RecordExpansionError,
     UnsupportedFormatError,
 )
+from logstore.format import expansion_lease as lease
 from logstore.format import layouts
 from logstore.format.batch import RecordBatch
 from logstore.format.batch_parts import BatchHeader
@@ -277,7 +278,11 @@ def batches(
     window_bytes: int | None,
     zero_copy: bool = False,
 ) -> Iterator[RecordBatch]:
-    """Yield, as batches, the records in `offset..end_offset` from one segment."""
+    """Yield, as batches, the records in `offset..end_offset` from one segment.
+
+    Before each read of the disk, the memory of the thread's lease is given back. A caller with a
+    lease must drop each batch before it asks for the next one.
+    """
     cursor = Cursor(segment, offset, environment)
     bound = environment.record_expansion_bytes_max
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
@@ -285,18 +290,38 @@ def batches(
         is_last = run[-1][1].last_offset + 1 >= end_offset
         if is_last:  # so that batches after the range are not decoded
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
-        decoded = decode(data, run)
-        for at, header in run:
-            try:
-                batch = next(decoded)
-            except UNDECODABLE as error:
-                raise unreadable(segment, start + at, error) from error
-            if header.base_offset < offset or header.last_offset >= end_offset:
-                batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
-            if batch.count:
-                yield batch
+        bounds = offset, end_offset
+        yield from _wanted(segment, start, decode(data, run), run, bounds)
+        lease.settle()  # here, nothing refers to the decoded batches any more
         if is_last:
             return
+
+
+def _wanted(
+    segment: Segment,
+    start: int,
+    decoded: Iterator[RecordBatch],
+    run: list[tuple[int, BatchHeader]],
+    bounds: tuple[int, int],
+) -> Iterator[RecordBatch]:
+    """Yield the records of a run that are within the bounds.
+
+    Args:
+        start: the position in the file of the window with the run.
+        decoded: the decoded batches of the run. Only this call may refer to them.
+        bounds: the first offset, and the offset after the last.
+    """
+    offset, end_offset = bounds
+    for at, header in run:
+        try:
+            batch = next(decoded)
+        except UNDECODABLE as error:
+            lease.settle()
+            raise unreadable(segment, start + at, error) from error
+        if header.base_offset < offset or header.last_offset >= end_offset:
+            batch = batch.slice(batch.index_of(offset), batch.index_of(end_offset))
+        if batch.count:
+            yield batch
 
 
 def load_block(segment: Segment, entry: int, offset: int, environment: LogEnvironment) -> Block:

@@ -125,8 +125,9 @@ def _walk(
                 window_bytes=window_bytes,
                 zero_copy=zero_copy,
             ):
-                yield batch
                 offset = batch.header.last_offset + 1
+                yield batch
+                del batch  # so that no memory is in use during the next read
                 if state.unavailable is not None or state.log_dir.is_refusing:
                     state.check()
                 if segment.is_dropped:

@@ -2,18 +2,24 @@
 
 A batch without records of clients, such as a transaction marker, is never found. But a segment's
 largest timestamp and its time index also count these batches. So both are only upper bounds.
+
+If the thread has a lease for decompressed batches, a search keeps none of its memory while it reads
+the disk. So each loop drops its batch, before it asks for the next one.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from logstore.errors import OffsetOutOfRangeError
+from logstore.format import expansion_lease as lease
 from logstore.format.columnar import record_batch as columnar
 from logstore.log.read import records
 
 if TYPE_CHECKING:
+    from logstore.format.batch import RecordBatch
     from logstore.log.replica import Replica
     from logstore.log.segments.segment import Segment
     from logstore.log.segments.time_index import TimeIndex
@@ -24,30 +30,60 @@ Found = tuple[int, int]  # a timestamp, and an offset
 
 
 def first_offset_at(state: Replica, timestamp: int) -> int | None:
-    """Return the first offset with a timestamp at or after `timestamp`, or None.
+    """Return the first offset with a timestamp at or after `timestamp`, or None."""
+    found = first_record_at(state, timestamp)
+    return None if found is None else found[1]
+
+
+def first_record_at(state: Replica, timestamp: int) -> Found | None:
+    """Return the timestamp and the offset of the first record at or after `timestamp`, or None.
 
     The timestamps of a log can be in any order. A segment is skipped if its largest timestamp is
     before `timestamp`. The time index also shows which records at the beginning of a segment are
     too early. These records are skipped. The rest of the segment is read batch by batch.
     """
+    return _repeated(state, lambda: _first_record_at(state, timestamp))
+
+
+def _repeated(state: Replica, search: Callable[[], tuple[bool, Found | None]]) -> Found | None:
+    """Repeat a search until the log drops no segment that it reads."""
     while True:
         state.check()
-        for segment in state.segments:
-            if segment.max_timestamp < timestamp or segment.end_offset <= state.log_start_offset:
-                continue
-            start = _start_in(state, segment, timestamp)
-            if start is None:
-                break
-            for batch in records.batches_of(state, start, max(segment.end_offset, start)):
-                header = batch.header
-                # In Kafka's layout, the header's largest timestamp may be wrong.
-                if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
-                    continue
-                late = (batch.timestamps >= timestamp).nonzero()[0]
-                if len(late):
-                    return batch.offset_at(int(late[0]))
-        else:
-            return None
+        log_start = state.log_start_offset
+        try:
+            is_whole, found = search()
+        except OffsetOutOfRangeError:
+            if state.log_start_offset == log_start:
+                raise
+            continue  # retention dropped the records that were about to be read
+        if is_whole:
+            return found
+
+
+def _first_record_at(state: Replica, timestamp: int) -> tuple[bool, Found | None]:
+    """Return whether no segment was dropped meanwhile, and the first record."""
+    for segment in state.segments:
+        if segment.max_timestamp < timestamp or segment.end_offset <= state.log_start_offset:
+            continue
+        start = _start_in(state, segment, timestamp)
+        if start is None:
+            return False, None
+        for batch in records.batches_of(state, start, max(segment.end_offset, start)):
+            found = _first_in(batch, timestamp)
+            del batch
+            if found is not None:
+                return True, found
+    return True, None
+
+
+def _first_in(batch: RecordBatch, timestamp: int) -> Found | None:
+    # In Kafka's layout, the header's largest timestamp may be wrong.
+    header = batch.header
+    if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
+        return None
+    times = batch.timestamps
+    late = (times >= timestamp).nonzero()[0]
+    return (int(times[late[0]]), batch.offset_at(int(late[0]))) if len(late) else None
 
 
 def latest_record(state: Replica) -> Found | None:
@@ -57,17 +93,7 @@ def latest_record(state: Replica) -> Found | None:
     segment is read. If the markers of transactions are much later than all records, every segment
     is read.
     """
-    while True:
-        state.check()
-        log_start = state.log_start_offset
-        try:
-            is_whole, found = _latest_record(state)
-        except OffsetOutOfRangeError:
-            if state.log_start_offset == log_start:
-                raise
-            continue  # retention dropped the records that were about to be read
-        if is_whole:
-            return found
+    return _repeated(state, lambda: _latest_record(state))
 
 
 def _latest_record(state: Replica) -> tuple[bool, Found | None]:
@@ -112,8 +138,10 @@ def _latest_between(state: Replica, start: int, end: int, most: int) -> Found | 
     for batch in records.batches_of(state, start, end, window_bytes=WINDOW_BYTES):
         at = int(batch.timestamps.argmax())
         best = _later(best, (int(batch.timestamps[at]), batch.offset_at(at)))
+        del batch
         if best is not None and best[0] >= most:
             break
+    lease.settle()  # the loop may have ended early
     return best
 
 
