@@ -262,3 +262,25 @@ def test_files_that_are_old_together_bring_back_no_more_than_is_there(base: Path
             assert offsets(store) == list(range(50, COUNT))
             assert "is older" in told(store)
         (copy / name).write_bytes(kept)
+
+
+def test_regression_a_leader_epoch_that_the_file_should_know_is_reported(tmp_path: Path) -> None:
+    """No checksum covers the epoch. Before, a flipped bit of a last batch was accepted silently."""
+    with LogStore.open(tmp_path / "live", admin_socket=False) as store:
+        log = store.create("t", 0, config=LogConfig(record_format="kafka"))
+        for number in range(6):
+            if number == 3:
+                log.leader_epoch = 9  # a kill before a flush may leave a new epoch in a batch
+            log.append(b"%d" % number, durable=number < 3)
+        shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    (path,) = (tmp_path / "killed/t-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    for count, at, bit, words in ((6, 15, 3, ""), (6, 13, 0, ""), (6, 12, 0, "up to 9")):
+        root = tmp_path / f"{at}-{bit}"
+        shutil.copytree(tmp_path / "killed", root)
+        changed = bytearray(data)
+        changed[len(data) - len(data) // 6 + at] ^= 1 << bit
+        (root / "t-0" / path.name).write_bytes(changed)
+        with LogStore.open(root, admin_socket=False) as store:
+            assert offsets(store) == list(range(count))
+            assert (words in told(store)) and (("flipped bit" in told(store)) == bool(words))

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # For this many of the latest epochs, recovery compares the first offset with the batches.
 LOOKED_UP_MAX = 16
+# No checksum covers the leader epoch of a Kafka batch. Each election raises the epoch by 1, and an
+# epoch without a batch leaves no trace. A leap over more epochs is more likely a flipped bit.
+LEAP_MAX = 1 << 16
 
 
 def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | None) -> bool:
@@ -37,6 +40,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     doubt, segments, epochs, given = "", recovered.segments, found, -1
     stored = max((segment.last_epoch for segment in segments if segment.size_bytes), default=-1)
     if epochs is not None:
+        state.recovery.warnings += _doubtful_epochs(recovered, epochs.latest)
         end, known = state.log_end_offset, len(epochs.entries)
         if any(start > end for _, start in epochs.entries):
             doubt = f"the file has an epoch that begins after the log end offset {end}"
@@ -76,6 +80,30 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     # New records must not get a lower epoch, even if all records of the latest epoch are deleted.
     state.replication.leader_epoch = max(epochs.latest, stored, 0, -1 if doubt else given)
     return bool(doubt)
+
+
+def _doubtful_epochs(recovered: Recovered, latest: int) -> list[str]:
+    """Describe the first new epoch in the batches that the file should know, or that is too large.
+
+    A flush writes the file before the recovery point rises. So the file knows the epochs of all
+    flushed batches, and a crash loses only the epochs of later batches.
+
+    Args:
+        latest: the latest epoch in the file.
+    """
+    for epoch, start_offset in recovered.epochs:
+        if start_offset >= 0 and epoch > latest:
+            what = f"the batch at offset {start_offset} has leader epoch {epoch}, but {FILE_NAME}"
+            if start_offset < recovered.durable_offset:
+                reason = f"{what} has only epochs up to {latest}, although the batch was flushed"
+            elif epoch - latest > LEAP_MAX and latest >= 0:
+                reason = f"{what} and the batches before it have only epochs up to {latest}"
+            else:
+                latest = epoch
+                continue
+            return [f"{reason}; a flipped bit may have changed it: compare it with other replicas"]
+        latest = max(latest, epoch)
+    return []
 
 
 def _contradiction(state: LogState, segments: Sequence[Segment], epochs: LeaderEpochs) -> str:

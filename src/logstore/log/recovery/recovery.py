@@ -23,6 +23,7 @@ from logstore.disk import bulk, files
 from logstore.errors import CorruptIndexError
 from logstore.log.environment import LogEnvironment
 from logstore.log.metadata import SPARSE_OFFSETS, PartitionMetadata
+from logstore.log.recovery.dense_scan import scan_class
 from logstore.log.recovery.known_damage import falling_batches
 from logstore.log.recovery.ownership import Owner, is_ours, owner_of
 from logstore.log.recovery.recovered import Recovered
@@ -236,7 +237,7 @@ class Recovery:
         if trailer is None or segment.index is None or segment.time_index is None:
             segment.begin_indexes()
             trailer = None
-        scan = Scan(
+        scan = scan_class(self.metadata, segment)(
             segment.base_offset,
             index=segment.index,
             time_index=segment.time_index,

@@ -3,8 +3,9 @@
 A segment with damage is rewritten without the damage. Batches without records take the place of
 lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
 again. The old file stays beside the new one as `*.quarantine`. A batch may have no damage except
-one wrong value in its header: the largest timestamp, or a leader epoch that is lower than an
-earlier one. Such a batch keeps its records, and the value is corrected.
+one wrong value in its header: the largest timestamp, the base offset in a log without gaps, or a
+leader epoch that is lower than an earlier one. Such a batch keeps its records, and the value is
+corrected.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from logstore.disk import files
 from logstore.format import layouts
 from logstore.format.columnar import record_batch as columnar
 from logstore.format.columnar.columns import Buffer
+from logstore.log.recovery.dense_scan import MisplacedBatch, scan_class
 from logstore.log.recovery.known_damage import falling_batch
 from logstore.log.recovery.report import DamageName
 from logstore.log.segments.listing import list_partition
@@ -184,7 +186,8 @@ def _mend(
     try:
         end = files.fstat(fd).st_size
         bound = state.environment.record_expansion_bytes_max
-        scan = Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+        walk = scan_class(state.metadata, segment)
+        scan = walk(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
         damages: list[Damage] = []
         while (reason := scan.run(fd, end)) is not None:
             damages.append(scan.skip_damage(fd, end, reason))
@@ -228,16 +231,23 @@ def _copy_whole(
             done += len(data)
         written += length
         position = damage.end_position
-        if damage.max_timestamp is not None:
+        if damage.max_timestamp is not None or isinstance(damage, MisplacedBatch):
             batch = files.read_up_to(source, position - damage.position, damage.position)
-            mended = layouts.with_max_timestamp(batch, damage.max_timestamp)
-            written += files.write_fully(target, [mended], written)
+            written += files.write_fully(target, _corrected(batch, damage), written)
             continue
         lost_end = damage.end_offset
         if lost_end is None:
             lost_end = max(goal, damage.offset)
         written += _write_holes(state, target, written, damage.offset, lost_end, report, magic)
         goal = goal if damage.end_offset is not None else 0
+
+
+def _corrected(batch: bytes, damage: Damage) -> list[Buffer]:
+    """Correct the wrong value in the header of a batch."""
+    if damage.max_timestamp is not None:
+        return [layouts.with_max_timestamp(batch, damage.max_timestamp)]
+    header = layouts.read_header(batch, 0)
+    return layouts.reframe(batch, header.magic, damage.offset, header.leader_epoch)
 
 
 def _write_holes(

@@ -10,6 +10,7 @@ from logstore.errors import CorruptRecordBatchError
 from logstore.format import layouts
 from logstore.format.prefix import LENGTH_OVERHEAD_BYTES, PREFIX_BYTES, unpack_prefix
 from logstore.log.recovery import known_damage
+from logstore.log.recovery.dense_scan import scan_class
 from logstore.log.recovery.known_damage import falling_batch
 from logstore.log.recovery.report import DamageName, Problem
 from logstore.log.segments.scan import Progress, Scan
@@ -42,7 +43,8 @@ def verify(
     def plain_scan(segment: Segment, next_base: int | None) -> Scan:
         limit_offset = 2**63 if next_base is None else next_base
         bound = state.environment.record_expansion_bytes_max
-        return Scan(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+        walk = scan_class(state.metadata, segment)
+        return walk(segment.base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     problems: list[Problem] = []
     segments = state.segments
@@ -178,7 +180,8 @@ class SegmentCheck:
         self._expected = flushed_to if self._next_base is None else self._next_base
         limit_offset = 2**63 if self._next_base is None else self._next_base
         bound = state.environment.record_expansion_bytes_max
-        self._scan = Scan(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
+        walk = scan_class(state.metadata, self._segment)
+        self._scan = walk(base_offset, limit_offset=limit_offset, expansion_bytes_max=bound)
 
     def run(self, budget_bytes: int = 2**62, progress: Progress | None = None) -> int:
         """Continue the check for about `budget_bytes`; return how many bytes were checked.
