@@ -305,20 +305,15 @@ class Hung:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, log_dir: Path) -> None:
-        self.places = list[str]()
-        self.gates = list[threading.Event]()
-        self.is_over = False
+        self.places, self.gates, self.is_over = list[str](), list[threading.Event](), False
         real = LogStore.set_config
 
         def set_config(store: LogStore, topic: str, number: int, changes: Any) -> object:
             place = store.log(topic, number).log_dir
+            self.places.append(place)
             if place == str(log_dir) and not self.is_over:
-                gate = threading.Event()
-                self.gates.append(gate)
-                self.places.append(place)
+                self.gates.append(gate := threading.Event())
                 assert gate.wait(60)
-            else:
-                self.places.append(place)
             return real(store, topic, number, changes)
 
         monkeypatch.setattr(LogStore, "set_config", set_config)

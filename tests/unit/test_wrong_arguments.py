@@ -138,6 +138,7 @@ CALLS = [
     Call("log", "end_offset_for_epoch", {}, {"epoch": "number negative huge"}),
     Call("log", "advance_high_watermark", {}, {"offset": "number huge"}),
     Call("log", "offset_for_timestamp", {}, {"timestamp": "number negative huge"}),
+    Call("log", "first_record_at", {}, {"timestamp": "number negative huge"}),
     Call("log", "truncate_to", {"offset": 0}, {"offset": OFFSET, "keep_lost": FLAG}),
     Call("log", "start_at", {"offset": 0}, {"offset": OFFSET, "keep_lost": FLAG}),
     Call("log", "delete_records_before", {}, {"offset": OFFSET}),

@@ -172,9 +172,13 @@ class SettingsSync:
     def _drop(self, log_dir: str) -> None:
         """Forget the tasks of a log dir. If the log dir returns, all topics are read again."""
         with self._lock:
-            for place in [one for one in self._tasks if one.log_dir == log_dir]:
-                del self._tasks[place]
+            for place in tuple(self._tasks):
+                self._drop_if_in(log_dir, place)
         self._workers.abandon(log_dir)
+
+    def _drop_if_in(self, log_dir: str, place: Place) -> None:
+        if place.log_dir == log_dir:
+            del self._tasks[place]
 
     def _is_due(self, *names: str) -> None:
         with self._lock:
