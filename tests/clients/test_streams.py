@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -92,6 +93,11 @@ def prepared(served: Served, name: str) -> Results:
     return Results(served, name)
 
 
+def has_more(least: int, counts: dict[str, int]) -> bool:
+    """Report whether more words than this were counted."""
+    return sum(counts.values()) > least
+
+
 def test_a_killed_word_count_goes_on(path: str, served: Served, tmp_path: Path) -> None:
     """Its counts come back from the changelog topic, and end as the words are.
 
@@ -126,7 +132,7 @@ def test_a_word_count_is_exact_whenever_it_is_killed(
         with running(path, served, tmp_path / str(turn), *words):
             expected += fill(served, name, turn * LINES)
             least = expected.total() - 2 * LINES
-            results.wait_for(lambda counts, least=least: sum(counts.values()) > least)
+            results.wait_for(partial(has_more, least))
     with running(path, served, tmp_path / "last", *words) as program:
         results.wait_for(lambda counts: counts == expected)
         said, _ = program.communicate("")

@@ -91,42 +91,6 @@ def latest_record(state: Replica) -> Found | None:
 
     Records with a negative timestamp have no time, and are left out. Usually only the end of one
     segment is read. If the markers of transactions are much later than all records, every segment
-    is read.
-    """
-    return _repeated(state, lambda: _latest_record(state))
-
-
-def _first_record_at(state: Replica, timestamp: int) -> tuple[bool, Found | None]:
-    """Return whether no segment was dropped meanwhile, and the first record."""
-    for segment in state.segments:
-        if segment.max_timestamp < timestamp or segment.end_offset <= state.log_start_offset:
-            continue
-        start = _start_in(state, segment, timestamp)
-        if start is None:
-            return False, None
-        for batch in records.batches_of(state, start, max(segment.end_offset, start)):
-            found = _first_in(batch, timestamp)
-            del batch
-            if found is not None:
-                return True, found
-    return True, None
-
-
-def _first_in(batch: RecordBatch, timestamp: int) -> Found | None:
-    # In Kafka's layout, the header's largest timestamp may be wrong.
-    header = batch.header
-    if header.max_timestamp < timestamp and header.magic == columnar.MAGIC:
-        return None
-    times = batch.timestamps
-    late = (times >= timestamp).nonzero()[0]
-    return (int(times[late[0]]), batch.offset_at(int(late[0]))) if len(late) else None
-
-
-def latest_record(state: Replica) -> Found | None:
-    """Return the largest timestamp of all records, and the first offset that has it, or None.
-
-    Records with a negative timestamp have no time, and are left out. Usually only the end of one
-    segment is read. If the markers of transactions are much later than all records, every segment
     is read, but a segment that does not grow is read only once.
     """
     return _repeated(state, lambda: _latest_record(state))
