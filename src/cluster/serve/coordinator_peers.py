@@ -25,7 +25,7 @@ from broker.wire.messages import AddPartitionsToTxnRequest, WriteTxnMarkersReque
 from cluster.errors import PeerError
 from cluster.run.metadata_cache import MetadataCache
 from cluster.run.peer_connection import PeerConnection
-from cluster.serve.cluster_leadership import ClusterLeadership
+from cluster.serve.cluster_leadership import NO_METADATA, ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
 VERIFY, VERIFY_VERSION, VERIFY_SECONDS = 24, 5, 5.0
@@ -102,7 +102,11 @@ class ClusterRoutes:
         Raises:
             NotServedError: no leader is known now.
         """
-        topic = self._metadata.view.topics.get(place[0])
+        view = self._metadata.view
+        topic = view.topics.get(place[0])
+        if not view.is_known:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            raise NotServedError(code=code, reason=f"{place}: {NO_METADATA}")
         if topic is None or place[1] not in topic.partitions:
             if self._is_deleted(place):
                 return None
