@@ -77,6 +77,11 @@ class ClusterView(NamedTuple):
     topics: Mapping[str, TopicView]
     ids: Mapping[bytes, str]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a controller has sent metadata since this broker started."""
+        return self.controller_id != NO_BROKER
+
 
 EMPTY = ClusterView(NO_BROKER, {}, {}, {})
 

@@ -25,7 +25,7 @@ class Scene:
     def __init__(self) -> None:
         self.now = 1000.0
         self.topics: dict[str, Any] = {}
-        metadata: Any = SimpleNamespace(view=SimpleNamespace(topics=self.topics))
+        metadata: Any = SimpleNamespace(view=SimpleNamespace(topics=self.topics, is_known=True))
         facts = PartitionFacts(ErrorCode.NONE, Leader(7, 1))
         leadership: Any = SimpleNamespace(broker_id=1, facts_of=lambda name, number: facts)
 

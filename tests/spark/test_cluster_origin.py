@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from cluster import Cluster
 from cluster.spark.pieces import ClusterPiece
@@ -100,3 +102,30 @@ def test_a_foreign_log_dir_at_the_reported_path_is_not_read(
         planted.append(dataclasses.replace(piece, holders=(there,)))
     assert rows_of(reader, planted) == (wanted, {"fetched": len(wanted)})
     assert rows_of(reader, pieces) == (wanted, {"local": len(wanted)})
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_regression_a_leader_that_is_cut_off_does_not_end_a_read(strict: str) -> None:
+    """Clients reach the old leader, which is the first server; it lacks acknowledged records."""
+    with spark_brokers.started() as made:
+        create(made, "plain")
+        produce(made, "plain", 50)
+        old = made.partition("plain", 0).leader
+        nodes = {
+            one.id: f"{one.host}:{one.port}"
+            for one in AdminClient({"bootstrap.servers": made.bootstrap_servers})
+            .list_topics(timeout=60)
+            .brokers.values()
+        }
+        others = ",".join(address for one, address in nodes.items() if one != old)
+        made.cut(old)
+        made.wait_for_leader("plain", 0, other_than=old)
+        producer = Producer({"bootstrap.servers": others})
+        for _ in range(100):
+            producer.produce("plain", b"new", partition=0)
+        assert producer.flush(60) == 0
+        reader = reader_of(f"{nodes[old]},{others}", "plain", failOnDataLoss=strict)
+        ends = [piece.end for piece in reader.partitions() if piece.partition == 0]
+        assert max(ends) == 150
+        assert len([row for row in rows_of(reader)[0] if row[0] == 0]) == 150
+        made.heal()

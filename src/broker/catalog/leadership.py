@@ -105,7 +105,10 @@ class Leadership(Protocol):
         """The id of the controller, which is one of `nodes`; -1 if no controller is known."""
 
     def nodes(self, endpoint: Endpoint) -> list[Node]:
-        """List the live brokers, with their addresses for the client's listener."""
+        """List the live brokers, with their addresses for the client's listener.
+
+        The list is empty if this broker knows nothing about its cluster yet.
+        """
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
         """Describe a partition of a known topic."""

@@ -15,6 +15,13 @@ class ServedTopics(Protocol):
     def store(self) -> LogStore:
         """The store with the replicas of this broker."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether this broker knows the topics. If not, no topic counts as missing.
+
+        Once this is true, it stays true. So a caller asks this before it looks for a topic.
+        """
+
     def start(self) -> None:
         """Start the background work on topics."""
 

@@ -141,6 +141,11 @@ class TopicCatalog:
             topic = self.current().by_name.get(name)
         return topic
 
+    @property
+    def is_known(self) -> bool:
+        """True, because the store has all topics."""
+        return True
+
     def name_of(self, topic_id: bytes) -> str | None:
         """Find a topic's name by its id."""
         topic = self.current().by_id.get(topic_id)

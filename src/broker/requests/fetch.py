@@ -189,11 +189,13 @@ class _Fetch:
         return self._call.services.topics.name_of(topic)
 
     def _read_one(self, key: Key, wanted: Any, left: int, *, is_first: bool) -> Any:
-        """Read one partition. If there is an error, it is part of the result."""
+        """Read one partition; an error is part of the result."""
+        services = self._call.services
+        is_known = services.topics.is_known
         name = self._name_of(key[0])
         if name is None:
-            return _failed(key, ErrorCode.UNKNOWN_TOPIC_ID)
-        services = self._call.services
+            code = ErrorCode.UNKNOWN_TOPIC_ID if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return _failed(key, code)
         code = code_for_read(self._call.rights, name)
         if code:
             return _failed(key, code)

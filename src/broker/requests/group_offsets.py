@@ -78,9 +78,11 @@ def _answer_to_commit(
 
 def fault_of_offset(services: Services, key: Key, metadata: str) -> ErrorCode:
     """Return NONE if an offset of a partition may be committed; otherwise return an error."""
+    is_known = services.topics.is_known
     topic = services.topics.get(key[0])
     if topic is None or key[1] not in topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return unknown if is_known else ErrorCode.COORDINATOR_NOT_AVAILABLE
     if len(metadata.encode()) > services.config.offset_metadata_max_bytes:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
 from broker.catalog.topics import NO_ID, Topic
-from broker.machines.exchange import Answer
+from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests import topic_changes
 from broker.requests.access.topic_checks import may_create
 from broker.requests.services import Call, Services
@@ -21,10 +22,21 @@ NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names
 NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
 NOT_ASKED = -(2**31)  # the value if the client does not ask for its operations
 PARTITIONS_MAX = 2000  # the largest number of partitions in an answer to DescribeTopicPartitions
+UNKNOWING_SECONDS = 1.0  # how long an answer waits for the first metadata from a controller
 
 
-def answer(call: Call) -> Answer:
-    """Describe the brokers, and the topics that the client names."""
+def answer(call: Call) -> Answer | Pending:
+    """Describe the brokers, and the topics that the client names.
+
+    If this broker knows nothing about its cluster yet, the answer waits for a moment; see
+    `_Unknowing`.
+    """
+    if not call.services.topics.is_known:
+        return _Unknowing(call)
+    return _answer(call)
+
+
+def _answer(call: Call) -> Answer:
     services, asked = call.services, call.request.message()
     topics = services.topics.current().by_name
     names_all = asked.topics is None or (not asked.topics and call.request.version < NULL_MEANS_ALL)
@@ -133,6 +145,7 @@ def answer_topic_partitions(call: Call) -> Answer:
     the rest.
     """
     services, asked = call.services, call.request.message()
+    is_known = services.topics.is_known
     known, rights = services.topics.current().by_name, call.rights
     names = sorted(
         {one.name for one in asked.topics}
@@ -147,7 +160,10 @@ def answer_topic_partitions(call: Call) -> Answer:
             continue
         topic = known.get(name)
         if topic is None:
-            code = topic_changes.fault_of_name(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_known:  # after this code, clients ask again
+                unknown = ErrorCode.LEADER_NOT_AVAILABLE
+            code = topic_changes.fault_of_name(name) or unknown
             rows.append(Response.DescribeTopicPartitionsResponseTopic(code, name, NO_ID))
             continue
         first = start[1] if name == start[0] else 0
@@ -176,3 +192,48 @@ def _described(services: Services, name: str, number: int) -> Any:
         facts.error, number, facts.leader.id, facts.leader.epoch, facts.replicas, facts.isr,
         facts.elr, facts.suspects, facts.offline,
     )  # fmt: skip
+
+
+class _Unknowing(Pending):
+    """A Metadata request to a broker that knows nothing about its cluster yet.
+
+    Usually a controller sends the metadata within a few milliseconds, and the request waits for
+    this. If no metadata comes, the answer must not say that a topic does not exist:
+
+    - A request for all topics, or only for the brokers, gets an answer without brokers and topics.
+      Clients keep what they know, and ask again (Java's, and librdkafka).
+    - If a request names topics, the connection is closed, and the client asks another broker. An
+      answer with these topics and without brokers does harm: librdkafka from 2.10 on removes all
+      brokers that it knows, and may never connect again. An answer without the topics tells Java's
+      admin client that the topics do not exist.
+    """
+
+    def __init__(self, call: Call) -> None:
+        asked = call.request.message()
+        super().__init__(call.services.clock() + UNKNOWING_SECONDS)
+        request = call.request._replace(decoded=asked, body=memoryview(b""))
+        self._call, self._names_topics = call._replace(request=request), bool(asked.topics)
+        self._leave: Callable[[], None] | None = None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Call `wake` after each change of the metadata."""
+        self._leave = self._call.services.topic_admin.watch(wake)
+
+    def look(self, *, is_last: bool) -> Answer | None:
+        """Answer if this broker now knows its cluster."""
+        if self._call.services.topics.is_known:
+            return _answer(self._call)
+        if not is_last:
+            return None
+        if self._names_topics:
+            raise CloseConnectionError(
+                "this broker has no metadata from a controller yet, so the client must ask another "
+                "broker for its topics"
+            )
+        return _answer(self._call)
+
+    def close(self) -> None:
+        """Stop watching."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()

@@ -81,13 +81,14 @@ def answer(call: Call) -> Answer | Pending:
     asked = decode_produce(call.request.body, version)
     topics = []
     for topic in asked.topic_data:
+        unknown = UNKNOWN_ID if services.topics.is_known else NOT_KNOWN_YET
         name = services.topics.name_of(topic.topic_id) if version >= BY_ID else topic.name
         code = code_for_write(call.rights, asked.transactional_id, name)
         tokens = {} if code else _verified(call, name, topic, asked)
         rows = [
             _failed(one.index, code, MESSAGE)
             if code
-            else _append(call, name, topic, one, asked, tokens)
+            else _append(call, name, topic, one, asked, tokens, unknown)
             for one in topic.partition_data
         ]
         topics.append(_Topic(topic.name, topic.topic_id, name, rows))
@@ -143,8 +144,13 @@ def _append(
     data: Any,
     asked: Any,
     tokens: Mapping[Place, Verified],
+    unknown: tuple[ErrorCode, str],
 ) -> _Appended:
-    """Append the batch of one partition, unless a refused batch must come first."""
+    """Append the batch of one partition, unless a refused batch has to come first.
+
+    Args:
+        unknown: the error if no topic with the id in the request is known here.
+    """
     services, (index, records) = call.services, data
     fault = _fault_of_request(name, asked.acks) or fault_of_batch(
         records, call.request.version, is_transactional=asked.transactional_id is not None
@@ -153,6 +159,8 @@ def _append(
         return _failed(index, *fault)
     *_, attributes, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
     if producer_id < 0 or sequence < 0:
+        if name is None:
+            return _failed(index, *unknown)
         return _append_next(services, name, index, records, asked.acks)
     default = UNVERIFIED if attributes & TRANSACTIONAL else PLAIN
     permit = tokens.get((name or "", index), default)
@@ -164,6 +172,8 @@ def _append(
             return _failed(index, ErrorCode(code), OVERTAKES)
     if permit.fault:
         appended = _failed(index, permit.fault, WHY)
+    elif name is None:
+        appended = _failed(index, *unknown)
     else:
         appended = _append_next(services, name, index, records, asked.acks, permit.token)
     appended = appended._replace(sent=(partition, sent))
@@ -219,15 +229,13 @@ def _note(call: Call, appended: _Appended) -> None:
 
 def _append_next(
     services: Services,
-    name: str | None,
+    name: str,
     index: int,
     records: Any,
     acks: int,
     token: int | None = None,
 ) -> _Appended:
-    """Append a batch. Before this, the caller must check that it overtakes no other batch."""
-    if name is None:
-        return _failed(index, *UNKNOWN_ID)
+    """Append a batch; the caller has checked that it overtakes no other batch."""
     try:
         with services.decompression.lease():
             info, wait = services.appends.append(name, index, records, acks, token)
@@ -261,6 +269,9 @@ def _refused(index: int, records: Any, error: Exception) -> _Appended:
 
 
 UNKNOWN_ID = (ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this topic id")
+NOT_KNOWN_YET = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know the topics of its cluster yet",
+)  # fmt: skip
 OVERTAKES = "an earlier batch of this producer was not acknowledged; send it first"
 # After these errors, clients send a batch again.
 SENT_AGAIN = {

@@ -31,6 +31,8 @@ from cluster.serve.role_watches import RoleWatches
 from cluster.view import PartitionView
 from logstore import Log, LogStoreError, ReplicaOfflineError, UnknownPartitionError
 
+NO_METADATA = "this broker has no metadata from a controller yet"
+
 
 class Led(NamedTuple):
     """A replica that leads, and its log."""
@@ -77,8 +79,12 @@ class ClusterLeadership:
     def nodes(self, endpoint: Endpoint) -> list[Node]:
         """List the live brokers that have a listener of the same name as the client's.
 
-        This broker is always in the list, even if the metadata does not contain it yet.
+        Before a controller has sent metadata, the list is empty, as in Kafka with ZooKeeper. Then a
+        client keeps the brokers that it knows, and asks again. After that, this broker is always in
+        the list, even if the metadata does not contain it yet.
         """
+        if not self._metadata.view.is_known:
+            return []
         own = Node(self.broker_id, endpoint.host, endpoint.port, self._rack or None)
         found = {self.broker_id: own}
         for broker in self._metadata.view.brokers.values():
@@ -95,7 +101,10 @@ class ClusterLeadership:
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
         """Describe a partition from the controller's metadata. Leave out a leader that is down."""
+        is_known = self._metadata.view.is_known  # before the search: once true, it stays true
         found = self._view_of(name, partition)
+        if not is_known:
+            return PartitionFacts(ErrorCode.LEADER_NOT_AVAILABLE, Leader())
         if found is None:  # the partition was deleted just now
             return PartitionFacts(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Leader())
         is_led = found.leader in self._metadata.view.brokers
@@ -147,7 +156,11 @@ class ClusterLeadership:
         self, name: str, partition: int, replica: HostedReplica | None, epoch: int
     ) -> LogStoreError:
         """Return the error that says why this broker does not serve a partition."""
+        is_known = self._metadata.view.is_known  # before the search: once true, it stays true
         found = self._view_of(name, partition)
+        if not is_known:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return NotServedError(code=code, reason=f"{name}-{partition}: {NO_METADATA}")
         if found is None:
             return UnknownPartitionError(topic=name, partition=partition)
         known = found.leader_epoch

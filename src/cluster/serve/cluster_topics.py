@@ -25,6 +25,11 @@ class ClusterTopics:
         self._metadata, self._leadership = metadata, leadership
         self._listed: tuple[ClusterView, Topics] = EMPTY, Topics({}, {})
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a controller has sent the topics since this broker started."""
+        return self._metadata.view.is_known
+
     def start(self) -> None:
         """Do nothing, because the controller sends the changes."""
 

@@ -21,7 +21,7 @@ from broker.wire.messages import WriteTxnMarkersRequest
 from cluster.errors import PeerError
 from cluster.run.metadata_cache import MetadataCache
 from cluster.run.peer_connection import PeerConnection
-from cluster.serve.cluster_leadership import ClusterLeadership
+from cluster.serve.cluster_leadership import NO_METADATA, ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
 # How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
@@ -95,7 +95,11 @@ class ClusterRoutes:
         Raises:
             NotServedError: no leader is known now.
         """
-        topic = self._metadata.view.topics.get(place[0])
+        view = self._metadata.view
+        topic = view.topics.get(place[0])
+        if not view.is_known:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            raise NotServedError(code=code, reason=f"{place}: {NO_METADATA}")
         if topic is None or place[1] not in topic.partitions:
             if self._is_deleted(place):
                 return None

@@ -2,13 +2,18 @@
 
     Metadata -> the leader of each partition -> ListOffsets: earliest, high watermark, last stable
 
+Several brokers are asked for the metadata (`cluster_map`). Each question to a leader names the
+leader epoch, so that a broker which leads an older epoch refuses it.
+
 A range ends at the high watermark. If only committed records are wanted, it ends at the last stable
 offset. Right after an election, a leader does not know its high watermark yet. So if a question
-gets a retriable error, it is asked again, with new metadata, for at most `SECONDS_MAX`.
+gets a retriable error, it is asked again, with new metadata, for at most `SECONDS_MAX`. A partition
+counts as deleted only if it is missing for `MISSING_SECONDS`.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -16,28 +21,23 @@ from typing import Any, NamedTuple, TypeVar
 from broker.wire import messages as m
 from broker.wire.error_codes import ErrorCode
 from cluster.errors import ClusterError, PeerError
+from cluster.spark.cluster_map import ANSWER_SECONDS, ClusterMap, NotKnownYetError, cluster_map
 from cluster.tools.asking import Asked, parse_servers
 from logstore.errors import LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition
-from logstore.spark.options import PartitionOffsets, ReadOptions
+from logstore.spark.options import ReadOptions
+from logstore.spark.read.offsets import NOTHING, Reached, same, short_id
 from logstore.spark.read.read_plan import INTERNAL_TOPICS
 
+LOG = logging.getLogger("logstore")
 LIST_OFFSETS = (2, 7)
 EARLIEST, LATEST = -2, -1
 UNCOMMITTED, COMMITTED = 0, 1
-ANSWER_SECONDS = 10.0
 SECONDS_MAX, PAUSE_SECONDS = 30.0, 0.1
-OLD_LEADER_SECONDS = 10.0
+OLD_LEADER_SECONDS = MISSING_SECONDS = 10.0
 NAMES_MAX = 10
-NOTHING: PartitionOffsets = {}
 
 Found = TypeVar("Found")
-
-
-class NotKnownYetError(ClusterError):
-    """Report that the leader or the offsets of a partition are not known now."""
-
-    reason: str
 
 
 class Place(NamedTuple):
@@ -46,12 +46,14 @@ class Place(NamedTuple):
     Attributes:
         leader: the broker that leads the partition, as a row of the metadata; None if there is
             none.
+        leader_epoch: the number of the election; -1 if it is not known.
         in_sync: the ids of the in-sync replicas, the leader first.
         replicas: the ids of all replicas.
     """
 
     topic_id: bytes
     leader: Any
+    leader_epoch: int
     in_sync: tuple[int, ...]
     replicas: tuple[int, ...]
 
@@ -84,21 +86,33 @@ class ClusterSpan(NamedTuple):
     place: Place
 
 
-def survey(
-    options: ReadOptions, known: PartitionOffsets = NOTHING
-) -> dict[TopicPartition, ClusterSpan]:
+def survey(options: ReadOptions, known: Reached = NOTHING) -> dict[TopicPartition, ClusterSpan]:
     """Select partitions, and find their readable ranges; see `look`.
 
     Raises:
-        LogStoreError: a partition does not exist or has no leader, or no broker answers.
+        LogStoreError: a partition does not exist or has no leader, or too few brokers answer.
     """
-    with connected(options.brokers) as asked:
-        keys = _selected(asked.metadata(), options)
-    return look(keys, options, known)
+
+    def attempt(is_late: bool) -> list[TopicPartition]:
+        found = cluster_map(options.brokers)
+        try:
+            keys = _selected(found, options)
+            lacks = options.fails_on_data_loss and any(
+                key not in keys and options.is_wanted(key) for key in known.offsets
+            )
+            is_complete = found.is_certain or (options.pattern is None and not lacks)
+            if is_complete and (not lacks or is_late):
+                return keys
+        except UnknownPartitionError:
+            if is_late and found.is_certain and found.codes.keys().isdisjoint(options.topics):
+                raise
+        raise NotKnownYetError(reason="the brokers do not know all wanted partitions")
+
+    return look(retried(attempt), options, known)
 
 
 def look(
-    keys: Sequence[TopicPartition], options: ReadOptions, known: PartitionOffsets = NOTHING
+    keys: Sequence[TopicPartition], options: ReadOptions, known: Reached = NOTHING
 ) -> dict[TopicPartition, ClusterSpan]:
     """Find the present readable ranges of partitions.
 
@@ -109,7 +123,9 @@ def look(
     deadline = time.monotonic() + OLD_LEADER_SECONDS
     while True:
         spans = _look_once(keys, options)
-        is_short = any(span.log.log_end_offset < known.get(key, 0) for key, span in spans.items())
+        ids = {key: short_id(span.log.topic_id) for key, span in spans.items()}
+        offsets = same(known, ids)  # a topic that was created again may be shorter
+        is_short = any(span.log.log_end_offset < offsets.get(key, 0) for key, span in spans.items())
         if not is_short or time.monotonic() > deadline:
             return spans
         time.sleep(PAUSE_SECONDS)
@@ -155,53 +171,70 @@ def repeated(
     Args:
         is_strict: whether a partition that does not exist is an error.
     """
-    deadline = time.monotonic() + SECONDS_MAX
+    topics = sorted({key.topic for key in keys})
+
+    def attempt(is_late: bool) -> Found:
+        places: dict[TopicPartition, Place] = {}
+        missing: list[TopicPartition] = []
+        if keys:
+            places, missing = places_of(cluster_map(servers, topics), keys)
+        if missing and not is_late:
+            raise NotKnownYetError(reason=f"no broker has {missing[0]}")
+        if missing and is_strict:
+            raise UnknownPartitionError(topic=missing[0].topic, partition=missing[0].partition)
+        for key in missing:
+            LOG.warning("%s does not exist any more, and is left out", key)
+        with connected(servers) as asked:
+            return find(asked, places)
+
+    return retried(attempt)
+
+
+def retried(attempt: Callable[[bool], Found]) -> Found:
+    """Call `attempt` again and again while it raises NotKnownYetError or PeerError.
+
+    Args:
+        attempt: gets whether a partition counts as deleted that no broker has.
+    """
+    begun = time.monotonic()
     while True:
         try:
-            with connected(servers) as asked:
-                return find(asked, places_of(asked, keys, is_strict=is_strict))
+            return attempt(time.monotonic() > begun + MISSING_SECONDS)
         except (NotKnownYetError, PeerError):
-            if time.monotonic() > deadline:
+            if time.monotonic() > begun + SECONDS_MAX:
                 raise
         time.sleep(PAUSE_SECONDS)
 
 
 def places_of(
-    asked: Asked, keys: Sequence[TopicPartition], *, is_strict: bool = True
-) -> dict[TopicPartition, Place]:
-    """Ask for the leaders and replicas of partitions.
+    found: ClusterMap, keys: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, Place], list[TopicPartition]]:
+    """Find the leaders and replicas of partitions; also return the partitions that do not exist.
 
     Raises:
-        UnknownPartitionError: `is_strict` is set, and a partition does not exist.
-        NotKnownYetError: a partition has no leader now.
+        NotKnownYetError: a partition has no leader now, or may exist although no broker has it.
+        ClusterError: a broker refuses to describe a topic.
     """
-    topics = sorted({key.topic for key in keys})
-    metadata = asked.metadata(topics) if topics else None
-    rows = {} if metadata is None else {one.name: one for one in metadata.topics}
-    brokers = {} if metadata is None else {one.node_id: one for one in metadata.brokers}
-    found = {}
+    places: dict[TopicPartition, Place] = {}
+    missing = []
     for key in keys:
-        topic = rows.get(key.topic)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic is not None:
-            code = ErrorCode(topic.error_code)
-        row = None if topic is None or code else _row_of(topic, key.partition)
-        if topic is not None and row is not None:
-            leader = brokers.get(row.leader_id)
-            if leader is None:
-                raise NotKnownYetError(reason=f"{key} has no leader that lives")
-            others = [one for one in row.isr_nodes if one != row.leader_id]
-            in_sync = (row.leader_id, *others)
-            found[key] = Place(topic.topic_id, leader, in_sync, tuple(row.replica_nodes))
-        elif code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        code, row = found.codes.get(key.topic), found.row_of(key)
+        if code:
             raise error_of(key, code)
-        elif is_strict:
-            raise UnknownPartitionError(topic=key.topic, partition=key.partition)
-    return found
-
-
-def _row_of(topic: Any, partition: int) -> Any:
-    return next((one for one in topic.partitions if one.partition_index == partition), None)
+        if row is None and not found.is_certain:
+            raise NotKnownYetError(reason=f"{key}: too few brokers know the controller")
+        if row is None:
+            missing.append(key)
+            continue
+        leader = found.brokers.get(row.leader_id)
+        if leader is None:
+            raise NotKnownYetError(reason=f"{key} has no leader that lives")
+        others = [one for one in row.isr_nodes if one != row.leader_id]
+        places[key] = Place(
+            found.topics[key.topic].topic_id, leader, row.leader_epoch,
+            (row.leader_id, *others), tuple(row.replica_nodes),
+        )  # fmt: skip
+    return places, missing
 
 
 def error_of(key: TopicPartition, code: ErrorCode) -> LogStoreError:
@@ -229,7 +262,7 @@ def offsets_at(
         by_leader.setdefault(place.leader.node_id, []).append(key)
     for keys in by_leader.values():
         leader = places[keys[0]].leader
-        answer = asked.ask(leader, LIST_OFFSETS, _request(keys, timestamp, level))
+        answer = asked.ask(leader, LIST_OFFSETS, _request(keys, places, timestamp, level))
         rows = {
             TopicPartition(topic.name, row.partition_index): row
             for topic in answer.topics
@@ -245,27 +278,33 @@ def offsets_at(
     return found
 
 
-def _request(keys: Iterable[TopicPartition], timestamp: int, level: int) -> Any:
+def _request(
+    keys: Iterable[TopicPartition],
+    places: Mapping[TopicPartition, Place],
+    timestamp: int,
+    level: int,
+) -> Any:
     request = m.ListOffsetsRequest
     rows: dict[str, list[Any]] = {}
     for key in keys:
-        one = request.ListOffsetsPartition(key.partition, -1, timestamp)
+        epoch = places[key].leader_epoch
+        one = request.ListOffsetsPartition(key.partition, epoch, timestamp)
         rows.setdefault(key.topic, []).append(one)
     topics = [request.ListOffsetsTopic(name, some) for name, some in rows.items()]
     return request(replica_id=-1, isolation_level=level, topics=topics)
 
 
-def _selected(metadata: Any, options: ReadOptions) -> list[TopicPartition]:
+def _selected(found: ClusterMap, options: ReadOptions) -> list[TopicPartition]:
     """List, in sorted order, the partitions that the options select.
 
     Raises:
         UnknownPartitionError: a topic or partition in the options does not exist.
     """
     there = sorted(
-        TopicPartition(topic.name, row.partition_index)
-        for topic in metadata.topics
-        if not (options.pattern is not None and _is_internal(topic))
-        for row in topic.partitions
+        TopicPartition(name, partition)
+        for name, topic in found.topics.items()
+        if not (options.pattern is not None and (topic.is_internal or name in INTERNAL_TOPICS))
+        for partition in topic.partitions
     )
     topics = {key.topic for key in there}
     for topic in options.topics:
@@ -280,7 +319,3 @@ def _selected(metadata: Any, options: ReadOptions) -> list[TopicPartition]:
         if key not in there and options.fails_on_data_loss:
             raise UnknownPartitionError(topic=key.topic, partition=key.partition)
     return [key for key in there if options.is_wanted(key)]
-
-
-def _is_internal(topic: Any) -> bool:
-    return bool(topic.is_internal) or topic.name in INTERNAL_TOPICS

@@ -12,6 +12,7 @@ from cluster.spark.piece_reader import read_piece
 from cluster.spark.pieces import ClusterPiece, pieces_of
 from logstore.names import TopicPartition
 from logstore.spark.options import PartitionOffsets, ReadOptions
+from logstore.spark.read.offsets import Reached
 from logstore.spark.read.read_plan import Spans
 from logstore.spark.read.views import forget_all
 
@@ -22,13 +23,11 @@ if TYPE_CHECKING:
 class ClusterOrigin:
     """Read the topics of a cluster. A task reads the files of a replica on its own machine."""
 
-    def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
+    def survey(self, options: ReadOptions, known: Reached) -> Spans:
         """Select partitions, and ask their leaders for the readable ranges."""
         return survey(options, known)
 
-    def look(
-        self, keys: Iterable[TopicPartition], options: ReadOptions, known: PartitionOffsets
-    ) -> Spans:
+    def look(self, keys: Iterable[TopicPartition], options: ReadOptions, known: Reached) -> Spans:
         """Ask the leaders of some partitions for the readable ranges."""
         return look(list(keys), options, known)
 

@@ -2,7 +2,8 @@
 
 A fetch names the topic by its id. So if the topic is deleted and created again under the same name,
 the new topic is not read. If the leader changes or fails, this code asks for the new leader, and
-continues after the last batch that it returned.
+continues after the last batch that it returned. Each fetch names the leader epoch, so that a broker
+which leads an older epoch refuses it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from broker.wire import messages as m
 from broker.wire.error_codes import ErrorCode
 from cluster.errors import ClusterError, PeerError
 from cluster.spark import bounds
-from cluster.spark.bounds import NotKnownYetError, places_of
+from cluster.spark.bounds import Place, places_of
+from cluster.spark.cluster_map import NotKnownYetError, cluster_map
 from cluster.spark.fetched_batches import FetchedBatches
 from cluster.spark.pieces import ClusterPiece
 from cluster.tools.asking import Asked
@@ -27,6 +29,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import RecordBatch
 from logstore.spark.options import ReadOptions
+from logstore.spark.read.offsets import Reached, short_id
 from logstore.spark.read.read_plan import lost
 
 FETCH = (1, 13)  # the first version that names topics by their ids
@@ -51,7 +54,8 @@ class LeaderReading:
         """Read nothing yet."""
         self.offset = offset
         self._piece, self._options = piece, options
-        self._leader: Any = None
+        self._leader: Place | None = None
+        self._missing_since: float | None = None
 
     def batches(self) -> Iterator[RecordBatch]:
         """Yield checked batches, up to the end of the piece.
@@ -69,6 +73,8 @@ class LeaderReading:
                     failure: LogStoreError = NotKnownYetError(
                         reason=f"{self._piece.key}: the leader has no records from {self.offset} on"
                     )
+                    if self.offset == before:
+                        self._leader = None  # it may be cut off
                 except TopicGoneError:
                     if self._options.fails_on_data_loss:
                         raise
@@ -89,11 +95,13 @@ class LeaderReading:
     def _step(self, asked: Asked) -> Iterator[RecordBatch]:
         """Fetch once, and yield the batches of the answer."""
         if self._leader is None:
-            self._leader = self._find_leader(asked)
-        row = self._row(asked.ask(self._leader, FETCH, self._request()))
+            self._leader = self._find_leader()
+        leader, epoch = self._leader.leader, self._leader.leader_epoch
+        row = self._row(asked.ask(leader, FETCH, self._request(epoch)))
         code = ErrorCode(row.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._skip_lost(asked)
+            self._leader = None
+            self._skip_lost()
             return
         if code:
             raise bounds.error_of(self._piece.key, code)
@@ -114,19 +122,27 @@ class LeaderReading:
         except ValueError as error:
             reason = f"the leader of {self._piece.key} sent a damaged batch: {error}"
             raise CorruptRecordBatchError(
-                path=f"{self._leader.host}:{self._leader.port}", position=0, reason=reason
+                path=f"{leader.host}:{leader.port}", position=0, reason=reason
             ) from error
 
-    def _find_leader(self, asked: Asked) -> Any:
-        """Ask for the leader; raise TopicGoneError if the name now has another topic."""
-        key = self._piece.key
-        try:
-            place = places_of(asked, [key])[key]
-        except UnknownPartitionError as error:
-            raise self._gone("the topic was deleted") from error
-        if place.topic_id != self._piece.topic_id:
+    def _find_leader(self) -> Place:
+        """Ask for the leader.
+
+        Raises:
+            TopicGoneError: the name now has another topic, or the partition is missing for some
+                seconds.
+        """
+        key, now = self._piece.key, time.monotonic()
+        places, missing = places_of(cluster_map(self._piece.servers, [key.topic]), [key])
+        if missing:
+            self._missing_since = now if self._missing_since is None else self._missing_since
+            if now <= self._missing_since + bounds.MISSING_SECONDS:
+                raise NotKnownYetError(reason=f"no broker has {key}")
+            raise self._gone("the topic was deleted")
+        self._missing_since = None
+        if places[key].topic_id != self._piece.topic_id:
             raise self._gone("the topic was deleted and created again")
-        return place.leader
+        return places[key]
 
     def _gone(self, why: str) -> TopicGoneError:
         piece = self._piece
@@ -136,11 +152,12 @@ class LeaderReading:
             reason=why,
         )
 
-    def _request(self) -> Any:
+    def _request(self, leader_epoch: int) -> Any:
         request, piece = m.FetchRequest, self._piece
         partition = request.FetchPartition(
-            partition=piece.partition, fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES
-        )
+            partition=piece.partition, current_leader_epoch=leader_epoch,
+            fetch_offset=self.offset, partition_max_bytes=FETCH_BYTES,
+        )  # fmt: skip
         topic = request.FetchTopic(topic_id=piece.topic_id, partitions=[partition])
         return request(
             max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=FETCH_BYTES, topics=[topic],
@@ -158,12 +175,24 @@ class LeaderReading:
                     return row
         raise NotKnownYetError(reason=f"{self._piece.key}: the answer does not have the partition")
 
-    def _skip_lost(self, asked: Asked) -> None:
-        """Skip records that do not exist any more; raise if the options do not accept this."""
+    def _skip_lost(self) -> None:
+        """Skip records that do not exist any more; raise if the options do not accept this.
+
+        If the log ends before the wanted offset, an old leader may have answered. So the question
+        is repeated for some seconds (`bounds.look`).
+        """
         key, piece = self._piece.key, self._piece
-        places = places_of(asked, [key])
-        first = bounds.offsets_at(asked, places, bounds.EARLIEST, bounds.UNCOMMITTED)[key]
-        last = bounds.offsets_at(asked, places, bounds.LATEST, bounds.UNCOMMITTED)[key]
+        options = self._options._replace(brokers=piece.servers)
+        known = Reached({key: self.offset}, {key: short_id(piece.topic_id)})
+        try:
+            span = bounds.look([key], options, known).get(key)
+        except UnknownPartitionError as error:
+            raise self._gone("the topic was deleted") from error
+        if span is None:
+            raise self._gone("the topic was deleted")
+        if span.log.topic_id != piece.topic_id:
+            raise self._gone("the topic was deleted and created again")
+        first, last = span.start, span.log.log_end_offset
         if first <= self.offset <= last:
             raise NotKnownYetError(reason=f"{key}: the leader has offset {self.offset} again")
         if self._options.fails_on_data_loss:

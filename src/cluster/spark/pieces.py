@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from cluster.errors import PeerError
-from cluster.spark.bounds import ClusterSpan, connected
+from cluster.spark.bounds import ClusterSpan, connected, retried
+from cluster.spark.cluster_map import cluster_map
 from cluster.tools.asking import Asked
 from logstore.disk.documents.meta_properties import is_id
 from logstore.names import TopicPartition
@@ -88,12 +89,14 @@ def pieces_of(
     wanted = [key for key in spans if starts[key] < ends[key]]
     if not wanted:
         return []
-    with connected(options.brokers) as asked:
-        metadata = asked.metadata([])
-    found = dirs_of(metadata.brokers, spans, wanted)
+    brokers = sorted(
+        retried(lambda is_late: cluster_map(options.brokers, [])).brokers.values(),
+        key=lambda one: one.node_id,
+    )
+    found = dirs_of(brokers, spans, wanted)
     sizes = {key: _size_of(key, spans[key], found, ends[key] - starts[key]) for key in wanted}
     piece_bytes = piece_bytes_of(sum(sizes.values()), options)
-    servers = ",".join(f"{one.host}:{one.port}" for one in metadata.brokers)
+    servers = ",".join(f"{one.host}:{one.port}" for one in brokers)
     pieces = []
     for key in wanted:
         span, start, end = spans[key], starts[key], ends[key]

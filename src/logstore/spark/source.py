@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from logstore.spark.options import ReadOptions, read_options
 from logstore.spark.read.columns import schema_text
+from logstore.spark.read.offsets import NOTHING
 from logstore.spark.read.origin import origin_of
 from logstore.spark.read.read_plan import check_order, ends_of, starts_of
 from logstore.spark.read.stream import StreamReader
@@ -88,7 +89,7 @@ class BatchReader(DataSourceReader):
         Spark stores the pieces with the DataFrame. Only a new call of `load()` plans again.
         """
         options = self._options
-        spans = self._origin.survey(options, {})
+        spans = self._origin.survey(options, NOTHING)
         starts, ends = starts_of(spans, options), ends_of(spans, options)
         check_order(starts, ends)
         return self._origin.pieces(spans, starts, ends, options)

@@ -50,11 +50,13 @@ def faults_of(
     """
     faults = {}
     for name, number in places:
+        is_known = services.topics.is_known
         topic = services.topics.get(name)
         if name in INTERNAL_TOPICS and not (has_offsets and name == OFFSETS):
             faults[name, number] = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif topic is None or number not in topic.partitions:
-            faults[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            faults[name, number] = unknown if is_known else ErrorCode.COORDINATOR_NOT_AVAILABLE
     return faults
 
 

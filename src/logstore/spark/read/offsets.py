@@ -34,6 +34,9 @@ class Reached(NamedTuple):
     ids: TopicIds
 
 
+NOTHING = Reached({}, {})
+
+
 def short_id(topic_id: bytes) -> str:
     """Return the short form of a topic id for a document, or "" if the id is unknown."""
     return topic_id[:ID_BYTES].hex() if any(topic_id) else ""
@@ -104,4 +107,4 @@ def limited(starts: PartitionOffsets, ends: PartitionOffsets, limit: int) -> Par
     return reached
 
 
-__all__ = ["Reached", "from_document", "limited", "same", "short_id", "to_document"]
+__all__ = ["NOTHING", "Reached", "from_document", "limited", "same", "short_id", "to_document"]

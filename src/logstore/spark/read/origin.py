@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from logstore.names import TopicPartition
 from logstore.spark.options import PartitionOffsets, ReadOptions
+from logstore.spark.read.offsets import Reached
 from logstore.spark.read.read_plan import Piece, Span, Spans, look, pieces_of, survey
 from logstore.spark.read.read_task import read_piece
 from logstore.spark.read.views import forget, view_of
@@ -29,17 +30,15 @@ CLUSTER = "cluster.spark.cluster_origin"
 class Origin(Protocol):
     """Where records come from.
 
-    Two methods have an argument `known`: for each partition, an offset that its log once had. If a
-    log now ends before this offset, the answer may come from an old leader. So an origin may ask
-    again for some seconds.
+    Two methods have an argument `known`: for each partition, an offset that its log once had, and
+    the topic id of this log. If a log with this id now ends before this offset, the answer may come
+    from an old leader. So an origin may ask again for some seconds.
     """
 
-    def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
+    def survey(self, options: ReadOptions, known: Reached) -> Spans:
         """Select partitions, and find their present readable ranges; raises LogStoreError."""
 
-    def look(
-        self, keys: Iterable[TopicPartition], options: ReadOptions, known: PartitionOffsets
-    ) -> Spans:
+    def look(self, keys: Iterable[TopicPartition], options: ReadOptions, known: Reached) -> Spans:
         """Find the present readable ranges of some partitions; raises LogStoreError."""
 
     def pieces(
@@ -62,13 +61,11 @@ class Origin(Protocol):
 class StoreOrigin:
     """Read the log dirs of a store, which every executor sees under the same paths."""
 
-    def survey(self, options: ReadOptions, known: PartitionOffsets) -> Spans:
+    def survey(self, options: ReadOptions, known: Reached) -> Spans:
         """Select partitions, and find their present readable ranges."""
         return survey(options)
 
-    def look(
-        self, keys: Iterable[TopicPartition], options: ReadOptions, known: PartitionOffsets
-    ) -> Spans:
+    def look(self, keys: Iterable[TopicPartition], options: ReadOptions, known: Reached) -> Spans:
         """Find the present readable ranges of some partitions."""
         return look(view_of(options.place), keys, options)
 

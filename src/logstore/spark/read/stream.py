@@ -21,6 +21,7 @@ from logstore.errors import UnknownPartitionError
 from logstore.names import TopicPartition
 from logstore.spark.options import PartitionOffsets, ReadOptions
 from logstore.spark.read.offsets import (
+    NOTHING,
     Reached,
     TopicIds,
     from_document,
@@ -108,10 +109,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan the pieces of one batch; if Spark repeats a batch, the ranges are the same."""
         begun, ends = from_document(start), from_document(end)
-        spans = self._origin.look(sorted(ends.offsets), self._options, self._known(begun))
+        is_strict = self._options.fails_on_data_loss
+        # If nothing is to be read from a partition, only a strict stream needs to know its range.
+        done = {} if is_strict else same(begun, ends.ids)
+        keys = [key for key, last in sorted(ends.offsets.items()) if done.get(key) != last]
+        spans = self._origin.look(keys, self._options, begun)
         starts = {key: span.start for key, span in spans.items()}
         starts |= {key: at for key, at in same(begun, ends.ids).items() if key in spans}
-        is_strict = self._options.fails_on_data_loss
         if is_strict:
             known = {key: at for key, at in begun.offsets.items() if key in spans}
             self._check(Reached(known, begun.ids | ends.ids), spans)
@@ -132,14 +136,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, begun: Reached | None = None) -> Spans:
         """Find the present ranges of the partitions; check that the stream can continue in them."""
-        spans = self._origin.survey(self._options, {} if begun is None else self._known(begun))
+        spans = self._origin.survey(self._options, NOTHING if begun is None else begun)
         if begun is not None and self._options.fails_on_data_loss:
             self._check(begun, spans)
         return spans
-
-    def _known(self, begun: Reached) -> PartitionOffsets:
-        """Return the offsets that must exist; none if the options accept data loss."""
-        return begun.offsets if self._options.fails_on_data_loss else {}
 
     def _check(self, begun: Reached, spans: Spans) -> None:
         """Raise if the store has lost partitions or records that the stream still needs."""
