@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -81,6 +82,22 @@ def test_regression_a_broker_that_knows_nothing_is_skipped(monkeypatch: pytest.M
     assert found.row_of(KEY).leader_id == 2
     with pytest.raises(NotKnownYetError, match="knows no brokers yet"):
         asked(monkeypatch, answers, NODES[1])
+
+
+def test_a_broker_that_hangs_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers are asked at the same time, and two of three answers are enough."""
+    is_over, new = threading.Event(), answer(row(2, 6))
+
+    def ask(connection: PeerConnection, _: Any) -> Any:
+        if connection.address == NODES[1]:
+            assert is_over.wait(60)
+        return new
+
+    monkeypatch.setattr(cluster_map, "ask", ask)
+    found = cluster_map.cluster_map(",".join(NODES.values()), ["t"])
+    assert not is_over.is_set()
+    is_over.set()
+    assert found.row_of(KEY).leader_id == 2
 
 
 def test_a_server_under_another_name_is_no_further_broker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,9 @@ def test_regression_a_leader_that_is_cut_off_does_not_end_a_read(strict: str) ->
     with spark_brokers.started() as made:
         create(made, "plain")
         produce(made, "plain", 50)
-        old = made.partition("plain", 0).leader
+        view = made.partition("plain", 0)
+        assert view is not None
+        old = view.leader
         nodes = {
             one.id: f"{one.host}:{one.port}"
             for one in AdminClient({"bootstrap.servers": made.bootstrap_servers})
@@ -125,7 +127,8 @@ def test_regression_a_leader_that_is_cut_off_does_not_end_a_read(strict: str) ->
             producer.produce("plain", b"new", partition=0)
         assert producer.flush(60) == 0
         reader = reader_of(f"{nodes[old]},{others}", "plain", failOnDataLoss=strict)
-        ends = [piece.end for piece in reader.partitions() if piece.partition == 0]
+        pieces: list[Any] = list(reader.partitions())
+        ends = [piece.end for piece in pieces if piece.partition == 0]
         assert max(ends) == 150
         assert len([row for row in rows_of(reader)[0] if row[0] == 0]) == 150
         made.heal()

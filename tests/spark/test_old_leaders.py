@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from broker.wire import messages as m
 from broker.wire.error_codes import ErrorCode
 from cluster.spark import bounds, cluster_origin, leader_reading
-from cluster.spark.cluster_map import ClusterMap, TopicRow
+from cluster.spark.cluster_map import ClusterMap, NotKnownYetError, TopicRow
 from cluster.spark.leader_reading import LeaderReading, TopicGoneError
 from cluster.spark.pieces import ClusterPiece
 from logstore import OffsetOutOfRangeError, TopicPartition, UnknownPartitionError
@@ -89,7 +89,7 @@ class Brokers:
 
 
 @pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Brokers]:
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     made = Brokers()
     monkeypatch.setattr(bounds, "cluster_map", made.find)
     monkeypatch.setattr(leader_reading, "cluster_map", made.find)
@@ -176,7 +176,7 @@ def test_regression_a_missing_topic_needs_brokers_with_a_controller(
         bounds.survey,
         lambda options: bounds.look([KEY], options),
     ):
-        with pytest.raises(bounds.NotKnownYetError):
+        with pytest.raises(NotKnownYetError):
             ask(options_of(is_strict))
 
 

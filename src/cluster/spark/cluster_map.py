@@ -1,6 +1,6 @@
 """Ask several brokers for metadata, and combine their answers into one map of the cluster.
 
-    the first server that answers -> the brokers that it lists -> ask more than half of them
+    the first server that answers -> the brokers that it lists -> answers of more than half of them
 
 One broker is not enough. A broker that is cut off from the controller does not know that another
 broker leads now. A broker that has just started may know no topic. Of several answers, the larger
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from broker.wire import messages as m
@@ -85,24 +86,26 @@ def cluster_map(servers: str, topics: Sequence[str] | None = None) -> ClusterMap
     return combined(answers, needed)
 
 
-def _answers(servers: Iterable[Server], asked: Any) -> tuple[list[Any], int]:
-    """Return the answers of enough brokers, and how many are enough."""
-    first, answer = _first(servers, asked)
-    answers, done, count = [answer], {first}, 0
+def _answers(servers: Sequence[Server], asked: Any) -> tuple[list[Any], int]:
+    """Return the answers of enough brokers, and how many are enough.
+
+    An address that no broker advertises may belong to any broker. So its answer only lists brokers.
+    """
+    found = _several(servers, asked, 1)
+    answers, done = dict(found), set(found)
     while True:
-        listed = {(one.host, one.port) for some in answers for one in some.brokers}
-        needed = needed_of(max(len(some.brokers) for some in answers))
-        count = count or int(first in listed)
+        listed = {(one.host, one.port) for some in answers.values() for one in some.brokers}
+        needed = needed_of(max(len(some.brokers) for some in answers.values()))
+        own = [answers[one] for one in answers if one in listed]
         left = sorted(listed - done)
-        if count >= needed:
-            return answers, needed
+        if len(own) >= needed:
+            return own, needed
         if not left:
-            reason = f"only {count} of {len(listed)} brokers answer, which may be cut off"
+            reason = f"only {len(own)} of {len(listed)} brokers answer, which may be cut off"
             raise NotKnownYetError(reason=reason)
         done.update(left)
-        more = _several(random.sample(left, len(left)), asked, needed - count)
-        answers += more
-        count += len(more)
+        with suppress(PeerError, NotKnownYetError):  # the next round reports this
+            answers |= _several(random.sample(left, len(left)), asked, needed - len(own))
 
 
 def needed_of(brokers: int) -> int:
@@ -110,47 +113,42 @@ def needed_of(brokers: int) -> int:
     return min(brokers // 2 + 1, ASKED_MAX)
 
 
-def _first(servers: Iterable[Server], asked: Any) -> tuple[Server, Any]:
-    """Ask one server after the other, until one knows the brokers of the cluster."""
-    failure: Exception | None = None
-    for server in servers:
-        connection = PeerConnection(lambda server=server: server, CLIENT)  # type: ignore[misc]
-        try:
-            answer = ask(connection, asked)
-        except PeerError as error:
-            failure = error
-        else:
-            if answer.brokers:
-                return server, answer
-            failure = NotKnownYetError(reason=f"{server[0]}:{server[1]} knows no brokers yet")
-        finally:
-            connection.close()
-    assert failure is not None, "there is at least one server"
-    raise failure
+def _several(servers: Sequence[Server], asked: Any, count: int) -> dict[Server, Any]:
+    """Ask servers at the same time; return the first `count` answers of brokers, or fewer.
 
+    So a server that hangs delays nothing if enough other servers answer.
 
-def _several(servers: Sequence[Server], asked: Any, count: int) -> list[Any]:
-    """Ask servers at the same time, and return the first `count` usable answers."""
-    connections = [
-        PeerConnection(lambda server=server: server, CLIENT)  # type: ignore[misc]
+    Raises:
+        PeerError: no server answers.
+        NotKnownYetError: no server that answers knows the brokers of the cluster.
+    """
+    connections = {
+        server: PeerConnection(lambda server=server: server, CLIENT)  # type: ignore[misc]
         for server in servers
-    ]
-    answers: list[Any] = []
+    }
+    answers: dict[Server, Any] = {}
+    failure: BaseException = NotKnownYetError(reason="there is no server")
     pool = ThreadPoolExecutor(ASKED_MAX)
     try:
-        questions = [pool.submit(ask, one, asked) for one in connections]
+        questions = {pool.submit(ask, one, asked): server for server, one in connections.items()}
         for question in as_completed(questions):
-            error = question.exception()
-            if error is not None and not isinstance(error, PeerError):
-                raise error
-            if error is None and question.result().brokers:
-                answers.append(question.result())
+            server, error = questions[question], question.exception()
+            if error is not None:
+                failure = error
+                if not isinstance(error, PeerError):
+                    raise error
+            elif question.result().brokers:
+                answers[server] = question.result()
+            else:
+                failure = NotKnownYetError(reason=f"{server[0]}:{server[1]} knows no brokers yet")
             if len(answers) == count:
                 break
     finally:
-        for one in connections:
+        for one in connections.values():
             one.close()  # ends the questions that still wait
         pool.shutdown(wait=False, cancel_futures=True)
+    if not answers:
+        raise failure
     return answers
 
 
