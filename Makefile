@@ -115,7 +115,7 @@ kafka-interop: $(VENV)/stamp-test ## 20 rounds against a real Kafka broker (Java
 
 kafka-hands: $(VENV)/stamp-test ## log dirs change hands between a real Kafka and the broker, 20 rounds (Java 17, Maven)
 	@PYTHONPATH=src:tests:. $(BIN)/python tests/media/kafka_hands.py --rounds $(or $(ROUNDS),20)
-	@LOGSTORE_HANDS_KILLS=100 $(PYTEST) --timeout=3600 tests/broker/test_change_of_hands.py
+	@LOGSTORE_HANDS_KILLS=100 $(PYTEST) --timeout=3600 tests/broker/test_killed_hands.py
 
 consumer-groups: $(VENV)/stamp-test ## groups of KIP-848: 20,000 random histories, 50 kills of the broker, 20 of coordinators
 	@LOGSTORE_CONSUMER_GROUP_HISTORIES=20000 LOGSTORE_CONSUMER_GROUP_KILLS=50 \

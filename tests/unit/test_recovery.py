@@ -128,3 +128,36 @@ def test_a_closed_log_is_opened_and_closed_with_few_calls(
     with LogStore.open(tmp_path) as store:
         assert [record.offset for record in store["orders", 0]] == list(range(11))
         assert store["orders", 0].recovery.scanned_bytes == 0
+
+
+@pytest.mark.parametrize("layout", ["columnar", "kafka"])
+@pytest.mark.parametrize("has_indexes", [True, False])
+def test_regression_missing_flushed_records_are_reported_until_a_repair(
+    tmp_path: Path, layout: str, has_indexes: bool
+) -> None:
+    """The second start took the damage for a torn tail, and gave out the offsets a second time."""
+    config = LogConfig(segment_bytes=4096, record_format=layout)
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0, config=config)
+        while len(list((tmp_path / "t-0").glob("*.log"))) < 3:
+            log.append(b"v" * 300)
+        log.append(b"v" * 300)
+        log.flush()
+        end = log.log_end_offset
+    last = max((tmp_path / "t-0").glob("*.log"))
+    last.write_bytes(bytes(last.stat().st_size))
+    if not has_indexes:
+        for path in (tmp_path / "t-0").glob("*index"):
+            path.unlink()
+    for _ in range(3):
+        with LogStore.open(tmp_path, admin_socket=False) as store:
+            log = store["t", 0]
+            assert log.recovery.state == "corrupt"
+            assert max(problem.end_offset for problem in log.recovery.problems) == end
+            with pytest.raises(ReplicaOfflineError, match="corrupt"):
+                log.append(b"no")
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        store.repair("t", 0)
+        assert store["t", 0].append(b"goes on") == end
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        assert not store["t", 0].recovery.problems and store["t", 0].log_end_offset == end + 1

@@ -80,7 +80,10 @@ class LocalReading:
                 forget(place)
 
     def _find(self, place: Place, holder: Holder) -> LocalReplica | None:
-        """Open the replica; None if the directory has another replica or no wanted records."""
+        """Open the replica.
+
+        If the directory has a different replica, or none of the wanted records, return None.
+        """
         piece = self._piece
         log = view_of(place).log(*piece.key)
         host.refresh(log)

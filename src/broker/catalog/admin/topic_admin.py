@@ -62,7 +62,7 @@ class CreatedTopic(NamedTuple):
 
 
 def collision(name: str, others: Iterable[str]) -> str | None:
-    """Find a name that differs only in "." and "_". In Kafka's metrics, both would be equal."""
+    """Find a name that differs only in "." and "_"; Kafka's metrics cannot distinguish the two."""
     if "." not in name and "_" not in name:
         return None
     wanted = name.replace(".", "_")

@@ -226,7 +226,7 @@ def _walk_on(
 
     The place consists of the position and the base offset of that batch.
     """
-    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the very next batch no longer fits
+    window_bytes = layouts.HEADER_BYTES_MAX  # usually, the next batch ends beyond `goal`
     while most and goal - position >= PREFIX_BYTES:
         with call(segment.directory):
             data = files.read_up_to(fd, min(window_bytes, goal - position), position)

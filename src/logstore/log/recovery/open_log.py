@@ -163,6 +163,7 @@ def load(
         is_start_confirmed=is_confirmed,
     )
     recovered = recovery.run()
+    entry.flushed_end = recovered.durable_offset
     _check_awaited(state.log_dir)
     start = state.log_start_offset
     if not recovered.segments:

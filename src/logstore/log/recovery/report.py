@@ -80,6 +80,8 @@ class RecoveryEntry:
         cut_bytes: size of the torn tail that was cut; 0 if no tail was cut.
         problems: damage that prevents appends until `repair`.
         findings: damage that loses no record and does not prevent appends.
+        flushed_end: where the flushed records end, as far as recovery knows. If flushed records are
+            missing, this is after the log end.
     """
 
     topic: str
@@ -94,3 +96,12 @@ class RecoveryEntry:
     warnings: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     findings: list[Problem] = field(default_factory=list)
+    flushed_end: int = 0
+
+    def checkpoint_of(self, recovery_point: int) -> int:
+        """Return the recovery point that the checkpoint gets.
+
+        Until a repair, missing records must stay known: with a recovery point at the log end, the
+        next start would take the damage for a torn tail, and the log would give out their offsets.
+        """
+        return max(recovery_point, self.flushed_end) if self.problems else recovery_point

@@ -193,8 +193,7 @@ class DirKeeper:
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
         points = {key_of(log): log.recovery_point for log in self._replicas.on(self.log_dir)}
-        # The logs of an old copy are not open for writing, so their checkpoint rows stay until the
-        # copy is accepted.
+        # The logs of an old copy are not open for writing, so their rows stay until it is accepted.
         if not self.log_dir.is_outdated:
             self._write_checkpoints()
         self._replicas.catalog.write(self.log_dir)
@@ -206,7 +205,10 @@ class DirKeeper:
         limited = [(log, limited_metadata(log)) for log in logs(self.log_dir)]
         write(
             RECOVERY_POINTS,
-            lambda: {key_of(log): log.recovery_point for log in logs(self.log_dir)},
+            lambda: {
+                key_of(log): log.recovery.checkpoint_of(log.recovery_point)
+                for log in logs(self.log_dir)
+            },
             lambda: {key_of(log): log.topic_id for log in logs(self.log_dir)},
         )
         for log, metadata in limited:
