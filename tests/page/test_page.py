@@ -135,7 +135,7 @@ def test_hostile_names_are_only_text(broker: Broker, client: KafkaClient) -> Non
 
 def test_many_partitions_are_shown_page_by_page(broker: Broker, client: KafkaClient) -> None:
     """A page of the list is small, the pages cover it, and a search finds one of them."""
-    broker.store.create_topic("many", 120)
+    client.create("many", 120)
     first = document(broker, "partitions?name=many&size=50")
     assert (first["total"], first["pages"], len(first["partitions"])) == (120, 3, 50)
     numbers = [
