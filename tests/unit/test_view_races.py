@@ -17,6 +17,7 @@ import pytest
 
 from logstore import LogConfig, LogStore, OffsetOutOfRangeError, UnknownPartitionError
 from logstore.disk import files
+from logstore.log import host
 from support.places import fast_directory
 
 CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=256)
@@ -294,3 +295,29 @@ def test_readers_of_one_view_share_its_looks(tmp_path: Path) -> None:
                 found += batch.records()
             judge(found)
             assert [r.value for r in found[3:]] == [r.value for r in owner.log[3 : len(found)]]
+
+
+@pytest.mark.parametrize("way", ["verify", "verify_segment"])
+def test_regression_damage_by_a_write_into_a_file_is_found(tmp_path: Path, way: str) -> None:
+    """The view took the file for another one, whose segment was no longer there to check."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        owner = Owner(store)
+        owner.fill(4)
+        for path in (tmp_path / "orders-0", *(tmp_path / "orders-0").iterdir()):
+            os.utime(path, (1, 1))  # the directory seems unchanged
+        with LogStore.open(tmp_path, read_only=True) as reader:
+            view: Any = reader.log("orders", 0)
+            assert not view.verify()
+            segments = view._state.segments[:-1]
+            for segment in segments:
+                segment.forget(view._state.environment)
+                path = Path(segment.log_path)
+                data = bytearray(path.read_bytes())
+                data[200] ^= 4
+                path.write_bytes(data)
+            os.utime(tmp_path / "orders-0", (1, 1))
+            if way == "verify":
+                assert len(view.verify()) == len(segments)
+            for segment in segments:
+                end = view.log_end_offset
+                assert len(host.verify_segment(view, segment.base_offset, end)) == 1

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from logstore.log.replica import Replica
 
 
+# How often the check of a segment begins again if another file replaces the segment.
+TRIES_MAX = 5
+
 # A function that makes the walk over a segment. The arguments are the segment, and the base offset
 # of the next segment (None for the last segment).
 NewScan = Callable[[Segment, int | None], Scan]
@@ -56,19 +59,38 @@ def verify(
             place = segment.log_path, 0, 0, reason, expected, base
             problems.append(Problem(*place, DamageName.HOLE))
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        try:
-            scan = (new_scan or plain_scan)(segment, next_base)
-            problems += _verify_segment(state, segment, next_base, progress, scan)
-            found, latest = falling_batch(segment, scan.epochs, latest)
-            if found is not None and new_scan is None:  # `side_files` checks a broker's epochs
-                problems.append(found)
-        except FileNotFoundError as error:
-            if not segment.is_dropped:
+        present: Segment | None = segment
+        for _ in range(TRIES_MAX):
+            if present is None:
+                break
+            segment = present
+            try:
+                scan = (new_scan or plain_scan)(segment, next_base)
+                problems += _verify_segment(state, segment, next_base, progress, scan)
+                found, latest = falling_batch(segment, scan.epochs, latest)
+                if found is not None and new_scan is None:  # `side_files` checks a broker's epochs
+                    problems.append(found)
+                break
+            except FileNotFoundError as error:
+                present = _replacement(state, segment, error)
+            except OSError as error:
                 raise state.failed(error) from error
-        except OSError as error:
-            raise state.failed(error) from error
         expected = max(segment.end_offset, next_base or 0)
     return problems
+
+
+def _replacement(state: Replica, segment: Segment, error: FileNotFoundError) -> Segment | None:
+    """Return the segment that has replaced a segment whose file is gone; None if there is none.
+
+    A view of another process's log makes a new segment even if only the contents of the file were
+    changed. So the new segment must be checked, too.
+    """
+    state.look_anew()
+    if segment in state.segments and not segment.is_dropped:
+        raise state.failed(error) from error
+    segments, bases = state.view
+    is_there = segment.base_offset in bases
+    return segments[bases.index(segment.base_offset)] if is_there else None
 
 
 def verify_all(state: Replica, progress: Progress | None, *, is_owner: bool) -> list[Problem]:
@@ -144,7 +166,8 @@ def verify_segment(state: Replica, base_offset: int, flushed_to: int) -> list[Se
     or a crash may have left an incomplete batch.
     """
     check = SegmentCheck(state, base_offset, flushed_to)
-    check.run()
+    while not check.is_done:
+        check.run()
     return check.found
 
 
@@ -152,7 +175,7 @@ class SegmentCheck:
     """Checks one segment like `verify_segment`, but in any number of steps.
 
     No file is kept open between two steps. If retention, a truncation or a move drops the segment
-    in between, the check ends.
+    in between, the check ends. If another file replaces the segment, the check begins again.
 
     Attributes:
         found: the damage that was found so far, in order of position.
@@ -168,16 +191,28 @@ class SegmentCheck:
         state.refresh()
         self.found: list[SegmentDamage] = []
         self._state, self._from_disk = state, from_disk
-        self._end = -1
+        self._base_offset, self._flushed_to = base_offset, flushed_to
+        self._tries, self.path = 0, ""
+        self._next_base: int | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin the check of the present segment; if there is none, the check ends."""
+        state, base_offset = self._state, self._base_offset
         segments, bases = state.view
-        self.is_done, self.path = base_offset not in bases, ""
+        self.found, self._end = [], -1
+        self._tries += 1
+        self.is_done = base_offset not in bases or self._tries > TRIES_MAX
         if self.is_done:  # the segment was dropped meanwhile
             return
         number = bases.index(base_offset)
-        self._segment = segments[number]
+        next_base = bases[number + 1] if number + 1 < len(bases) else None
+        if self._tries > 1 and (next_base is None or next_base != self._next_base):
+            self.is_done = True  # after a truncation, `flushed_to` no longer holds
+            return
+        self._segment, self._next_base = segments[number], next_base
         self.path = self._segment.log_path
-        self._next_base = bases[number + 1] if number + 1 < len(bases) else None
-        self._expected = flushed_to if self._next_base is None else self._next_base
+        self._expected = self._flushed_to if self._next_base is None else self._next_base
         limit_offset = 2**63 if self._next_base is None else self._next_base
         bound = state.environment.record_expansion_bytes_max
         walk = scan_class(state.metadata, self._segment)
@@ -201,9 +236,9 @@ class SegmentCheck:
             self.found.append(SegmentDamage(error.position, segment.base_offset, error.reason))
         except FileNotFoundError as error:
             self.is_done = True
-            state.look_anew()
-            if segment in state.segments and not segment.is_dropped:
-                raise state.failed(error) from error
+            if _replacement(state, segment, error) is not None:
+                self._begin()
+            return 0
         except OSError as error:
             raise state.failed(error) from error
         if state.unavailable is not None:  # the log was detached; no other code closes the file
@@ -218,8 +253,8 @@ class SegmentCheck:
         if self._end < 0:
             self._end = files.fstat(handle.fd).st_size
         found = self._walk(handle.fd, pause_at, progress)
-        if self._segment.is_dropped:  # the segment was cut or removed meanwhile: ignore the damage
-            self.is_done = True
+        if self._segment.is_dropped:  # the segment was cut, replaced or removed meanwhile
+            self._begin()
             return
         self.found += found
         if not self.is_done and scan.position < self._end:
