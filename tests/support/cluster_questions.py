@@ -13,6 +13,7 @@ from broker.wire.error_codes import ErrorCode
 from cluster.run.hosted_replica import HostedReplica
 from support.cluster_brokers import ClusterBrokers, Running
 from support.kafka_client import KafkaClient, batch_of
+from support.replica_nodes import wait_until
 
 
 def create(brokers: ClusterBrokers, name: str, partitions: int = 1, **settings: str) -> bytes:
@@ -31,7 +32,10 @@ def parts(brokers: ClusterBrokers, name: str) -> tuple[Running, list[Running]]:
 
 
 def replica_of(running: Running, name: str) -> HostedReplica:
-    found = running.broker.member.replicas.at(name, 0)
+    """Give the replica of a broker, as soon as the broker has it."""
+    replicas = running.broker.member.replicas
+    wait_until(lambda: replicas.at(name, 0) is not None)
+    found = replicas.at(name, 0)
     assert found is not None
     return found
 
