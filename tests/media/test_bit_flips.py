@@ -38,7 +38,7 @@ def test_no_flipped_bit_is_served_by_the_owner(reader: str, layout: str, is_last
     segment was taken for a torn tail, and the start after a kill emptied the segment.
     """
     outcomes = flip_at_random(seed(), reader, OWNER_FLIPS, layout, is_last=is_last)
-    # In Kafka's layout, no checksum covers the leader epoch in the headers, which nobody reads here.
+    # In Kafka's layout, no checksum covers the leader epochs, which nobody reads here.
     bar = 0.95 if layout == "columnar" else 0.9
     assert outcomes[f"{reader} raised"] > bar * OWNER_FLIPS
 
