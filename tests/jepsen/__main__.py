@@ -20,7 +20,14 @@ from jepsen.clocks import Clock, compile_library, own_clock
 from jepsen.isr_of_one import CASES, ENDINGS, play
 from jepsen.plan import Plan
 from jepsen.random_run import run
-from jepsen.runs import faults_of, isr_runs, random_runs, table_of_faults, table_of_isr
+from jepsen.runs import (
+    faults_of,
+    finished,
+    isr_runs,
+    random_runs,
+    table_of_faults,
+    table_of_isr,
+)
 from support.loop_disk import orderly_end
 from support.network import why_not
 from support.places import environment
@@ -31,8 +38,8 @@ RESULTS = Path("jepsen-runs")
 def run_all(args: argparse.Namespace) -> int:
     """Do all runs that are not finished, and print what was found."""
     with orderly_end():
-        scenario = list(isr_runs(args.results, args.isr, args.writes))
-        found = list(random_runs(args.results, args.runs, args.seconds))
+        scenario = list(finished(isr_runs(args.results, args.isr, args.writes), args.lanes))
+        found = list(finished(random_runs(args.results, args.runs, args.seconds), args.lanes))
     print(table_of_isr(scenario), table_of_faults(found), sep="\n\n")
     return int(any(map(faults_of, [*scenario, *found])))
 
@@ -83,6 +90,7 @@ def main() -> int:
         "--seconds", type=float, default=float(number("LOGSTORE_JEPSEN_SECONDS", "60"))
     )
     everything.add_argument("--isr", type=int, default=int(number("LOGSTORE_JEPSEN_ISR", "18")))
+    everything.add_argument("--lanes", type=int, default=int(number("LOGSTORE_JEPSEN_LANES", "1")))
     one = commands.add_parser("run")
     one.add_argument("seed", type=int)
     one.add_argument("--seconds", type=float, default=60.0)

@@ -1,4 +1,4 @@
-"""Many runs one after another, each in a process of its own; finished ones are not repeated.
+"""Many runs, some beside each other, each in its own process; finished ones are not repeated.
 
 jepsen-runs/
 seed                  of the first run; the others follow
@@ -17,16 +17,18 @@ import json
 import random
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jepsen.isr_of_one import CASES, ENDINGS
 from support.places import environment
 
 EXTRA_SECONDS_MAX = 600.0
+LOOK_SECONDS = 0.1
 
 
 def first_seed(results: Path) -> int:
@@ -38,51 +40,100 @@ def first_seed(results: Path) -> int:
     return int(path.read_text())
 
 
-def random_runs(results: Path, count: int, seconds: float) -> Iterator[dict[str, Any]]:
-    """Do the random runs that are not finished; give the result of each run."""
+class Run(NamedTuple):
+    """A run that is to be done.
+
+    Attributes:
+        place: the directory for what it finds.
+        words: what `python -m jepsen` is called with.
+        seconds: how long it breaks things.
+    """
+
+    place: Path
+    words: Sequence[str]
+    seconds: float
+
+
+def random_runs(results: Path, count: int, seconds: float) -> list[Run]:
+    """List the random runs: their seeds follow each other."""
     first = first_seed(results)
     print(
         f"jepsen: {count} runs of {seconds:g} s, seeds {first} to {first + count - 1}", flush=True
     )
-    for seed in range(first, first + count):
-        words = ["run", str(seed), "--seconds", str(seconds), "--results", str(results / "random")]
-        yield finished(results / "random" / str(seed), words, seconds)
+    place = results / "random"
+    words = ["--seconds", str(seconds), "--results", str(place)]
+    seeds = range(first, first + count)
+    return [Run(place / str(seed), ["run", str(seed), *words], seconds) for seed in seeds]
 
 
-def isr_runs(results: Path, count: int, writes: int) -> Iterator[dict[str, Any]]:
-    """Do the runs of the scenario that are not finished, each case and ending in turn."""
+def isr_runs(results: Path, count: int, writes: int) -> list[Run]:
+    """List the runs of the scenario: each case and ending in turn."""
     kinds = [(case, ending) for case in CASES for ending in ENDINGS]
+    runs = []
     for number in range(count):
         case, ending = kinds[number % len(kinds)]
         place = results / "isr" / f"{case}-{ending}-{number}".replace(" ", "_")
         words = ["isr", case, ending, "--writes", str(writes), "--results", str(place)]
-        yield finished(place, words, 0.0)
+        runs.append(Run(place, words, 0.0))
+    return runs
 
 
-def finished(place: Path, words: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Do one run, if it is not finished, and read its result."""
-    path = place / "result.json"
+def finished(runs: Iterable[Run], lanes: int = 1) -> Iterator[dict[str, Any]]:
+    """Do the runs that are not finished; give the result of each run.
+
+    Args:
+        lanes: how many runs may go on at the same time. Each has a network of its own.
+    """
+    going: list[tuple[Run, subprocess.Popen[bytes], float]] = []
+    waiting = deque(runs)
+    try:
+        while waiting or going:
+            while waiting and len(going) < lanes:
+                run = waiting.popleft()
+                if (run.place / "result.json").exists():
+                    yield _result(run)
+                else:
+                    going.append((run, _begin(run), time.monotonic() + run.seconds))
+            for entry in list(going):
+                run, process, end = entry
+                if process.poll() is None and time.monotonic() < end + EXTRA_SECONDS_MAX:
+                    continue
+                _stop([process])
+                going.remove(entry)
+                print(f"jepsen: {run.place.name}: {_summary(run.place)}", flush=True)
+                yield _result(run)
+            threading.Event().wait(LOOK_SECONDS)
+    finally:
+        _stop([process for _, process, _ in going])
+
+
+def _begin(run: Run) -> subprocess.Popen[bytes]:
+    run.place.mkdir(parents=True, exist_ok=True)
+    with (run.place / "run.out").open("wb") as out:
+        words = [sys.executable, "-m", "jepsen", *run.words]
+        return subprocess.Popen(words, stdout=out, stderr=out, env=environment())
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes; each first removes its disks, its network and its own processes."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
+
+
+def _result(run: Run) -> dict[str, Any]:
+    path = run.place / "result.json"
     if not path.exists():
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "run.out").open("wb") as out:
-            command = [sys.executable, "-m", "jepsen", *words]
-            done = subprocess.Popen(command, stdout=out, stderr=out, env=environment())
-            try:
-                with suppress(subprocess.TimeoutExpired):
-                    done.wait(seconds + EXTRA_SECONDS_MAX)
-            finally:
-                done.terminate()  # it removes its disks, its network and its processes
-                done.wait()
-        print(f"jepsen: {place.name}: {_summary(path)}", flush=True)
-    if not path.exists():
-        return {"problems": [f"{place}: the run gave no result"]}
+        return {"problems": [f"{run.place}: the run gave no result"]}
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def _summary(path: Path) -> str:
+def _summary(place: Path) -> str:
+    path = place / "result.json"
     if not path.exists():
-        return f"no result, see {path.parent / 'run.out'}"
+        return f"no result, see {place / 'run.out'}"
     found = json.loads(path.read_text())
     wrong = faults_of(found)
     return f"{found['acknowledged']} acknowledged, {'; '.join(wrong[:3]) or 'nothing found'}"

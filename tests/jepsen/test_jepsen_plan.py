@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from jepsen.nemesis import FAMILIES, faults_of
 from jepsen.plan import BROKERS, SPARE, Plan
-from jepsen.runs import table_of_faults
+from jepsen.runs import Run, finished, table_of_faults
 
 SEEDS = 100
 
@@ -51,3 +54,17 @@ def test_the_table_shows_what_the_faults_did() -> None:
     assert "| kill | 3 | 2 | 0 |" in table
     assert "| a broker left | 3 | 2 |" in table
     assert "a drain ended" not in table
+
+
+def test_finished_runs_are_not_repeated_and_a_run_without_a_result_is_found(tmp_path: Path) -> None:
+    """Two lanes: the runs that are finished take none of them."""
+    for seed in range(6):
+        (tmp_path / str(seed)).mkdir()
+        if seed % 2:
+            (tmp_path / str(seed) / "result.json").write_text(json.dumps({"acknowledged": seed}))
+    runs = [Run(tmp_path / str(seed), ["no such command"], 0.0) for seed in range(6)]
+    results = list(finished(runs, lanes=2))
+    assert sorted(result.get("acknowledged", 0) for result in results) == [0, 0, 0, 1, 3, 5]
+    without = [result["problems"][0] for result in results if "problems" in result]
+    assert all("the run gave no result" in text for text in without) and len(without) == 3
+    assert "invalid choice" in (tmp_path / "0" / "run.out").read_text()

@@ -15,7 +15,7 @@ from jepsen.history import read
 from jepsen.isr_of_one import play
 from jepsen.plan import Plan
 from jepsen.random_run import run
-from jepsen.runs import faults_of, finished, table_of_faults, table_of_isr
+from jepsen.runs import Run, faults_of, finished, table_of_faults, table_of_isr
 from support.layers import demand
 from support.network import why_not
 
@@ -37,7 +37,7 @@ def test_an_isr_of_one_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     assert not outcome.faults, outcome
     assert outcome.acknowledged == WRITES
     assert (outcome.alone, outcome.lost) == (0, 0)
-    again = finished(tmp_path, ["not started again"], 0.0)
+    (again,) = finished([Run(tmp_path, ["not started again"], 0.0)])
     assert f"| min 2 | killed | 1 | {WRITES} | {WRITES} | 0 |" in table_of_isr([again])
 
 
@@ -53,6 +53,6 @@ def test_a_random_run_breaks_no_promise(tmp_path: Path) -> None:
     assert any("jumped" in effect for effect in result.effects), result.effects
     events = read(tmp_path / "history.jsonl.gz")
     assert {event.what for event in events} >= {"send", "read", "replica", "fault"}
-    again = finished(tmp_path, ["not started again"], 0.0)
+    (again,) = finished([Run(tmp_path, ["not started again"], 0.0)])
     assert not faults_of(again) and again["acknowledged"] == result.acknowledged
     assert f"1 runs, {result.acknowledged} records acknowledged" in table_of_faults([again])
