@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import weakref
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -18,6 +19,7 @@ from support.small_ballast import use_small_ballast
 
 pytest_plugins = ["support.lanes"]
 HAS_FAILED = pytest.StashKey[bool]()
+SHARED_STORES: weakref.WeakSet[LogStore] = weakref.WeakSet()  # of fixtures that outlive a test
 
 # Examples are drawn anew at each run; a failure prints what replays it, no matter how long it took.
 settings.register_profile("logstore", deadline=None, print_blob=True)
@@ -46,11 +48,27 @@ def pytest_runtest_makereport(
     report = yield
     item.stash[HAS_FAILED] = report.failed or item.stash.get(HAS_FAILED, False)
     if item.stash[HAS_FAILED] and call.when == "teardown":
-        # By type: `isinstance` asks the object, and a test's fakes may not stand being asked.
-        for store in [found for found in gc.get_objects() if issubclass(type(found), LogStore)]:
-            with contextlib.suppress(Exception):
-                abandon(store)
+        for store in _stores():
+            if store not in SHARED_STORES:
+                with contextlib.suppress(Exception):
+                    abandon(store)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Note the stores of a fixture that other tests use after a test that fails."""
+    made = yield
+    if fixturedef.scope != "function":
+        SHARED_STORES.update(_stores())
+    return made
+
+
+def _stores() -> list[LogStore]:
+    # By type: `isinstance` asks the object, and a test's fakes may not stand being asked.
+    return [found for found in gc.get_objects() if issubclass(type(found), LogStore)]
 
 
 @pytest.fixture(autouse=True)
