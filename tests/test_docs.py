@@ -27,6 +27,7 @@ DOCUMENTS = [
 RUNNER = REPOSITORY / "tests" / "support" / "run_document.py"
 SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+BAR = re.compile(r"(?<!\\)\|")
 TARGET = re.compile(r"`?make ([a-z][a-z-]+)")
 
 
@@ -167,6 +168,16 @@ def test_links_lead_somewhere(path: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_each_row_of_a_table_has_the_columns_of_its_head(path: Path) -> None:
+    """Two rows that were joined, or a cell that contains a bar, are found."""
+    columns = 0
+    for line in path.read_text().splitlines():
+        bars = len(BAR.findall(line)) if line.startswith("|") else 0
+        assert not (bars and columns) or bars == columns, line
+        columns = bars
 
 
 def test_every_make_target_that_is_named_exists() -> None:
