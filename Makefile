@@ -23,7 +23,7 @@ help: ## print this list
 demo: $(VENV)/stamp-demo ## the main job on real data: 336,776 flights, a SIGKILL, a recovery
 	@$(BIN)/logstore demo
 
-demo-cluster: $(VENV)/stamp-cluster ## ZooKeeper and three brokers: one is killed, one loses a disk, one is cut off
+demo-cluster: $(VENV)/stamp-cluster ## ZooKeeper and three brokers: one is killed, one loses a disk, one is frozen (SIGSTOP)
 	@$(BIN)/python -m benchmarks.cluster --scale $(or $(SCALE),full)
 
 demo-broker: $(VENV)/stamp-broker ## the broker with a real client: flights, a group, a move, a SIGKILL

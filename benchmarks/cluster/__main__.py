@@ -78,7 +78,7 @@ def produce_through_faults(
         page.head("A disk is taken away under load, and an empty one is put in its place")
         is_good &= show(page, faults.fail_disk(brokers, producing))
         times = f"{faults.FROZEN_SECONDS:.2g} s; its session lasts {SESSION_MS / 1000:.2g} s"
-        page.head(f"A broker is cut off under load (SIGSTOP for {times})")
+        page.head(f"A broker is frozen under load, as if it were cut off (SIGSTOP for {times})")
         is_good &= show(page, faults.freeze(brokers, producing))
         faults.finish(producing)
         faults.wait_in_sync(brokers)
