@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
-from logstore import Log, LogStore
+import pytest
+
+from logstore import CorruptRecordBatchError, Log, LogConfig, LogStore
 from mover import (
     MoveState,
     ReplicaMover,
@@ -166,3 +169,26 @@ def test_everything_of_a_log_comes_along(store: LogStore, base: Path) -> None:
         assert mover.move("orders", 0, base / "b").wait(SECONDS_MAX) is DONE
     assert known() == before
     assert log.recovery_point == log.log_end_offset
+
+
+@pytest.mark.parametrize("change", [1 << 8, -1], ids=["larger", "smaller"])
+def test_a_move_refuses_a_wrong_base_offset_of_the_last_batch(
+    store: LogStore, base: Path, change: int
+) -> None:
+    """No checksum covers this offset, and no batch follows. Only the log knows where it ends."""
+    config = LogConfig(record_format="kafka")
+    log = store.create("orders", 0, log_dir=base / "a", config=config)
+    fill(log, 2)
+    position = log.size_bytes
+    fill(log, 1)
+    segment = base / "a" / "orders-0" / f"{0:020d}.log"
+    with segment.open("r+b") as file:
+        file.seek(position)
+        file.write(struct.pack(">q", 20 + change))
+    with ReplicaMover(store) as mover:
+        move = mover.move("orders", 0, base / "b")
+        assert move.wait(SECONDS_MAX) is FAILED
+    error = move.error
+    assert isinstance(error, CorruptRecordBatchError), error
+    assert (error.path, error.position) == (str(segment), position)
+    assert (log.log_dir, log.log_end_offset) == (str(base / "a"), 30)

@@ -88,6 +88,10 @@ def is_caught_up(segments: Sequence[Segment], target: Target) -> bool:
     """Report whether the copy equals the log, byte for byte.
 
     The caller must hold the log's locks.
+
+    Raises:
+        CorruptRecordBatchError: the last batch has a larger base offset than the log gave it. No
+            checksum covers the base offset of a Kafka batch, and no batch follows.
     """
     if [segment.base_offset for segment in segments] != sorted(target.copies):
         return False
@@ -95,4 +99,12 @@ def is_caught_up(segments: Sequence[Segment], target: Target) -> bool:
         copy = target.copies[segment.base_offset]
         if copy.source is not segment or copy.position != segment.size_bytes:
             return False
+    last, scan = segments[-1], target.copies[segments[-1].base_offset].scan
+    if scan.offset > last.end_offset:
+        raise CorruptRecordBatchError(
+            path=last.log_path,
+            position=scan.last_position,
+            reason=f"the last batch ends at offset {scan.offset}, but the log ends at "
+            f"{last.end_offset}; the batch cannot be moved",
+        )
     return all(target.copies[segment.base_offset].is_sealed for segment in segments[:-1])
