@@ -110,9 +110,19 @@ def test_the_log_is_asked_now_and_then() -> None:
     assert made.to_look_for(PLACE, 7, 1.0) == SECOND
     assert made.to_look_for(PLACE, 7, 1.0 + LOOK_SECONDS / 2) is None
     assert made.to_look_for(PLACE, 7, 1.1 + LOOK_SECONDS) == SECOND
-    made.forget(PLACE, 7)
-    made.forget(PLACE, 7)
+    made.advance(PLACE, 8, 19)
+    made.advance(PLACE, 7, 14)
+    assert made.code_for(PLACE, THIRD, 1.0) == 6, "the batch that begins at 15 comes first"
+    made.advance(PLACE, 7, 19)
     assert made.code_for(PLACE, THIRD, 1.0) is None and not made
+
+
+def test_the_sequence_after_the_last_one_is_zero() -> None:
+    """The log has the last sequence number, and expects 0."""
+    made = refused(Sent(7, 0, 2**31 - 1))
+    made.advance(PLACE, 7, 2**31 - 1)
+    assert made.code_for(PLACE, Sent(7, 0, 1), 1.0) == 6
+    assert made.code_for(PLACE, Sent(7, 0, 0), 1.0) is None
 
 
 def test_regression_a_refused_batch_that_another_leader_took(
@@ -223,6 +233,27 @@ def test_regression_a_batch_behind_one_that_timed_out_is_sent_again(
         assert slow.log.log_end_offset == number + 1
         slow.log.advance_high_watermark(number + 1)
         assert slow.send(number) == "NONE", "it is a duplicate, and does not have to wait"
+    assert [record.value for record in slow.log] == [b"0", b"1", b"2"]
+
+
+def test_regression_no_batch_overtakes_a_second_refused_batch(
+    client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch timed out, and was replicated later. The second batch was refused.
+
+    The third batch was on its way. It got OUT_OF_ORDER_SEQUENCE_NUMBER, so the client began a new
+    epoch, and sent the first batch again: the record was there twice.
+    """
+    slow = Slow(client, broker, "behind")
+    now = [0.0]
+    monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + now[0])
+    assert slow.send(0) == "REQUEST_TIMED_OUT"
+    assert slow.send(1) == "NOT_ENOUGH_REPLICAS"
+    slow.log.advance_high_watermark(1)
+    now[0] = LOOK_SECONDS
+    assert slow.send(2) == "NOT_ENOUGH_REPLICAS"
+    for number in range(3):
+        assert slow.send(number, acks=1) == "NONE"
     assert [record.value for record in slow.log] == [b"0", b"1", b"2"]
 
 

@@ -15,7 +15,8 @@ was written.
 
 The client may send the refused batch to another leader, and this broker may lead again later. Then
 the batch is in the log. So the caller must look into the log from time to time. If the batch is
-there, the caller must call `forget`.
+there, the caller must call `advance`. From then on, the batch that the log expects next must come
+first. It may have been refused, too, while batches behind it are still on their way.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TIMED_OUT_KEPT_SECONDS = 10.0
 LOOK_SECONDS = 0.1  # the shortest time between two searches of a log for a refused batch
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
 NAME_MAX = 249  # no topic has a longer name
-HALF_OF_SEQUENCES = 1 << 30
+SEQUENCES = 1 << 31  # after the last sequence number comes 0
 
 Partition = tuple[str | bytes, int]
 
@@ -47,7 +48,7 @@ class Sent(NamedTuple):
         """Report whether a batch is later in the same producer epoch. Sequence numbers wrap."""
         if self[:2] != other[:2]:
             return False
-        return 0 < (self.sequence - other.sequence) % (1 << 31) < HALF_OF_SEQUENCES
+        return 0 < (self.sequence - other.sequence) % SEQUENCES < SEQUENCES // 2
 
 
 class RefusedBatches:
@@ -119,6 +120,14 @@ class RefusedBatches:
         self._look_at = now + LOOK_SECONDS
         return row[0]
 
-    def forget(self, partition: Partition, producer_id: int) -> None:
-        """Let later batches pass, because the log has the refused batch and will keep it."""
-        self._rows.pop((partition, producer_id), None)
+    def advance(self, partition: Partition, producer_id: int, last_sequence: int) -> None:
+        """Note that the log has the refused batch, and will keep it. The next batch comes first.
+
+        Args:
+            last_sequence: the last sequence number of this producer that the log will keep.
+        """
+        key = partition, producer_id
+        if key in self._rows:
+            sent, code, until = self._rows[key]
+            sent = sent._replace(sequence=(last_sequence + 1) % SEQUENCES)
+            self._rows[key] = sent, code, until

@@ -168,7 +168,7 @@ def _append(
     partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
     if refused:
         code = refused.code_for(partition, sent, services.clock())
-        if code is not None and not _is_replicated(call, name, index, partition, producer_id):
+        if code is not None and not _is_next(call, name, index, partition, sent):
             return _failed(index, ErrorCode(code), OVERTAKES)
     if permit.fault:
         appended = _failed(index, permit.fault, WHY)
@@ -181,11 +181,12 @@ def _append(
     return appended
 
 
-def _is_replicated(
-    call: Call, name: str | None, index: int, partition: Partition, producer_id: int
-) -> bool:
-    """Check whether another leader wrote a refused batch, and this log has it, replicated."""
-    refused, services = call.client.refused, call.services
+def _is_next(call: Call, name: str | None, index: int, partition: Partition, sent: Sent) -> bool:
+    """Check whether a batch may come now, because the log has all batches before it, replicated.
+
+    Another leader may have written the refused batch, or its wait timed out here.
+    """
+    refused, services, producer_id = call.client.refused, call.services, sent.producer_id
     earlier = refused.to_look_for(partition, producer_id, services.clock())
     if earlier is None or name is None:
         return False
@@ -195,15 +196,15 @@ def _is_replicated(
         high_watermark = log.high_watermark
     except LogStoreError:
         return False
-    is_there = any(
-        batch.last_offset < high_watermark
-        and not earlier.is_after(earlier._replace(sequence=batch.last_sequence))
-        for one in states
-        for batch in one.batches
-    )
-    if is_there:
-        refused.forget(partition, producer_id)
-    return is_there
+    batches = [batch for one in states for batch in one.batches]
+    replicated = [batch for batch in batches if batch.last_offset < high_watermark]
+    if not replicated:
+        return False
+    last = max(replicated, key=lambda batch: batch.last_offset).last_sequence
+    if earlier.is_after(earlier._replace(sequence=last)):
+        return False
+    refused.advance(partition, producer_id, last)
+    return refused.code_for(partition, sent, services.clock()) is None
 
 
 def _note(call: Call, appended: _Appended) -> None:
