@@ -10,8 +10,8 @@ controller still runs, although its port refused a connection, its next write is
 learns of the new controller.
 
 A candidate that cannot connect to any broker must not take over the cluster. So after a deletion,
-the candidate first lets other candidates stand. It does not delete a second znode until it has
-reached a controller.
+the candidate first lets other candidates stand. It deletes a second znode only after it has reached
+a controller, or after `AGAIN_SECONDS`.
 """
 
 from __future__ import annotations
