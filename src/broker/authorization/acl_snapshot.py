@@ -134,7 +134,7 @@ class AclSnapshot:
         if verdicts.get(everything) is Permission.DENY:
             return False
         if verdicts.get(everything) is Permission.ALLOW or (default and everything not in verdicts):
-            return True  # for some names, no prefix matches
+            return True  # some names match no PREFIXED pattern
         return any(
             verdict is Permission.ALLOW and not self._is_overruled(pattern, verdicts)
             for pattern, verdict in verdicts.items()

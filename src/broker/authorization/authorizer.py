@@ -49,8 +49,8 @@ class _State(NamedTuple):
 class Authorizer:
     """Decide what clients may do.
 
-    Threads: any thread may call any method. `_state` is replaced as a whole. Its dict changes only
-    in two ways: an entry is added, or all entries are cleared.
+    Threads: any thread may call any method. `_state` is replaced as a whole. `_state.decisions`
+    changes only in two ways: an entry is added, or all entries are cleared.
     """
 
     def __init__(self, settings: AuthorizerSettings, cached_max: int = CACHED_MAX) -> None:
@@ -146,7 +146,7 @@ class Rights:
         request: str,
         report: Callable[[str, str], object],
     ) -> None:
-        """Use an authorizer. If it is None, the client may do everything.
+        """Use an authorizer. If `authorizer` is None, the client may do everything.
 
         Args:
             request: the name of the API, for the log.

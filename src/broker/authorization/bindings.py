@@ -72,8 +72,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# Each key is an operation. If an ALLOW entry is for one of the operations in the value, it also
-# allows the key. A DENY entry for one operation denies only this operation.
+# An ALLOW entry for any of the operations in a value also allows the operation in the key. A DENY
+# entry for one operation denies only this operation.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     operation: frozenset({operation, Operation.ALL}) for operation in Operation
 } | {

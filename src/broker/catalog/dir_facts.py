@@ -29,7 +29,7 @@ def newest(store: LogStore, fact: str) -> tuple[int, int]:
 
 
 def values(store: LogStore, fact: str) -> list[Any]:
-    """Return the value of each log dir that serves. If a log dir has no value, it is None."""
+    """Return the value of each log dir that serves; None for a log dir that has no value."""
     found = []
     for path in store.log_dirs:
         with suppress(LogStoreError):  # the log dir does not serve

@@ -34,7 +34,7 @@ FACTS = {
 }
 UNLIMITED = 2**63 - 1
 DYNAMIC_DEFAULTS = {CORDONED: "", **dict.fromkeys(FACTS, str(UNLIMITED))}  # in Kafka's form
-DIGITS_MAX = 100  # enough for any rate; Python refuses thousands of digits
+DIGITS_MAX = 100  # more than any rate has; Python refuses to convert thousands of digits
 
 
 SetRate = Callable[[str, int | None], object]  # a key of `FACTS`, and bytes per second

@@ -117,7 +117,7 @@ class HostedZnodes:
             return None
 
     def write(self, wanted: Znodes, *, is_new: bool = False) -> None:
-        """Write the wanted data to znodes in one change. Skip znodes that already have it."""
+        """Write the wanted data in one change. Skip each znode that already has its data."""
         session = self._session
         assert session is not None
         found = {path: self.data(path) for path in wanted}

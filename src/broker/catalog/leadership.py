@@ -72,8 +72,8 @@ class Reading(NamedTuple):
     Attributes:
         is_following: whether the log is that of a follower, which may lack the newest records.
         preferred: the broker from which the client should read instead; -1 for this one.
-        leader_epoch: if this broker leads the partition, the present leader epoch. The log learns
-            of it only with the first record of the epoch.
+        leader_epoch: if this broker leads the partition, the present leader epoch. The log gets
+            this epoch only with the first record of the epoch.
     """
 
     log: Log
@@ -213,7 +213,7 @@ def check_epoch(known: int, present: int) -> None:
 
     Raises:
         NotServedError: the epochs differ. The code says whether the client or this broker has the
-            older epoch, and must learn of the newer epoch.
+            older epoch.
     """
     if known in (NO_EPOCH, present):
         return

@@ -1,4 +1,4 @@
-"""Move notes about unfinished topics, from earlier versions of the broker, to the new place.
+"""Move notes that earlier versions made about unfinished topics to the coordination store.
 
 While an earlier version created or deleted a topic, every log dir stored a note about this topic,
 under one of two names. After a crash, the next start finds these notes. A note may be old:

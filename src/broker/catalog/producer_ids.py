@@ -4,7 +4,8 @@ Producer ids are given in blocks. Before the first id of a block is given, the e
 written durably to every log dir that serves. After a restart, new ids are larger than the largest
 end that any log dir stores. A log may come from another broker, so new ids are also larger than
 every id in the logs that is below 2^61. Ids from 2^61 on do not count: no broker has given so large
-an id, but a client can write any id into its batches. If such ids counted, no ids would be left.
+an id, but a client can write any id into its batches. If such a large id counted, no new ids would
+be left.
 
 If a log dir does not serve while a block is given, it does not store the end of the block. So if
 only this log dir is present at a later start, an id could be given twice. Programs that append to
@@ -22,7 +23,7 @@ from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = PRODUCER_IDS_END
-FOREIGN_IDS = 2**61  # a client made up any larger id that is in a log
+FOREIGN_IDS = 2**61  # if a log has a larger id, a client made it up
 GIVEN_IDS = FOREIGN_IDS + 2**60  # more than any broker has given
 FACT = "broker.producer_id_block_end"
 
@@ -30,8 +31,9 @@ FACT = "broker.producer_id_block_end"
 class ProducerIds:
     """Give new producer ids for a store.
 
-    Threads: `_lock` guards all fields, and is held while the end of a block is written. A log dir
-    that hangs delays this write by two seconds at most.
+    Threads: `_lock` guards all fields, and is held while the end of a block is written. Only
+    `_on_event` clears `_is_known` without the lock. A log dir that hangs delays this write by two
+    seconds at most.
     """
 
     def __init__(self, store: LogStore, claim: Callable[[int], range] | None = None) -> None:
@@ -40,14 +42,14 @@ class ProducerIds:
         Args:
             claim: takes the next block of ids, all of which are at least the given id. By default,
                 the log dirs store which blocks were given. In a cluster, the coordination store
-                does this.
+                stores them.
         """
         self._store = store
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._floor_seen = 0  # above every id that `skip` got
-        self._is_known = False  # if not, the largest id in the logs must be read first
+        self._floor_seen = 0  # larger than every id that `skip` got
+        self._is_known = False  # whether the largest id in the logs was read
         store.add_listener(self._on_event)
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class Reconciler:
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs serve. If so, a replica that is not found does not exist."""
+        """Check that all log dirs serve. Only then, a missing replica does not exist."""
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 
@@ -160,7 +160,7 @@ class Reconciler:
     def _record_new(self, records: list[TopicRecord]) -> None:
         try:
             self._topics.put_all(records)
-        except TopicLimitError:  # one topic may be too large, so record them one by one
+        except TopicLimitError:  # one topic may be too large, so record each topic alone
             for record in records:
                 self._try(self._topics.put, record)
         names = [one.name for one in records if one.name in self._topics.records]
@@ -212,7 +212,7 @@ class Reconciler:
     def _settle(self, name: str, numbers: Iterable[int] = ()) -> None:
         """Apply the table to one topic."""
         with self._changing(name):
-            if self._apply_to(name, numbers).delete:  # this may make room for a partition
+            if self._apply_to(name, numbers).delete:  # the deletions may make room for a partition
                 self._apply_to(name, numbers)
 
     def _apply_to(self, name: str, numbers: Iterable[int]) -> Plan:
@@ -319,7 +319,7 @@ class Reconciler:
     # --- events -----------------------------------------------------------------------------------
 
     def heard(self, event: StoreEvent) -> None:
-        """Handle an event of the store. This may wait for a disk."""
+        """Handle an event of the store. The call may wait for a disk."""
         name, number = event.topic, event.partition
         if event.kind is StoreEventKind.LOG_DIR_OFFLINE and event.log_dir is not None:
             self._topics.leave_out(event.log_dir, event.reason)

@@ -17,9 +17,10 @@ class ServedTopics(Protocol):
 
     @property
     def is_known(self) -> bool:
-        """Whether this broker knows the topics. If not, no topic counts as missing.
+        """Whether this broker knows the topics. Before that, no topic counts as missing.
 
-        Once this is true, it stays true. So a caller asks this before it looks for a topic.
+        `is_known` never becomes false again. So a caller checks `is_known` before it looks for a
+        topic.
         """
 
     def start(self) -> None:

@@ -103,7 +103,7 @@ WITHOUT_DEFAULT = frozenset({
 
 
 class Synonym(NamedTuple):
-    """A possible value of a setting, and its source. In a list, the first value counts."""
+    """A possible value of a setting, and its source. Of several synonyms, the first counts."""
 
     key: str
     text: str

@@ -1,10 +1,10 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
 The coordination store has a journal in each log dir that serves. If no disk can be read, or all
-disks are full, it cannot be opened. Then the broker serves the topics that it finds in the log
-dirs, and refuses changes of topics. While the process runs, the topics in memory are valid. If the
-coordination store is opened again with other log dirs, and then lacks some topics, they are written
-into it.
+disks are full, the coordination store cannot be opened. Then the broker serves the topics that it
+finds in the log dirs, and refuses changes of topics. While the process runs, the topics in memory
+are valid. If the coordination store is opened again with other log dirs, and then lacks some
+topics, they are written into it.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class TopicStore:
         self._connect()
         if not self._hosted.is_connected:
             raise LogStoreError("no log dir can take a change of the topics; try again")
-        if not was_read:  # the caller has decided before these topics were read
+        if not was_read:  # when the caller decided, these topics were not read yet
             raise LogStoreError("the topics had not been read yet; now they are: try again")
         return work()
 
@@ -285,7 +285,7 @@ class TopicStore:
     def alter(self, record: TopicRecord, alteration: Alteration) -> None:
         """Write a topic with settings that its logs do not have yet; raises LogStoreError.
 
-        If a reader reads `alterations` before `records`, it finds no new setting without its mark.
+        `alterations` changes first, so a reader that finds the new record can find the alteration.
         """
         with self._locked():
             unfinished_from = self.unfinished.get(record.name)
@@ -301,7 +301,7 @@ class TopicStore:
             self.alterations.pop(name, None)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write several topics, many of them in one change; raises LogStoreError."""
+        """Write topics, up to `BATCH_BYTES` of them in each change; raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}
@@ -347,7 +347,7 @@ class TopicStore:
         return encode_topic(record, self._store.broker_id, name=record.name)
 
     def forget(self, name: str) -> None:
-        """Remove a topic without replicas; raises LogStoreError."""
+        """Remove a topic that has no replicas; raises LogStoreError."""
         with self._locked():
             self._change(no_znodes_of(name))
             self._drop(name)

@@ -1,4 +1,4 @@
-"""Read and write the znodes of topics: Kafka's paths and JSON, and two paths of this library.
+"""Read and write the znodes of topics: Kafka's paths and JSON, and three paths of this library.
 
     /brokers/topics/T                 {"version":3,"topic_id":"<22 letters>","partitions":{"0":[1]},
                                        "adding_replicas":{},"removing_replicas":{}}
@@ -10,9 +10,9 @@
     /logstore/deleted_topics/ID       as /brokers/topics/T, with a "name": T is being deleted
 
 The config has the settings that differ from Kafka's defaults. A program that uses the store without
-this broker may give each partition its own id. Then "partition_ids" has each id that differs from
-the id of the topic. If "partition_ids" is present but empty, the topic may later get partitions
-with other ids.
+this broker may give each partition its own id. Then the JSON has "partition_ids" with each id that
+differs from the id of the topic. If "partition_ids" is present but empty, the topic may later get
+partitions with other ids.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Alteration(NamedTuple):
 
     Attributes:
         fields: the changed settings, with their names in a `LogConfig`. The record of the topic has
-            their new values.
+            the new values of these settings.
     """
 
     topic_id: bytes
@@ -74,7 +74,7 @@ class Alteration(NamedTuple):
         return config.replace(**values)
 
     def applied(self, record: TopicRecord, config: LogConfig) -> LogConfig:
-        """Do the same without errors. If a new value contradicts another value, leave it out."""
+        """Do the same as `apply`, but leave out a new value that contradicts another value."""
         try:
             return self.apply(record, config)
         except (TypeError, ValueError):  # a program has changed the log after the alteration

@@ -213,11 +213,12 @@ class TopicCatalog:
         return Topic(name, record.id, tuple(record.ids))
 
     def _create(self, record: TopicRecord) -> None:
-        """Create all partitions of a topic. If one of them fails, delete the others."""
+        """Create all partitions of a topic. If one partition fails, delete the others."""
         name, count = record.name, len(record.ids)
         try:
             # `is_new` permits the creation even while a log dir is OFFLINE. The store knows the
-            # partitions in the OFFLINE log dir. So if the topic exists there, the store refuses it.
+            # partitions in the OFFLINE log dir. So if the topic exists in that log dir, the store
+            # refuses to create it.
             self.store.create_topic(
                 name, count, config=record.config, is_new=True, topic_id=record.id
             )
@@ -238,7 +239,7 @@ class TopicCatalog:
             )
 
     def _finish(self, record: TopicRecord) -> None:
-        """Remove the mark of an unfinished creation. If this fails, the next start does it."""
+        """Remove the mark of an unfinished creation; after an error, the next start removes it."""
         try:
             self._recorded.put(record)
         except LogStoreError as error:
@@ -302,7 +303,7 @@ class TopicCatalog:
         return record
 
     def alter(self, topic: Topic, changes_of: Callable[[LogConfig], Mapping[str, object]]) -> None:
-        """Change the settings of a topic. If a log dir does not serve, it gets them later.
+        """Change the settings of a topic. If a log dir does not serve, its logs get them later.
 
         Args:
             changes_of: a function that gets the present settings and returns the new values, as

@@ -51,7 +51,7 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the heartbeat has all facts about the member. If so, the answer has them, too."""
+        """Whether the heartbeat has all facts about the member. Its answer has the assignment."""
         has_topics = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != UNCHANGED_MS and has_topics and self.owned is not None
 

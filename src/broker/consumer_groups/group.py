@@ -56,7 +56,8 @@ class ConsumerGroup:
         looked_at: the last time when the group looked for changes of topics.
         unsaved_facts, unsaved_targets, unsaved_places: ids of the members whose records must be
             written. If a member is no longer in the group, its record must be deleted.
-        unsaved_patterns: the same for patterns.
+        unsaved_patterns: the patterns whose records must be written, or deleted if no member has
+            them.
     """
 
     protocol_type = PROTOCOL_TYPE
@@ -178,7 +179,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members want. If no member wants one, the broker's first one."""
+        """The assignor that most members want; by default, the broker's first assignor."""
         known = self.settings.assignors
         votes = Counter(one.assignor for one in self.members.values() if one.assignor in known)
         return min(known, key=lambda name: (-votes[name], known.index(name)))

@@ -4,10 +4,13 @@ assigned    what the member has and keeps    = has ∩ target
 revoking    what it must give up             = has - target
 new         what it gets now                 = target - has - what others have
 
-STABLE, of an earlier epoch    revoking is not empty    UNREVOKED, in its own epoch
-UNREVOKED, owns it no more                              the next step, from the next epoch
-STABLE or UNRELEASED           others have a part       UNRELEASED, in the assignment epoch
-                               otherwise                STABLE, in the assignment epoch
+If a member is STABLE in the assignment epoch, it has no next step. Otherwise, the first row that
+fits counts:
+
+STABLE or UNRELEASED    revoking is not empty              UNREVOKED, in its own epoch
+                        others have a part of the target   UNRELEASED, in the assignment epoch
+                        otherwise                          STABLE, in the assignment epoch
+UNREVOKED               the member gave up all `revoking`  as for STABLE, one epoch later
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 If topics have the same subscribers and the same partition numbers, they are co-partitioned: for
 each number, one member gets the partitions of all these topics. For each topic, two members differ
-by at most one partition. A member keeps its partitions as long as its share allows it, so a range
-may get gaps.
+by at most one partition. A member keeps the partitions that it has, up to the size of its share. So
+the partition numbers of a member may have gaps.
 """
 
 from __future__ import annotations

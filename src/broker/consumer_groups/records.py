@@ -2,8 +2,8 @@
 
     key   record                     one for each
     3     epoch and metadata hash    group
-    4     partitions of topics       group; Kafka before 4.1 wrote it, it is only read and deleted
-    5     what a member said         member
+    4     partitions of topics       group; only Kafka before 4.1 writes it; read and deleted
+    5     facts about a member       member
     6     assignment epoch           group
     7     target assignment          member
     8     epochs, state, partitions  member

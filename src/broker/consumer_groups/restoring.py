@@ -26,7 +26,7 @@ EPOCH_MAX = 2**30  # a larger epoch is damage, because no group exists for so lo
 def restored(
     name: str, found: Iterable[ConsumerRecord], settings: ConsumerSettings, now: Now
 ) -> tuple[ConsumerGroup, list[str]] | None:
-    """Make a group from its last records, and list what was left out; None if it was deleted.
+    """Make a group from its last records, and list their faults; None if the group was deleted.
 
     All sessions begin again, so the members can continue.
     """

@@ -19,7 +19,7 @@ def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool
     """If a subscription or a topic changed, begin a group epoch. Then compute the target.
 
     Args:
-        has_changed: whether the group must begin an epoch in any case.
+        has_changed: whether the group must begin an epoch even if no topic has changed.
     """
     if has_changed or now.seconds >= group.looked_at + LOOK_SECONDS:
         group.looked_at = now.seconds
@@ -35,7 +35,8 @@ def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool
 def _resolve(group: ConsumerGroup, topics: Topics) -> None:
     """If something has changed, match the members' patterns with the names of all topics.
 
-    If several members have the same pattern, it finds only topics that all of them may see.
+    If several members have the same pattern, the pattern matches only topics that all of them may
+    see.
     """
     viewers: dict[str, set[Viewer]] = {}
     for one in group.members.values():

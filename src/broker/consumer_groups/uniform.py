@@ -1,8 +1,8 @@
 """Assign partitions evenly, and move as few partitions as possible (Kafka's `uniform`).
 
-If all members subscribe to the same topics, two members differ by at most one partition. No other
-assignment that is as even moves fewer partitions. If the subscriptions differ, partitions move
-along chains of members until no chain makes the loads more even.
+If all members subscribe to the same topics, two members differ by at most one partition. No equally
+even assignment moves fewer partitions. If the subscriptions differ, partitions move along chains of
+members until no chain makes the loads more even.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Callbacks:
                 _log.exception("a callback of %s failed", self._name)
 
     def close(self) -> None:
-        """Let the thread end after the queued calls. Do not wait for this."""
+        """Let the thread end after the queued calls. Do not wait for its end."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True

@@ -1,11 +1,16 @@
 """Recognise a coordination store that was wiped, replaced, or restored from an older copy.
 
-If a broker used such a store, its facts would be wrong. So each broker stores four values durably,
-next to its logs. The first two are the id of the cluster, and the zxid at which `/cluster/id` was
-created. The third is the zxid of the last write to the broker's *witness*, a znode that only this
-broker writes. The fourth is the highest zxid that the broker has seen. If a store was wiped, it has
-no cluster id, or its cluster id was created again. If a store was restored, it has an older
-witness, even if many changes were made after the restore.
+If a broker used such a store, it would use wrong facts. So each broker stores four values durably,
+next to its logs:
+
+    cluster_id       the id of the cluster
+    cluster_czxid    the zxid at which `/cluster/id` was created
+    witness_mzxid    the zxid of the last write to the broker's *witness*: a znode of this broker
+                     that no other broker writes
+    zxid             the highest zxid that the broker has seen
+
+If a store was wiped, it has no cluster id, or its cluster id was created again. If a store was
+restored, it has an older witness, even if many changes were made after the restore.
 
 A restored store may lack only changes that were made after the last call of `remember`. Then the
 broker notices the loss only if the store's zxid is below the remembered zxid. So a broker calls

@@ -2,11 +2,11 @@
 
 A change is complete when it is durable in every log dir that works, and at least one log dir works.
 If a disk fails, or hangs while other disks answer, its log dir is left out. The other log dirs
-record this before the next change is complete. If a disk is full, the change is removed again from
-all log dirs, and the caller gets an error. There are two exceptions: an open, and a change that
-only deletes. In these cases, if a disk is full and another disk has space, the log dir with the
-full disk is left out. An open uses the newest copy, if no missing copy can be newer (see
-`members`). The content of the newest copy then replaces the content of the other copies.
+record which log dir is left out before the next change is complete. If a disk is full, the change
+is removed again from all log dirs, and the caller gets an error. There are two exceptions: an open,
+and a change that only deletes. In these cases, if a disk is full and another disk has space, the
+log dir with the full disk is left out. An open uses the newest copy, if no missing copy can be
+newer (see `members`). The content of the newest copy then replaces the content of the other copies.
 
 The caller must hold the locks of the log dirs. Only one thread at a time calls `append`.
 """
@@ -173,8 +173,8 @@ class Copies:
         """Write a change durably to all log dirs. The caller must call `confirm` next.
 
         Raises:
-            CopyFullError: a disk is full, and no log dir has the change. If a change only deletes,
-                it gets this error only if all disks are full.
+            CopyFullError: a disk is full, and no log dir has the change. For a change that only
+                deletes, this means that all disks are full.
             CopiesOfflineError: no log dir works, or an earlier change has an unknown outcome.
         """
         if self._is_undecided:
@@ -201,7 +201,7 @@ class Copies:
         self._late.follow(draft, self._membership)
 
     def _refuse(self, full: Mapping[str, OSError]) -> None:
-        """If disks are full, raise CopyFullError. Before this, no log dir may have the change."""
+        """If disks are full, raise CopyFullError, because no log dir has the change."""
         if full:
             self._is_undecided = False
             raise CopyFullError(os.path.join(next(iter(full)), JOURNAL_NAME))
@@ -285,7 +285,7 @@ class Copies:
         return any(copy.copy_id in self._membership.members for copy in self._copies.values())
 
     def _leave_out_unrecorded(self) -> None:
-        """All members have failed: leave out the copies that did not become members in time."""
+        """Leave out the other copies, because all members failed before one of these joined."""
         for path in list(self._copies):
             text = "all members failed before they recorded that this copy has all changes"
             error = self.failures.get(path)

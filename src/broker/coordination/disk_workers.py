@@ -38,7 +38,7 @@ class Call:
         """Make the call, and store its result or its error."""
         try:
             self.result = self._call()
-        except BaseException as error:  # noqa: BLE001 - its caller raises it
+        except BaseException as error:  # noqa: BLE001 - the caller of `make` raises it
             self.error = error
         self.is_over.set()
 

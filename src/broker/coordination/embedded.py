@@ -7,12 +7,12 @@ finds.
     with EmbeddedStore(["/disk1/logs", "/disk2/logs"]) as store:
         session = store.connect()
 
-There are two locks; `_writing` is the outer lock. It is held while a change is checked, written to
-the disks and applied to the tree. `_lock` is held only for a short time: while the tree is read,
-and while a change is made in the tree and fires watches. So a read does not wait for a disk.
+There are two locks. The outer lock, `_writing`, is held while a change is checked, written to the
+disks and applied to the tree. `_lock` is held only for a short time: while the tree is read, and
+while a change is made in the tree and fires watches. So a read does not wait for a disk.
 
-The store has a thread, `coordination-return`. It brings log dirs that were left out up to date, and
-uses them again.
+The store has a thread, `coordination-return`. This thread brings log dirs that were left out up to
+date, and uses them again.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class EmbeddedStore(Store):
         """Open the copies in the log dirs. The caller must hold the locks of the log dirs.
 
         Args:
-            on_failure: if a disk fails, this function gets its log dir and the error. It must not
-                call the store.
+            on_failure: if a disk fails, this function gets its log dir and the error. The function
+                must not call the store.
             accept_incomplete: open the store, even if missing copies may be newer than the others.
                 Only an operator can decide that the missing copies are lost for ever.
 
@@ -125,7 +125,7 @@ class EmbeddedStore(Store):
                 try:
                     with self._writing:
                         self._copies.take_in()
-                except Exception:  # noqa: BLE001 - this is tried again; a close may cause it
+                except Exception:  # noqa: BLE001 - the loop tries again
                     if not self._is_closed:
                         _log.exception("no log dir of a coordination store could return")
 
@@ -153,7 +153,7 @@ class EmbeddedStore(Store):
         return session
 
     def leave_out(self, log_dir: str, error: OSError) -> None:
-        """Close the journal of a log dir. The store does not use it before the next open.
+        """Close the journal of a log dir. The store does not use the log dir before the next open.
 
         Args:
             error: why the log dir is left out, for `failures`.
@@ -274,7 +274,7 @@ class EmbeddedStore(Store):
         for watch, event in fired:
             if watch.session is not ending:
                 watch.call(event)
-        self._copies.confirm()  # This comes last: if it fails, the change has already happened.
+        self._copies.confirm()  # `confirm` is last: if it fails, the change has already happened.
 
 
 class _State:

@@ -61,7 +61,7 @@ def _age(journal: Journal) -> tuple[int, int]:
 
 
 def is_up_to_date(journal: Journal, newest: Journal) -> bool:
-    """Report whether changes can be appended to a copy. If not, it must be rewritten."""
+    """Report whether changes can be appended to a copy; otherwise, the copy must be rewritten."""
     return (
         not journal.is_torn
         and journal.tree.zxid == newest.tree.zxid

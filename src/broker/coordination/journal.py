@@ -152,7 +152,7 @@ class _Reader:
         return document
 
     def step(self) -> None:
-        """Step over the line that was read. Before this, the caller must check its content."""
+        """Step over the line that was read, after the caller has checked its content."""
         self.position, self.digest = self._next, self._next_digest
 
     def is_torn(self) -> bool:
@@ -297,7 +297,7 @@ def _znodes(reader: _Reader, tree: Tree, count: int) -> None:
 
 def _path(reader: _Reader, path: object) -> str:
     try:
-        return check_path(path)  # type: ignore[arg-type] # that is what it checks
+        return check_path(path)  # type: ignore[arg-type] # `check_path` checks the type
     except (TypeError, ValueError):
         raise reader.damaged(f"{path!r} is not a path") from None
 

@@ -90,7 +90,7 @@ class JournalFile:
         files.sync_data(self._fd)
 
     def confirm(self) -> None:
-        """Keep the last line. From now on, it is a part of the journal."""
+        """Keep the last line. From now on, the line is a part of the journal."""
         self.size_bytes, self.digest = self._next
 
     def take_back(self) -> None:
@@ -98,7 +98,7 @@ class JournalFile:
         try:
             files.ftruncate(self._fd, self.size_bytes)
             files.sync_data(self._fd)
-        except OSError as error:  # this works even if the disk is full
+        except OSError as error:  # a truncation works even if the disk is full
             raise files.SyncError.of(error) from error
 
     def replace(self, znodes: tuple[bytes, int]) -> None:

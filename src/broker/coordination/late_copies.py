@@ -39,7 +39,7 @@ class LateCopy:
 
     @property
     def file(self) -> JournalFile:
-        """The journal file. It can be used only after it was written."""
+        """The journal file. The caller can use it only after the first call has ended."""
         assert isinstance(self._first.result, JournalFile)
         return self._first.result
 
@@ -90,7 +90,7 @@ class LateCopies:
         self._late: dict[str, LateCopy] = {}
         self._due: dict[str, float] = {}
         self._tries: dict[str, int] = {}
-        self._given_up: dict[str, Call] = {}  # the last calls; they may still write
+        self._given_up: dict[str, Call] = {}  # the last calls; earlier calls may still run
 
     def left_out(self, path: str) -> None:
         """Record that a log dir was left out, or that it has failed again."""
@@ -101,7 +101,8 @@ class LateCopies:
         """Send a complete change to the copies that are catching up.
 
         If the members have changed, these copies are given up, because they lack the line that
-        begins the new epoch. With further changes, they would look like forks.
+        begins the new epoch. If these copies got further changes, a later open would take them for
+        forks.
         """
         for path, late in list(self._late.items()):
             if late.membership == membership:

@@ -7,7 +7,7 @@
 The coordination store accepts a change only if the version of the parent is the version that the
 broker knows. So a broker that has the newest documents need not read them before a change. Each
 broker watches only the parent. The parent's data names the documents that the last changes wrote or
-deleted, so a broker reads only these. If the data does not go back far enough, or is none of this
+deleted, so a broker reads only these. If the data does not list enough changes, or has another
 form, the broker reads all documents of the kind.
 """
 
@@ -41,10 +41,10 @@ from broker.coordination.verbs import (
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
-DOCUMENTS_MAX = 20_000  # of one kind, because the broker keeps all of them in memory
+DOCUMENTS_MAX = 20_000  # of one kind; the broker keeps all documents in memory
 NAME_BYTES_MAX = 2_000
 HISTORY_VERSION = 1
-HISTORY_BYTES_MAX = 16 << 10  # of the data of a parent, which every change writes
+HISTORY_BYTES_MAX = 16 << 10  # the largest data of a parent; every change writes them
 HISTORY_CHANGES_MAX = 50
 TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
@@ -52,7 +52,7 @@ Documents = Mapping[str, bytes]  # by name
 Changes = Mapping[str, bytes | None]  # the new document, by name; None deletes the document
 Decide = Callable[[Documents], Changes]
 Follower = Callable[[Documents], object]
-History = tuple[tuple[int, tuple[str, ...]], ...]  # the names that each change named, by version
+History = tuple[tuple[int, tuple[str, ...]], ...]  # by version, the names of the changed documents
 Result = TypeVar("Result")
 
 
@@ -69,7 +69,7 @@ class _Kind:
     def __init__(self) -> None:
         self.changing = threading.Lock()  # held while documents are read, changed or announced
         self.known = _Known(-1, MappingProxyType({}))
-        # Each by an object of its own. The dictionary is replaced as a whole.
+        # The key of each follower is an object of its own. The dictionary is replaced as a whole.
         self.followers: dict[object, Follower] = {}
         self.is_watched = False
 
@@ -94,7 +94,7 @@ class SharedDocuments:
 
         Args:
             run: does work in a session of the coordination store.
-            is_shared: whether other brokers also use the store. Then it must be watched.
+            is_shared: whether other brokers also use the store, so that the store must be watched.
         """
         self._run, self._is_shared = run, is_shared
         self._lock = threading.Lock()  # guards `_kinds`, and the followers of all kinds
@@ -119,7 +119,7 @@ class SharedDocuments:
         next call comes after `refresh` has read the documents.
 
         Returns:
-            A function that ends the calls, but for a call that is running. It never waits.
+            A function that ends the calls. It never waits, so a running call may still continue.
         """
         found = self._kind(kind)
         try:
@@ -201,7 +201,7 @@ class SharedDocuments:
         """Read a kind, and call its followers if it has changed.
 
         Args:
-            is_full: whether also the documents are read that have not changed.
+            is_full: whether to read all documents, and not only the changed documents.
         """
         before = kind.known.version
         kind.known = self._run(lambda session: self._read_in(session, name, kind, is_full=is_full))
@@ -319,7 +319,7 @@ def _read_documents(
 
 
 def _changed(known: int, parent: Znode) -> set[str] | None:
-    """Return the znodes of the documents that changed after a version; None if it is not known."""
+    """Return the znodes of the documents that changed after a version; None if they are unknown."""
     if not 0 <= known <= parent.version:
         return None
     changes = {version: names for version, names in _history_of(parent) if version > known}
@@ -332,7 +332,7 @@ def _changed(known: int, parent: Znode) -> set[str] | None:
 
 
 def _history_of(parent: Znode) -> History:
-    """Read the last changes from a parent's data; return none if the data is none of this form."""
+    """Read the last changes from a parent's data; return () if the data has another form."""
     try:
         document = json.loads(parent.data)
         if document["version"] != HISTORY_VERSION:

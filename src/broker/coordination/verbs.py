@@ -208,9 +208,10 @@ class Session(ABC):
         """Read a znode. Call back once when it is next created, changed or deleted.
 
         The next change is noticed, even if the connection is lost for a while. There is one
-        exception: if a znode is created and deleted during the loss, this is not noticed. If the
-        store refuses to set the watch again after a loss, this counts as a change. The change is
-        readable before the callback is called. After the end of the session, nothing is called.
+        exception: if a znode is created and deleted while the connection is lost, the session does
+        not notice this. If the connection was lost, and the store then refuses to set the watch
+        again, this counts as a change. The change is readable before the callback is called. After
+        the end of the session, nothing is called.
 
         Returns:
             The znode at the time when the watch is set; None if there is no such znode.

@@ -1,7 +1,8 @@
 """Manage the groups of the new protocol. Change the type of groups without members.
 
-    classic, no members     a heartbeat joins     its record is deleted, a ConsumerGroup begins
-    consumer, no members    a JoinGroup           its records are deleted, a classic Group begins
+    the group               the request            then
+    classic, no members     a joining heartbeat    delete its record, and begin a ConsumerGroup
+    consumer, no members    a JoinGroup            delete its records, and begin a classic Group
 
 The offsets of the group stay. A group with members keeps its type.
 """
@@ -159,7 +160,7 @@ def classic_member(hosted: Hosted) -> Group:
 def check_reader(hosted: Hosted, member_id: str | None, epoch: int) -> None:
     """If a member reads the offsets of its group in a wrong epoch, raise CoordinatorError.
 
-    Some programs are not members, such as tools. They do not name a member.
+    A program that is not a member, such as a tool, names no member.
     """
     is_member = member_id is not None or epoch >= 0
     if is_member and isinstance(hosted.group, ConsumerGroup):

@@ -175,7 +175,7 @@ class Acls:
             return
         try:
             self.authorizer.replace(self._read(documents))
-        except ValueError as error:  # any resource may be meant, so all are closed
+        except ValueError as error:  # the entries may be about any resource, so all are closed
             LOG.error("%s; until it is deleted, only super users may do anything", error)
             self.authorizer.replace(None)
 

@@ -77,7 +77,7 @@ class Alterations:
         """Return the settings that count for a topic.
 
         An alteration counts as soon as it is recorded. The other settings are read from the first
-        partition that serves. If no partition serves, they are the recorded settings.
+        partition that serves. If no partition serves, the other settings are the recorded settings.
 
         Raises:
             LogStoreError: no partition serves, and the topic is not recorded.
@@ -146,13 +146,13 @@ class Alterations:
                 LOG.warning("topic %r: its new settings are delivered later: %s", name, error)
 
     def deliver_missed(self, name: str) -> None:
-        """Deliver the settings of a topic, if `deliver_all` could not do this during a change."""
+        """Deliver the settings of a topic, if a change of the topic stopped `deliver_all`."""
         if name in self._missed:
             self._missed.discard(name)
             self.deliver(name)
 
     def deliver(self, name: str) -> None:
-        """Give the logs of a topic its settings. If all logs have them, end the alteration."""
+        """Give the logs of a topic its settings. If all logs have them now, end the alteration."""
         places = {Place(name, log.log_dir) for log in self._lacking(name)}
         begun = [place for place in sorted(places) if self._begin(place)]
         outcomes = for_each(
@@ -204,7 +204,7 @@ class Alterations:
                 yield self._log_of(name, number)
 
     def _lacking(self, name: str) -> Iterable[Log]:
-        """Find the logs that lack settings, or whose place has a thread."""
+        """Find the logs of a topic that lack settings, or whose `Place` has a running thread."""
         for log in self._logs(name):
             if Place(name, log.log_dir) in self._busy or self._changes(name, log):
                 yield log
@@ -229,7 +229,7 @@ class Alterations:
     # --- the threads ------------------------------------------------------------------------------
 
     def _begin(self, place: Place) -> bool:
-        """Reserve a place for a new thread. If a thread is there, let this thread begin again."""
+        """Reserve a place for a new thread. If a thread has the place, let it begin again."""
         with self._lock:
             is_free = place not in self._busy
             self._busy[place] = not is_free

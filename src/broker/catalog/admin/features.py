@@ -41,7 +41,8 @@ class Update(NamedTuple):
     """The new level of one feature.
 
     Attributes:
-        is_downgrade: whether the request allows a lower level, and no higher level.
+        is_downgrade: whether the request may lower the level. Such a request must not raise the
+            level.
     """
 
     feature: str
@@ -65,8 +66,8 @@ class Features:
         finalized: the levels, as this broker knows them.
 
     Args:
-        is_new: whether the store has no topics and no brokers of an earlier version, so that it may
-            get the level `initial` if it has no level yet; raises CoordinationError.
+        is_new: whether the store has no topics and no brokers of an earlier version; raises
+            CoordinationError. Only a new store without a level gets the level `initial`.
         lacking: lists the brokers that do not support a level of a feature; raises
             CoordinationError.
     """
@@ -105,8 +106,8 @@ class Features:
     def transaction_version(self) -> int:
         """The level of `transaction.version`; 0 if the store has none.
 
-        While the levels are not known, it is 1: nothing is announced, but no record loses what a
-        client of the newer protocol needs.
+        While the levels are not known, the level is 1. Then no level is announced to clients, but
+        the records keep the fields that a client of the newer protocol needs.
         """
         unknown = 1 if self.finalized.epoch == NO_EPOCH else 0
         return self.finalized.levels.get(TRANSACTION_VERSION, unknown)
@@ -161,8 +162,8 @@ def encode(level: int) -> bytes:
 def _level(data: bytes | None) -> int:
     """Read the level of a feature; a level that this broker does not know counts as the last one.
 
-    A later version of this broker may have written a higher level. Its clients must not fall back
-    to an older protocol at some brokers.
+    A later version of this broker may have written a higher level. In a cluster with brokers of
+    both versions, clients must not use an older protocol at some brokers.
     """
     if data is None:
         return 0

@@ -1,4 +1,4 @@
-"""Keep the secret of made-up credentials as a shared document, for all brokers of a cluster.
+"""Share the key of made-up credentials among all brokers of a cluster, in a shared document.
 
 a real credential of a new shape -> shared document -> each broker -> `LoginDecoys.decoys`
 """
@@ -25,20 +25,21 @@ KIND, NAME = "decoys", "scram"
 
 
 class LoginDecoys:
-    """The decoys of a broker alone, or of a cluster.
+    """The decoys of a broker or of a cluster: made-up credentials for users that have none.
 
     Threads: any thread may call any method. `decoys` is replaced as a whole. `_lock` guards
     `_news`.
 
     Attributes:
-        decoys: makes up credentials. Until the shared key is known, it uses a key of this broker.
+        decoys: makes up credentials. Until this broker knows the shared key, `decoys` uses a key of
+            this broker.
     """
 
     def __init__(self, documents: SharedDocuments) -> None:
         self.decoys = Decoys()
         self._documents = documents
         self._lock = threading.Lock()
-        self._news: set[Shape] = set()  # the shapes that are being written
+        self._news: set[Shape] = set()  # the shapes of credentials that a thread is writing
         self._is_started = False
         self._end: Callable[[], None] = lambda: None
 
@@ -54,9 +55,9 @@ class LoginDecoys:
         self._end()
 
     def learn(self, shape: Shape) -> None:
-        """Share the shape of a real credential, if it is new; the caller does not wait for it.
+        """Share the shape of a real credential, if the shape is new. The caller does not wait.
 
-        A login that waited would take longer, and so show that its user exists.
+        If a login waited, it would take longer, and so show that its user exists.
         """
         if self.decoys.knows(shape) or not self._is_started:
             return
@@ -86,13 +87,13 @@ class LoginDecoys:
         ).start()
 
     def _write(self, shapes: Iterable[Shape]) -> None:
-        """Write the document, if it lacks something."""
+        """Write the document, if it lacks the key or one of the shapes."""
 
         def decide(now: Documents) -> Changes:
             try:
                 known = parse_decoys(now[NAME])
             except LaterDecoysError:
-                return {}  # the brokers of the later version use it
+                return {}  # brokers of a later version use this document
             except (KeyError, BadDecoysError):
                 known = self.decoys
             data = known.with_shapes(shapes).encode()

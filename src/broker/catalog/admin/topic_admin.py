@@ -166,7 +166,7 @@ class TopicAdmin(Protocol):
         """
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
-        """Change the settings of a topic on all its partitions. If `is_dry`, only check this."""
+        """Change a topic's settings on all its partitions; if `is_dry`, only check the change."""
 
     def settings_of(self, name: str) -> list[SettingRow]:
         """Describe the settings of a topic."""
@@ -180,4 +180,4 @@ class TopicAdmin(Protocol):
         """Report whether the metadata of this broker no longer has the topic."""
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each change of the metadata. Return a function that ends this."""
+        """Call `wake` after each change of the metadata; return a function that stops the calls."""
