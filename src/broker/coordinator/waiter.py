@@ -71,7 +71,7 @@ class Gathering(Pending):
 
     Args:
         deadline: at this time, `late` replaces the missing results.
-        asked: the results by key. If a result is missing, its value is an `Asked`.
+        asked: for each key, the result, or an `Asked` if the result may come later.
         encode: makes the answer from all results.
     """
 
