@@ -127,7 +127,10 @@ class SoleTopic:
         return self._count
 
     def _create(self, topic: Topic | None) -> None:
-        """Create missing partitions; if only some are missing and a thread creates them, do nothing."""
+        """Create missing partitions.
+
+        If the topic exists, and another thread creates its missing partitions, do nothing.
+        """
         if topic is not None and self._clock() < self._retry_at:
             return
         if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):
