@@ -7,8 +7,8 @@
 
 A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
 the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. But the
-delay of a failed login ends only at its deadline. A client that has only shut down its sending direction
-(`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
+delay of a failed login ends only at its deadline. A client that has only shut down its sending
+direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
 """
 
 from __future__ import annotations
