@@ -195,7 +195,7 @@ class ListenerConfig:
                 raise ValueError(f"advertised_listeners: no client can connect to {endpoint}")
 
     def check_peers(self) -> None:
-        """Raise ValueError if brokers cannot connect to each other, or cannot identify each other."""
+        """Raise ValueError if brokers could not connect to each other, or identify each other."""
         name = self.inter_broker_name
         protocol = self.protocol_of(name)
         if protocol.is_sasl:

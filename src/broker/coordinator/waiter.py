@@ -62,7 +62,7 @@ class Asked:
             self._wake()
 
     def watch(self, wake: Callable[[], None] | None) -> None:
-        """Call `wake` when the result arrives. None ends this."""
+        """Call `wake` when the result arrives; if `wake` is None, call nothing."""
         self._wake = wake
 
 

@@ -148,7 +148,7 @@ class Poller:
                 self._on_event(polled, events)
         now = time.monotonic()
         with self._lock:
-            self._sleeps_until = 0.0  # if a timer is set after this, the next turn sees it
+            self._sleeps_until = 0.0  # the next turn sees a timer that is set from now on
             items = self._timers.due(now)
         for item in items:
             self._on_timer(item, now)
