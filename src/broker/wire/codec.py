@@ -216,7 +216,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
 
 
 def _nullable(kind: Kind) -> Kind:
-    """Make the kind of a struct that may be null: a byte with -1; or a byte with 1, and the struct."""
+    """Make the kind of a struct that may be null: the byte -1 means null; 1 precedes a struct."""
 
     def read(cursor: Cursor) -> Any:
         mark = cursor.data[cursor.at]
