@@ -56,8 +56,9 @@ def take_over(
 ) -> None:
     """Take over the log dirs of a stopped Kafka broker, in place.
 
-    Name all log dirs of the broker. Then start `logstore broker` on them. If this command is
-    interrupted, run it again. The settings of topics come from the metadata log of the cluster.
+    Name all log dirs of the broker. After the take-over, start `logstore broker` on the same log
+    dirs. If this command is interrupted, run it again. The settings of topics come from the
+    metadata log of the cluster.
 
     \b
     Examples:

@@ -61,8 +61,8 @@ def parse_http_listener(text: str, hosts: str) -> Endpoint | None:
     """Read the address of the page; return None for "".
 
     Args:
-        hosts: the names by which other machines reach the page. Without them, only an address of
-            the loopback interface is accepted.
+        hosts: the names by which other machines reach the page. If this text is empty, only an
+            address of the loopback interface is accepted.
     """
     if not text.strip():
         return None
@@ -111,8 +111,10 @@ class ListenerConfig:
             after this time.
         authentication_timeout_ms: how long a client may take for its TLS handshake and its login.
         ssl_keystore_type, ssl_keystore_location: the type must be PEM. The location is a file with
-            the private key and the certificate chain of this broker. Only its owner may read it.
-        ssl_key_password_file: a file with the password of the private key; "" if it has none.
+            the private key and the certificate chain of this broker. Only its owner and its group
+            may read it.
+        ssl_key_password_file: a file with the password of the private key; "" if the key has no
+            password. Only its owner may read the file.
         ssl_truststore_type, ssl_truststore_location: the type must be PEM. The location is a file
             with the certificates of the authorities that sign the certificates of clients and
             brokers.
@@ -122,7 +124,8 @@ class ListenerConfig:
             certificates of other brokers; "" if not.
         ssl_principal_mapping_rules: how the subject of a client's certificate becomes a principal.
         super_users: the principals that may do everything, separated by semicolons, such as
-            `User:admin;User:CN=broker1`. In a cluster, the brokers are among them.
+            `User:admin;User:CN=broker1`. If the brokers of a cluster identify themselves by their
+            certificates, the principal of each broker must be in this list.
     """
 
     listeners: str = "PLAINTEXT://127.0.0.1:0"
@@ -192,7 +195,7 @@ class ListenerConfig:
                 raise ValueError(f"advertised_listeners: no client can connect to {endpoint}")
 
     def check_peers(self) -> None:
-        """Raise ValueError if brokers cannot connect to or recognise one another."""
+        """Raise ValueError if brokers could not connect to each other, or identify each other."""
         name = self.inter_broker_name
         protocol = self.protocol_of(name)
         if protocol.is_sasl:

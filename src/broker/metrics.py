@@ -3,8 +3,8 @@
     registry.register(Collector(broker))     beside the program's other metrics
     with serve(broker, 9308): ...            on a separate endpoint, with the metrics of the store
 
-These are the names that Prometheus' exporter for Java gives to Kafka's own metrics. A scrape reads
-only memory, so it does not wait for a disk that hangs.
+Kafka's names are those that Prometheus' exporter for Java gives to Kafka's own metrics. A scrape
+reads only memory, so it does not wait for a disk that hangs.
 """
 
 from __future__ import annotations

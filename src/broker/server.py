@@ -32,8 +32,8 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# If a log dir becomes SUSPECT, the broker assumes that each request hangs in that log dir if it has
-# run longer than this.
+# If a log dir becomes SUSPECT, the broker assumes that every request that has run longer than this
+# time waits for that log dir.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 

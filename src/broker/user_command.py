@@ -66,7 +66,7 @@ def broker_user() -> None:
     """Create, list and remove the SCRAM users of a stopped broker, or of a cluster.
 
     If the broker of the log dirs runs, use a tool of Kafka instead, such as kafka-configs.sh. The
-    users of a cluster are in ZooKeeper: there, this command always works.
+    users of a cluster are in ZooKeeper, so this command also works while the brokers run.
 
     \b
     Examples:

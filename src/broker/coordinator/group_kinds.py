@@ -38,7 +38,7 @@ def expire(group: AnyGroup, topics: Mapping[str, TopicImage], now: Now) -> None:
 
 
 def end(group: AnyGroup, code: ErrorCode, now: Now) -> None:
-    """Remove the group. Answer its waiting requests with an error."""
+    """Remove a group, and answer the group's waiting requests with an error."""
     if isinstance(group, ConsumerGroup):
         leaving.end(group, now)
     else:

@@ -16,7 +16,7 @@ from logstore import Log
 
 
 class Producer(NamedTuple):
-    """The producer of a batch in a transaction. `token` permits the batch (KIP-890)."""
+    """A producer, and the `token` with which the log accepts its transactional batch (KIP-890)."""
 
     id: int
     epoch: int
@@ -40,10 +40,10 @@ class GroupLog(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The epoch in which this broker coordinates. Markers of transactions contain it."""
+        """The leader epoch in which this broker coordinates; transaction markers contain it."""
 
     def mend(self) -> None:
-        """Repair a log that a loss of power has damaged, if the coordinator must do this."""
+        """Repair a log that a loss of power has damaged, unless replication repairs such logs."""
 
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int

@@ -18,7 +18,7 @@ from broker.wire.error_codes import ErrorCode
 
 
 class Write:
-    """Records of a group that other replicas do not have yet. The group's lock guards this.
+    """Records of a group that other replicas do not have yet; the group's lock guards them.
 
     Attributes:
         apply: this function is called when all in-sync replicas have the records.
@@ -53,19 +53,20 @@ class PendingOffsets:
         self.offsets, self.is_ending = dict(offsets), False
 
     def is_ended_by(self, producer_id: int, epoch_limit: int) -> bool:
-        """Check whether a marker ends these offsets; it ends only epochs below the limit."""
+        """Check whether a marker ends these offsets: their epoch must be below its limit."""
         return self.producer_id == producer_id and self.epoch < epoch_limit
 
     def replace(self, keys: Iterable[Key]) -> None:
-        """Record that later records have some of these keys."""
+        """Set the offsets of these keys to None, because later commits have replaced them."""
         self.offsets.update(dict.fromkeys(self.offsets.keys() & set(keys)))
 
 
 class Hosted:
     """One group of a broker.
 
-    Threads: `lock` guards the other attributes. It is held while the group is written to its log.
-    If the disk hangs, the lock stays held, so a request waits for the lock at most one second.
+    Threads: `lock` guards the other attributes. A thread holds the lock while it writes the group
+    to its log. If the disk hangs, this thread keeps the lock, so a request waits for the lock at
+    most one second.
 
     Attributes:
         offsets: the committed offsets that all in-sync replicas have.
@@ -119,7 +120,7 @@ class Hosted:
         return frozenset().union(*[one.offsets for one in self.pending])
 
     def replace_pending(self, keys: Iterable[Key]) -> None:
-        """Record that later records have these keys. No earlier transaction may change them."""
+        """Let no open transaction change these keys, because later commits have changed them."""
         for one in self.pending:
             one.replace(keys)
 
@@ -152,7 +153,7 @@ class Hosted:
             waiter.put(refusal_of(said, code, code))
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Answer requests that wait for other replicas with an error, and stop waiting."""
+        """Send an error to the requests that wait for other replicas, and stop waiting."""
         writes, self.writes = self.writes, deque()
         for write in writes:
             write.wait.close()

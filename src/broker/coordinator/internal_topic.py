@@ -29,8 +29,8 @@ class InternalTopic(NamedTuple):
     """A topic of coordinators: `__consumer_offsets` or `__transaction_state`.
 
     Attributes:
-        fact: the name under which every log dir stores the number of partitions. This number
-            determines which partition has a key, so it must never change.
+        fact: the name under which every log dir stores the number of partitions. The partition of
+            a key depends on this number, so the number must never change.
         record_bytes_max: the largest size of a record.
     """
 
@@ -127,7 +127,10 @@ class SoleTopic:
         return self._count
 
     def _create(self, topic: Topic | None) -> None:
-        """Create the missing partitions. If the topic exists, do not wait for another thread."""
+        """Create missing partitions.
+
+        If the topic exists, and another thread creates its missing partitions, do nothing.
+        """
         if topic is not None and self._clock() < self._retry_at:
             return
         if not self._creating.acquire(timeout=LOCK_SECONDS if topic is None else 0.0):
@@ -205,7 +208,7 @@ class SoleGroupLog(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Return the leader epoch of the log. No other broker can change it."""
+        """Return the leader epoch of the log, which no other broker can change."""
         return max(self.log.leader_epoch, 0)
 
     def mend(self) -> None:
@@ -241,5 +244,5 @@ class SoleGroupLog(NamedTuple):
 
     def _check(self) -> None:
         if self.topic.log(self.partition) is not self.log:
-            # The log dir has returned. It may have lost records.
+            # The log dir was offline and has returned. The log may have lost records.
             raise LogClosedError(f"{self.log} was opened again")

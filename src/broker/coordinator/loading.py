@@ -21,15 +21,15 @@ from logstore import Log, RecordBatch
 
 LOG = logging.getLogger("broker")
 Rows = dict[bytes | None, bytes | None]
-Undecided = list[tuple[int, Rows]]  # with producer ids, in the order of the log
+Undecided = list[tuple[int, Rows]]  # producer ids and records of open transactions
 
 
 def last_rows(log: Log) -> tuple[Rows, Undecided]:
     """Return the last record of each key in a log, and the records of open transactions.
 
-    If two records have the same key, the later record counts. A record outside an open transaction
-    may have the same key as an earlier record of this transaction. Then the record of the
-    transaction becomes None, because the end of the transaction no longer changes this key.
+    If two records have the same key, the later record counts. A key of an open transaction may also
+    have a later valid record. Then the transaction's record of this key becomes None, because the
+    end of the transaction no longer changes the key.
     """
     stable = log.last_stable_offset
     last: Rows = {}

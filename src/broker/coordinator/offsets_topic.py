@@ -1,4 +1,4 @@
-"""Define the topic `__consumer_offsets`. It has the groups and their offsets."""
+"""Define the topic `__consumer_offsets`, which stores the groups and their offsets."""
 
 from __future__ import annotations
 

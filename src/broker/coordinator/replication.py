@@ -3,8 +3,8 @@
     append -> Write in `Hosted.writes` -> the wait is over -> apply, then send the answers
 
 A request that waits uses no thread. Any thread may report the end of a wait, even a thread that
-holds the lock of a replica. So the report only submits a task, and the task takes the lock of the
-group.
+holds the lock of a replica. This thread must not wait for the lock of a group, so it only submits a
+task, and the task takes the lock of the group.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Replication:
         apply: Callable[[], None] = lambda: None,
         keys: Iterable[Key] = (),
     ) -> Write:
-        """Wait until the records of an append are replicated."""
+        """Add an append to `writes`; its answers are sent when its records are replicated."""
         write = Write(wait, apply, keys)
         hosted.writes.append(write)
         look = partial(self._scheduler.submit, partial(self._look, shard, hosted))
@@ -55,7 +55,7 @@ class Replication:
         return write
 
     def limit(self, hosted: Hosted) -> None:
-        """If the requests that wait now still wait after the time limit, answer with an error."""
+        """Set a time limit for the waiting requests, after which they get an error as answer."""
         if hosted.writes and hosted.writes[-1].replies and hosted.writes[-1].timer is None:
             write = hosted.writes[-1]
             deadline = self._clock() + self._seconds
@@ -72,7 +72,7 @@ class Replication:
                 return
 
     def _finish(self, shard: Shard[Hosted], hosted: Hosted) -> bool:
-        """If the first write is replicated, apply it; return False if the wait had an error."""
+        """Apply the first write, whose wait is over; return False if its wait had an error."""
         error = hosted.writes[0].wait.error
         if error is not None:
             if shard.has(hosted):

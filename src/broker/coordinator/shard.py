@@ -29,8 +29,8 @@ from logstore import Log, LogDirFullError, LogStoreError, RecordTooLargeError
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
-# A loading waits until all records are replicated, and checks this after pauses. These are the
-# first and the longest pause. Each pause is twice as long as the pause before.
+# The log is read only after all its records are replicated, which is checked at intervals. These
+# are the first and the longest interval. Each interval is twice as long as the interval before.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
 NO_LONGER_LED = "this broker no longer leads the partition"
 
@@ -57,7 +57,7 @@ class Entry(Protocol):
         """End the entry, with an error for waiting requests. The caller must hold the lock."""
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Answer requests that wait for replicas with an error. The caller must hold the lock."""
+        """Send an error to requests that wait for replicas. The caller must hold the lock."""
 
 
 One = TypeVar("One", bound=Entry)
@@ -112,7 +112,7 @@ class Shard(Generic[One]):
         self._retry_at = 0.0
         self._log: GroupLog | None = None
         self._settle_seconds = SETTLE_SECONDS
-        self._complaint = ""  # why the log cannot be read, as the last warning says
+        self._complaint = ""  # the reason in the last warning that was logged
         self._loaded = threading.Event()  # set while nothing is being loaded
         self.phase = Phase.NEW
 
@@ -170,14 +170,14 @@ class Shard(Generic[One]):
             return list(self._ready_entries().values())
 
     def of_producer(self, producer_id: int) -> list[One]:
-        """Return the entries that an open transaction of a producer changes; raise as `all`."""
+        """Return the entries that a producer's open transaction changes; raises as `all`."""
         self.require()
         with self._lock:
             self._ready_entries()
             return list(self._by_producer.get(producer_id, {}).values())
 
     def note_producer(self, entry: One, producer_id: int) -> None:
-        """Note whether an open transaction of a producer changes an entry; its lock is held."""
+        """Record whether a producer's open transaction changes an entry, whose lock is held."""
         is_changed = producer_id in self._kind.producers_of(entry)
         with self._lock:
             if self._entries.get(entry.name) is not entry:

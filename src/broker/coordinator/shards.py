@@ -23,7 +23,7 @@ LOCK_SECONDS = 1.0  # a request waits this long for a lock, whose holder may wai
 
 
 class Shards(Generic[One]):
-    """The shards of a broker. There is a shard for each partition that it coordinates.
+    """The shards of a broker: one for each partition that the broker coordinates.
 
     Threads: any thread may call any method.
 

@@ -3,9 +3,10 @@
     TxnOffsetCommit -> PendingOffsets, and a batch of the transaction in the group's log
     marker          -> commit: the offsets become valid; abort: they are forgotten
 
-The pending offsets are stored in memory before the batch is appended. So a marker that comes after
-the batch finds them. If there are two commits of an offset, the later commit in the log counts. It
-does not matter which transaction ends first. So if the log is loaded later, the result is the same.
+The pending offsets are stored in memory before the batch is appended. So a marker that follows the
+batch in the log finds these offsets in memory. If there are two commits of an offset, the later
+commit in the log counts, even if its transaction ends first. So if the log is loaded later, the
+result is the same.
 """
 
 from __future__ import annotations
@@ -135,11 +136,11 @@ class TransactionalOffsets:
 
         Args:
             epoch_limit: the marker ends only offsets of epochs below this limit. If each end of a
-                transaction raises the epoch, offsets with the epoch of the marker belong to the
-                next transaction.
-            then: is called when all groups are done. Until then, the transaction must not count as
-                complete: otherwise this call could also end offsets of the producer's next
-                transaction.
+                transaction raises the epoch, the limit is the epoch of the marker, because offsets
+                with this epoch belong to the next transaction.
+            then: is called when the offsets in all groups are ended. The caller must not complete
+                the transaction before. Otherwise, the producer could begin its next transaction,
+                and this call could end offsets of that transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

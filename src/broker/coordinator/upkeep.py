@@ -70,8 +70,8 @@ class OffsetUpkeep:
         """Delete the offsets of a deleted topic, because a new topic may get the same name.
 
         Args:
-            topic_id: the id of the deleted topic. If it is known, the offsets of a newer topic are
-                kept.
+            topic_id: the id of the deleted topic. If this id is known, the offsets of a newer topic
+                with the same name are kept.
         """
 
         def forget(shard: Shard[Hosted], hosted: Hosted) -> None:

@@ -62,7 +62,7 @@ class Asked:
             self._wake()
 
     def watch(self, wake: Callable[[], None] | None) -> None:
-        """Call `wake` when the result arrives. None ends this."""
+        """Call `wake` when the result arrives; if `wake` is None, call nothing."""
         self._wake = wake
 
 
@@ -71,7 +71,7 @@ class Gathering(Pending):
 
     Args:
         deadline: at this time, `late` replaces the missing results.
-        asked: the results by key. If a result is missing, its value is an `Asked`.
+        asked: for each key, the result, or an `Asked` if the result may come later.
         encode: makes the answer from all results.
     """
 

@@ -47,8 +47,8 @@ class GroupSettings(NamedTuple):
     """The limits of all groups.
 
     Attributes:
-        initial_delay: after its first member, an empty group waits for further members for these
-            seconds.
+        initial_delay: how many seconds an empty group waits for further members, after the first
+            member has joined.
         size_max: the largest number of members of one group.
         bytes_max: the largest size of a group's record in the log.
     """
@@ -129,7 +129,7 @@ class Group:
         return ErrorCode.NONE
 
     def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return an error unless a request is from a member of the present generation."""
+        """Return NONE if a request is from a member of the present generation; else an error."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)

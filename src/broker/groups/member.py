@@ -78,9 +78,8 @@ class Member:
         """Return the approximate size of the member without its assignment.
 
         The group's record contains only one protocol of the member, so the size of the largest
-        protocol counts. But all protocols are in memory. So if a quarter of the size of all
-        protocols together is larger, this quarter counts. Otherwise, a member with a thousand
-        protocols would count as small.
+        protocol counts. But all protocols are in memory, and a member may have a thousand small
+        protocols. So a quarter of the size of all protocols counts if this quarter is larger.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

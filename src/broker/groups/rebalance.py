@@ -12,7 +12,7 @@ RETRY_SECONDS = 1.0  # the shortest time between two checks of a rebalance witho
 
 
 def begin(group: Group, now: Now) -> None:
-    """Begin a rebalance, unless one is running. If no member is missing, complete it."""
+    """Begin a rebalance, unless a rebalance is running; complete it if no member is missing."""
     if group.state is not State.PREPARING:
         if group.state is State.COMPLETING:  # the members of the last generation must join again
             answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
@@ -91,7 +91,7 @@ def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
 
 
 def drop(group: Group, member: Member) -> None:
-    """Remove a member from the group. Answer its waiting requests with an error."""
+    """Remove a member from the group, and answer the member's waiting requests with an error."""
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     if member.joining is not None:
         group.reply(member.joining, JoinAnswer(unknown, member.id))

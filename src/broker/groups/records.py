@@ -1,8 +1,8 @@
 """Write groups and offsets as records of `__consumer_offsets`, and read such records.
 
 Keys and values have Kafka's format: the version as int16, then a message of this version. Kafka can
-read these records, and this module can read the records of every version of Kafka. It ignores
-records of other kinds. `broker.consumer_groups.records` reads the records of the new group
+read these records, and this module can read the records of every version of Kafka. This module
+ignores records of other kinds. `broker.consumer_groups.records` reads the records of the new group
 protocol.
 """
 

@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 def heartbeat(
     group: Group, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Record that a member is alive. During a rebalance, answer that it must join again."""
+    """Record that a member is alive. In a rebalance, answer that the member must join again."""
     fault = group.fault_of(member_id, instance_id, generation)
     if fault:
         return fault
@@ -69,12 +69,12 @@ def expire(group: Group, now: Now) -> None:
         rebalance.complete(group, now)
     elif lost:
         rebalance.go_on_without(group, now)
-    else:  # the rebalance may have waited only for an expired id
+    else:  # perhaps the rebalance waited only for an id that has expired
         rebalance.complete_if_all_joined(group, now)
 
 
 def end(group: Group, error: ErrorCode, now: Now) -> None:
-    """Remove the group. Answer its waiting requests with an error."""
+    """Remove the group, and answer the group's waiting requests with an error."""
     for member in group.members.values():
         if member.joining is not None:
             group.reply(member.joining, JoinAnswer(error, member.id))

@@ -1,8 +1,8 @@
-"""Replace the files of one owner in log dirs by the files of the other owner.
+"""Replace Kafka's files in log dirs by the files of the store, or the store's files by Kafka's.
 
 Before each call, the caller must build the new files durably, and take the locks of all log dirs.
-Every step can be repeated. All log dirs take a step before any log dir takes the next step. So
-there are never two log dirs of which Kafka could use one and the store could use the other.
+Every step can be repeated. All log dirs take a step before any log dir takes the next step. So it
+never happens that Kafka could use one log dir while the store could use another log dir.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
         if files.exists(new):
             _move_all(new, path, {LOCK_NAME})
             if files.exists(os.path.join(new, LOCK_NAME)):
-                # The lock file identifies the last start of the store. After this start, the store
-                # was closed cleanly.
+                # Keep the content of the new lock file: it identifies the last start of the store,
+                # after which the store was closed cleanly.
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)
@@ -96,10 +96,11 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
 
 
 def purge_kept(path: str) -> None:
-    """Remove from `.kafka` the files that the store has, and files that Kafka would delete.
+    """Remove from `.kafka` the partitions that the store has, and files that Kafka would delete.
 
-    All other files stay, and go back to Kafka unchanged: its identity, the metadata log,
-    directories of partitions that Kafka does not know, and files of other programs. Raises OSError.
+    All other files stay, and go back to Kafka unchanged: Kafka's `meta.properties`, the metadata
+    log, directories of partitions that Kafka does not know, and files of other programs. Raises
+    OSError.
     """
     sweep(path)
     change = read_change(path)
@@ -129,7 +130,7 @@ def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
     """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError.
 
     Args:
-        result: fields of `Change` that a repeated hand-back reports.
+        result: the fields to store in `Change`, so that a repeated hand-back can report them.
     """
     _begin(paths, OWNED, PUTTING_AWAY, result)
     for path in _at(paths, PUTTING_AWAY):

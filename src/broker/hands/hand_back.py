@@ -46,7 +46,7 @@ class HandedBack(NamedTuple):
         created: partitions that Kafka does not know. Kafka gets their directories, but has no topic
             for them.
         deleted: partitions that Kafka knows, and that were deleted after the take-over.
-        left: paths in the log dirs that belong neither to Kafka nor to the store. They stay there.
+        left: paths that belong neither to Kafka nor to the store, and stay in the log dirs.
         is_undone: whether only an interrupted take-over was undone.
     """
 
@@ -77,7 +77,7 @@ def hand_back(paths: Sequence[str], show: Show = lambda done, total: None) -> Ha
                 file_swap.forget(path)
             return HandedBack(0, (), (), is_undone=True)
         if stage is Stage.BUILD:
-            # A store with damage is refused before its opening mends anything.
+            # Refuse a damaged store before `_build` opens it, because the opening repairs damage.
             known = next(one for one in changes.values() if one is not None)
             for lock in locks.values():
                 lock.keep_stores_out()
@@ -145,7 +145,7 @@ def _is_known(log: Log, known: Change) -> bool:
 
 
 def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
-    """Build Kafka's directories durably. After that, the store is closed cleanly."""
+    """Build Kafka's directories durably; then close the store cleanly."""
     for path in paths:
         file_swap.discard(path, KAFKA_NEW)
         file_swap.purge_kept(path)

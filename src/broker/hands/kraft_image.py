@@ -41,8 +41,8 @@ class Image:
     Attributes:
         topics: the topics, by topic id.
         configs: the settings of each topic, by its name.
-        broker_configs: the settings of each broker, by its id as text, and by "" those of all
-            brokers.
+        broker_configs: the settings of each broker, by its id as text. The key "" has the settings
+            that all brokers share.
         brokers: for each broker that has ever registered, the ids of its log dirs.
     """
 
@@ -123,11 +123,11 @@ class Image:
         broker = _int32(cursor)
         ids: tuple[str, ...] = ()
         if version >= LOG_DIRS_VERSION:
-            cursor.take(1 + ID_BYTES + 8)  # whether it migrates, its incarnation, its epoch
+            cursor.take(1 + ID_BYTES + 8)  # skips: is migrating, incarnation id, epoch
             _skip_rows(cursor, texts=2, size=2 + 2)  # end points
             _skip_rows(cursor, texts=1, size=2 + 2)  # features
             _text(cursor)  # the rack
-            cursor.take(1 + 1)  # whether it is fenced, and whether it is stopping
+            cursor.take(1 + 1)  # skips: is fenced, is shutting down
             for tag, size in cursor.tags():
                 end = cursor.at + size
                 if tag == LOG_DIRS_TAG:

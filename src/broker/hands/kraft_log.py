@@ -16,7 +16,7 @@ from logstore.format.subsets import is_control
 TOPIC, DIR_NAME = "__cluster_metadata", "__cluster_metadata-0"
 SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")  # the name has offset and leader epoch
 SNAPSHOT_BYTES_MAX = 256 << 20
-FOOTER_TYPE = 4  # of the control record with which Kafka ends each snapshot (KIP-630)
+FOOTER_TYPE = 4  # the type of the control record that ends each snapshot (KIP-630)
 
 
 def has_log(log_dir: str) -> bool:
@@ -27,8 +27,8 @@ def has_log(log_dir: str) -> bool:
 def read_image(log_dir: str) -> Image:
     """Read the newest snapshot of a metadata log, and then the records after it.
 
-    Records also count if a controller began their change and did not end it. If a broker was
-    stopped, its log has no such records.
+    This function ignores the transactions of controllers (KIP-868), so the records of an unfinished
+    transaction count, too. Kafka uses such transactions only to form or migrate a cluster.
 
     Raises:
         LogStoreError: the metadata log cannot be read.

@@ -1,7 +1,7 @@
 """Give new files in a log dir the owner and the mode of Kafka's files.
 
-Often, root runs a change of hands, and another user runs Kafka. Without this, Kafka or the broker
-could not open the new files. Only root can change the owner of a file.
+Often, root runs a change of hands, and another user runs Kafka. If the new files belonged to root,
+Kafka or the broker could not open them. Only root can change the owner of a file.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ READABLE = 0o444
 
 
 def give_tree(built: str, log_dir: str) -> None:
-    """Give the rights to all files and directories in a new directory of a log dir.
+    """Give Kafka's owner and mode to all files and directories in a new directory of a log dir.
 
-    If the log dir has a directory with the same name, the new directory gets the mode of that
-    directory. The mode of a file that also has another name does not change.
+    If the log dir already has a directory of this name, the new directory gets the mode of the old
+    directory. The mode of a file with several hard links does not change.
 
     Raises:
         OSError: the disk failed.
@@ -41,7 +41,7 @@ def give_tree(built: str, log_dir: str) -> None:
 
 
 def give_one(path: str, log_dir: str) -> None:
-    """Give the rights to one file or directory in a log dir; raises OSError."""
+    """Give Kafka's owner and mode to a file or directory in a log dir; raises OSError."""
     like = _model(log_dir)
     if stat.S_ISDIR(files.lstat(path).st_mode):
         _give_dir(path, like, _mode_of_dirs(like))
@@ -50,7 +50,7 @@ def give_one(path: str, log_dir: str) -> None:
 
 
 def _model(log_dir: str) -> os.stat_result:
-    """Return the status of a file of Kafka; without one, that of the log dir."""
+    """Return the status of Kafka's `meta.properties`; if it is missing, of the log dir."""
     for place in (os.path.join(log_dir, KEPT), log_dir):
         if files.exists(os.path.join(place, FILE_NAME)):
             return files.stat(os.path.join(place, FILE_NAME))
@@ -58,7 +58,7 @@ def _model(log_dir: str) -> os.stat_result:
 
 
 def _mode_of_dirs(like: os.stat_result) -> int:
-    """Give a mode with which the readers of a file can also enter its directory."""
+    """Return a mode for directories: the users that may read the files may enter them, too."""
     return like.st_mode | (like.st_mode & READABLE) >> 2
 
 

@@ -218,8 +218,8 @@ def _compare(image: Image, metas: dict[str, KafkaMeta | None], found: Survey) ->
 def _guess(found: Survey) -> None:
     """Without a metadata log, find out from the log dirs what Kafka knows.
 
-    All partitions of a topic get the id that some of them have. If a number is missing among the
-    partitions of a topic, a log dir may be missing.
+    If only some partitions of a topic have a topic id, the other partitions get the same id. If a
+    number is missing among the partitions of a topic, a log dir may be missing.
     """
     ids: dict[str, set[bytes]] = {}
     for key, log in found.logs.items():
@@ -242,7 +242,7 @@ def _guess(found: Survey) -> None:
 
 
 def _gaps(numbers: list[int]) -> list[str]:
-    """List the numbers that are missing below the largest number."""
+    """List the partition numbers that are missing below the largest partition number."""
     found = []
     for before, number in zip([-1, *numbers], numbers, strict=False):
         if number > before + 1:
@@ -254,7 +254,7 @@ def _gaps(numbers: list[int]) -> list[str]:
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
     """Choose the configuration of each topic."""
     topics = sorted({key.topic for key in found.logs})
-    # Kafka changes these defaults of topics without a change of its server.properties.
+    # These defaults can be changed while Kafka runs; then only the metadata log has the new values.
     inherited = {
         key: image.broker_configs[name][BROKER_KEYS[key]]
         for name in ("", found.node_id)
@@ -294,14 +294,14 @@ def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
 
 
 def _without_limits(config: LogConfig, unread: set[str]) -> LogConfig:
-    """Remove each limit that cannot be read, so that no record is deleted that Kafka keeps."""
+    """Remove each limit that cannot be read. Otherwise, the store could delete too many records."""
     if POLICY in unread:
         config, unread = config.replace(cleanup_policy="delete"), {*unread, *LIMITS}
     return config.replace(**{field_of(key): None for key in LIMITS if key in unread})
 
 
 def refusal_of(damage: list[str]) -> list[str]:
-    """Make the reasons why damaged logs are not taken over, with what to do; [] without damage."""
+    """List the damage that prevents a take-over, and what to do; [] if there is no damage."""
     if not damage:
         return []
     more = len(damage) - NAMES_MAX

@@ -25,16 +25,15 @@ from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, e
 from logstore.store.kafka.adoption import Adopted, Place, adopt
 from logstore.store.kafka.hands import BUILDING, STORE_NEW, Change, write_change
 
-# Kafka's producer ids begin at 0. The store's producer ids begin far above them, and after each
-# take-over, they begin at another number. So no producer gets an id that another producer has in
-# the logs.
+# Kafka's producer ids begin at 0. The store's producer ids begin far above Kafka's, and at another
+# number after each take-over. So no new producer gets an id that the logs already have.
 PRODUCER_IDS_FROM = 2**61
 PRODUCER_IDS_PER_MS = 2**18
 MS_MAX = 2**42
 # While the log dirs change hands, nothing is compacted or deleted.
 QUIET = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=2**31)
 
-Show = Callable[[int, int], object]  # the number of partitions that are done, and of all partitions
+Show = Callable[[int, int], object]  # partitions that are done, all partitions
 
 
 class TakenOver(NamedTuple):
@@ -135,7 +134,7 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> None:
         for path, target in targets.items():
             rights.give_tree(target, path)
     except BaseException as error:
-        if isinstance(error, Exception):  # otherwise, the process is ending
+        if isinstance(error, Exception):  # after Ctrl-C, the next call removes the files
             for path in paths:
                 file_swap.discard(path, STORE_NEW)
                 file_swap.forget(path)
@@ -201,14 +200,14 @@ def _adopt_all(targets: Mapping[str, str], found: Survey, show: Show) -> None:
 
 
 def _damage_of(log: Log, found: FoundLog, adopted: Adopted, end: int) -> list[str]:
-    """Describe the damage that the first read of all batches of a log has found.
+    """Describe the damage that was found when all batches of a log were read.
 
     Args:
-        end: the log end that Kafka's files have.
+        end: the log end offset of Kafka's files.
     """
     key = TopicPartition(log.topic, log.partition)
     damage = [
-        # The reader knows the file by Kafka's name for it.
+        # Name the file by its path in Kafka's log dir, which the user knows.
         f"{key}: {one._replace(path=os.path.join(found.log_dir, *one.path.split(os.sep)[-2:]))}"
         for one in log.recovery.problems
     ]

@@ -1,7 +1,7 @@
 """Limit the memory of the batches that a broker decompresses for its clients.
 
-    lease -> reserve -> the memory is free: decompress
-                     -> it is not: the thread waits in a queue; after a time, the request is refused
+    lease -> reserve -> enough memory is free: decompress
+                     -> too little is free: the thread waits; after a time, the request is refused
 
 A few kilobytes can decompress to gigabytes. One batch may need `batch_bytes_max`, and all batches
 together may need `total_bytes_max`.
@@ -67,9 +67,9 @@ class DecompressionMemory:
     def lease(self) -> Lease:
         """Limit the batches that this thread decompresses in the `with` block.
 
-        In the block, these batches may raise DecompressionError. Its code is MESSAGE_TOO_LARGE if a
-        batch is too large, and KAFKA_STORAGE_ERROR if there was no room for too long. After
-        KAFKA_STORAGE_ERROR, clients repeat the request.
+        In the block, these batches may raise DecompressionError. The code of this error is
+        MESSAGE_TOO_LARGE if a batch is too large, and KAFKA_STORAGE_ERROR if the thread waited too
+        long for memory. After KAFKA_STORAGE_ERROR, clients repeat the request.
         """
         return Lease(self)
 

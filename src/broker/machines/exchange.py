@@ -89,7 +89,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, or None to wait longer. If `is_last`, return an answer."""
+        """Return the answer, or None to wait longer; None is not allowed if `is_last` is True."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -27,7 +27,7 @@ from broker.wire.error_codes import ErrorCode
 NO_SESSION, NEW_SESSION, CLOSE_SESSION = 0, 0, -1
 EPOCH_MAX = 2**31 - 1
 AGE_MIN_SECONDS = 120.0
-PARTITIONS_MAX = 500_000  # of all sessions together; these need about 200 MB
+PARTITIONS_MAX = 500_000  # of all sessions together: about 200 MB of memory
 
 Key = tuple[str | bytes, int]  # a topic's name or id, and a partition
 Wanted = tuple[Key, Any]  # a partition, and the FetchPartition that the client sent
@@ -72,7 +72,7 @@ class Session:
             or data.preferred_read_replica >= 0
         )
         has_records = data.records is not None and size_of(data.records) > 0
-        # After an error, this is -1, so the next result without an error counts as a change.
+        # A result with an error has the high watermark -1, so the next good result is a change.
         known.high_watermark = data.high_watermark
         known.log_start_offset = data.log_start_offset
         if has_records:

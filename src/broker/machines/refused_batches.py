@@ -3,15 +3,15 @@
 A producer sends several requests at once. Suppose that a broker does not lead a partition yet, so
 it refuses the second batch. Then it becomes the leader before the third batch arrives. The log
 would answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. After this error, some clients begin
-a new producer epoch for all their partitions. They also send all records again that are not
-acknowledged. In the new epoch, a broker does not recognise the records that it already has, so it
-appends them twice. To prevent this, the broker refuses the third batch with the same error as the
-second batch. The client then sends both batches again, in their order.
+a new producer epoch for all their partitions. They also send all unacknowledged records again. In
+the new epoch, a broker does not recognise the records that it already has, so it appends them
+twice. To prevent this, the broker refuses the third batch with the same error as the second batch.
+The client then sends both batches again, in their order.
 
 There is a second case: a batch was appended, but its wait for other replicas ended with
-REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So
-later batches are refused, too. Their error is NOT_ENOUGH_REPLICAS, because none of their records
-was written.
+REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So the
+broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which tells the client that
+none of their records was written.
 
 The client may send the refused batch to another leader, and this broker may lead again later. Then
 the batch is in the log. So the caller must look into the log from time to time. If the batch is
@@ -108,7 +108,8 @@ class RefusedBatches:
         earlier, code, until = row
         if sent.is_after(earlier) and now < until:
             return code
-        if not (earlier.is_after(sent) and now < until):  # `sent` is not after the refused batch
+        # The row stays only if `sent` is before the refused batch, and the time is not over.
+        if not (earlier.is_after(sent) and now < until):
             del self._rows[key]
         return None
 

@@ -33,7 +33,7 @@ class Phase(enum.Enum):
 
 
 class Wakeup:
-    """The state of one waiting request. The thread that executes it makes the first check.
+    """The state of one waiting request. The thread that executes the request makes the first check.
 
     Threads: any thread may call any method. `_lock` is held only for a short time, and its holder
     takes no other lock.
@@ -47,7 +47,7 @@ class Wakeup:
 
     def wake(self) -> bool:
         """Record a wake-up; return True if the caller must start a check of the request."""
-        if self.phase is Phase.AGAIN:  # most often, another partition woke it before
+        if self.phase is Phase.AGAIN:  # usually, another partition has woken the request
             return False
         with self._lock:
             if self.phase is Phase.RESTING:

@@ -27,8 +27,8 @@ class Acceptor:
     Threads: the poller's thread accepts. `_lock` guards the count.
 
     Args:
-        on_client: takes a new socket and its client. If the client has closed the connection, it
-            raises OSError.
+        on_client: a function that takes a new socket and its client; raises OSError if the client
+            has closed the connection.
         complain: logs a warning; its first argument is the kind of the warning.
         tasks: closes cached files in another thread, because their disk may hang.
     """
@@ -94,10 +94,10 @@ class Acceptor:
             self._take(*accepted, listener)
 
     def _rest(self, listener: Listener, error: OSError) -> None:
-        """Pause a listener after an error. Otherwise, it would fail again at once.
+        """Pause a listener after an error, because the next try would fail at once, too.
 
-        If the process has no descriptors left, the stores close files that they keep open only as a
-        cache.
+        If the process has no descriptors left, the stores close the files in their caches of open
+        files.
         """
         if error.errno in SHORTAGES:
             self._tasks.submit(_relieve)

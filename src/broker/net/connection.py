@@ -64,7 +64,7 @@ class Connection:
 
     Threads: only the thread that owns the connection uses its fields. `claim` changes the owner,
     under `_lock`. There is one exception: other threads may read `busy_since`, `is_hung_up` and
-    `phase`. If they see a slightly older value, it does no harm.
+    `phase`; an old value does no harm.
 
     Attributes:
         phase: RUNNING while a thread owns the connection.
@@ -114,7 +114,7 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a client may lose power
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a lost client
 
     def __repr__(self) -> str:
         return f"<Connection of {self.client.address}, {self.phase.value}>"
@@ -140,8 +140,8 @@ class Connection:
 
         Args:
             is_hurried: whether other clients need the thread, so that this call must not wait for
-                50 ms. In this mode, a busy client costs more, because its connection is parked
-                after each answer.
+                50 ms. If it is True, a busy client costs more CPU time, because its connection is
+                parked after each answer.
 
         Raises:
             EndOfStreamError: the client sends no more bytes.

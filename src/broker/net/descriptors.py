@@ -1,4 +1,4 @@
-"""Let the process of a broker open as many files as the system allows. The JVM does the same.
+"""Let the process of a broker open as many files as the system allows, as the JVM does.
 
     soft limit -> raised to the hard limit; if that is still small, fewer files are cached
 
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 # Log dirs, listeners, libraries and at least a hundred clients need this many descriptors.
 OTHER_FILES = 256
-# The number of written segments that wait for a flush is at most the number of cached files. Each
-# of these segments has a descriptor, too.
+# Each written segment that waits for a flush has a descriptor, too. There are at most as many such
+# segments as cached files.
 FILES_PER_CACHED = 2
 CACHED_MIN = 16
 UNLIMITED_FILES = 1 << 30

@@ -1,7 +1,7 @@
 """Wait in one thread for parked sockets, new clients and deadlines.
 
-The poller's thread waits only while it polls. For each event, it calls `on_event` or `on_timer`.
-These functions give the work to other threads.
+The poller's thread waits only while it polls. For each event, this thread calls `on_event` or
+`on_timer`. These functions give the work to other threads.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Poller:
             self._epoll.modify(polled.fd, events | ONCE)
 
     def remove(self, polled: Polled) -> None:
-        """Forget a descriptor. Before it closes the descriptor, the caller must call this."""
+        """Forget a descriptor. The caller must call this before it closes the descriptor."""
         if self._polled.get(polled.fd) is polled:  # another object may have this descriptor now
             del self._polled[polled.fd]
             with suppress(OSError, ValueError):  # the poller may have ended
@@ -137,7 +137,7 @@ class Poller:
             first = self._timers.next_deadline
             until = min(ticked + SECONDS_MAX, now + SECONDS_MAX if first is None else first)
             self._sleeps_until = until
-        # Without the extra 0.5 ms, a poll may end up to 1 ms too early, and must be repeated.
+        # The extra 0.5 ms prevent a poll that ends just before the deadline, and must be repeated.
         for fd, events in self._epoll.poll(max(0.0, until - now + 0.0005), EVENTS_MAX):
             if fd == self._wake_fd:
                 with suppress(BlockingIOError):
@@ -148,7 +148,7 @@ class Poller:
                 self._on_event(polled, events)
         now = time.monotonic()
         with self._lock:
-            self._sleeps_until = 0.0  # if a timer is set after this, the next turn sees it
+            self._sleeps_until = 0.0  # the next turn sees a timer that is set from now on
             items = self._timers.due(now)
         for item in items:
             self._on_timer(item, now)

@@ -54,7 +54,7 @@ class RequestMemory:
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            # if the connection is closed, its wait for memory then ends
+            # so that closing the connection also ends its wait for memory
             connection.has_memory = True
             is_taken = self._budget.take(connection, size_bytes)
             if not is_taken:
@@ -88,8 +88,9 @@ class RequestMemory:
     def slowest(self, now: float) -> Connection | None:
         """Return the connection to cut, because another request waits too long for memory.
 
-        Choose the connection whose request would hold its memory for the longest time, if its bytes
-        arrive as fast as before. If each request will arrive soon, return None.
+        Choose the connection whose request would hold its memory for the longest time, if the rest
+        of each request arrives as fast as its first part. If all of them will arrive soon, return
+        None.
         """
         with self._lock:
             since = next(iter(self._waiting.values()), now)

@@ -6,9 +6,9 @@
       +---------------------------------------------+----------+
 
 A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
-the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. The delay
-of a failed login only ends at its deadline. A client that has only shut down its sending direction
-(`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
+the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. But the
+delay of a failed login ends only at its deadline. A client that has only shut down its sending
+direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Server:
     # --- phases ---------------------------------------------------------------------------------
 
     def _park(self, connection: Connection, phase: Phase) -> None:
-        """Release a connection until its next event. After that, another thread may own it."""
+        """Release a connection until its next event; from now on, another thread may own it."""
         now = time.monotonic()
         config, splitter = self.config, connection.splitter
         if phase is Phase.OUTPUT:
@@ -310,7 +310,7 @@ class Server:
                 self._finish(connection, now)
 
     def _look(self, connection: Connection, pending: Pending) -> bool:
-        """Check the waiting request. Put its answer into `outgoing`, or continue to wait."""
+        """Check the waiting request; if it has an answer, put the answer into `outgoing`."""
         now = time.monotonic()
         is_left = connection.is_hung_up and pending.ends_with_client
         is_last = now >= pending.deadline or is_left or self._is_stopping
@@ -352,7 +352,7 @@ class Server:
         return is_done
 
     def _finish(self, connection: Connection, now: float) -> None:
-        """Count an answered request. If it was slow, log it."""
+        """Count an answered request; if the request was slow, log it."""
         clock, connection.clock = connection.clock, None
         if clock is not None:
             self.request_times.note(clock.key, phases := clock.phases(now))

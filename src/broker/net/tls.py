@@ -58,7 +58,7 @@ def _load_trusted(context: ssl.SSLContext, config: BrokerConfig) -> None:
 
 
 def limit_to(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Allow only the versions from the smallest to the largest of these, and only good ciphers."""
+    """Allow only the TLS versions from the lowest to the highest in `names`, and only `CIPHERS`."""
     versions = [VERSIONS[one] for one in names]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     context.set_ciphers(CIPHERS)

@@ -2,10 +2,11 @@
 
     socket -> ciphertext -> SSLObject -> frames        pieces -> SSLObject -> ciphertext -> socket
 
-The handshake is part of `receive` and `send`. So it uses a thread only while bytes arrive, and
-other connections do not wait for it. Each `receive` reads until the SSLObject has no more data,
-because the poller could not see data inside the SSLObject. `send` first sends all ciphertext of a
-part of an answer, and then encrypts the next part. So at most `ENCRYPTED_BYTES` wait.
+The handshake is part of `receive` and `send`. So the handshake uses a thread only while bytes
+arrive, and other connections do not wait for it. Each `receive` reads until the SSLObject has no
+more data, because the poller could not see data inside the SSLObject. `send` first sends all
+ciphertext of a part of an answer, and then encrypts the next part. So at most `ENCRYPTED_BYTES`
+wait.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ class TlsConnection(Connection):
     """
 
     received_bytes_max = DECRYPTED_BYTES
-    # TLS holds the bytes of a record until the record is complete. If a call also waited for these
-    # bytes, it would end only after 50 ms.
+    # TLS holds the bytes of a record until the record is complete. A call must not wait for these
+    # bytes, too, because then the call would end only after 50 ms.
     held_bytes_max = RECORD_BYTES + 1024
 
     def __init__(

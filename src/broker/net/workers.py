@@ -55,7 +55,7 @@ class Workers:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether tasks wait for a thread. If so, no thread should wait for its client."""
+        """Whether tasks wait for a thread. If so, no thread should wait for bytes of a client."""
         return bool(self._tasks)
 
     def submit(self, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Write the facts as documents for JSON, which scripts can read.
+"""Write the facts as JSON documents, which scripts can read.
 
 A document has the key `version`. While the version stays the same, keys may be added, but no key is
 removed or renamed.

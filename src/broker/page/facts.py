@@ -1,7 +1,7 @@
 """Define the facts that the page shows, all from one moment.
 
-If this broker does not know a number, the number is None. For example, if it has no replica of a
-partition, it does not know the log end.
+If this broker does not know a number, the number is None. For example, a broker without a replica
+of a partition does not know the log end.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class PartitionRow(NamedTuple):
             work.
         elr: the eligible leader replicas. They left the ISR, but have all committed records. Only
             the controller knows these replicas. On any other broker, this is None.
-        log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if it
-            does not serve.
+        log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if the
+            log dir does not serve.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class PartitionRow(NamedTuple):
 
     @property
     def is_offline(self) -> bool:
-        """Whether no broker leads the partition. If so, no client can use it."""
+        """Whether no broker leads the partition, so that no client can use the partition."""
         return self.leader == NOBODY
 
     @property
@@ -100,7 +100,7 @@ class OffsetRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """The number of offsets that the group lacks; None if the high watermark is not known."""
+        """High watermark minus offset, but at least 0; None if the high watermark is not known."""
         return None if self.end is None else max(self.end - self.offset, 0)
 
 

@@ -2,9 +2,9 @@
 
 A sample is taken every `INTERVAL_SECONDS`. A rate is the difference of two samples of a counter,
 divided by the time between them. There is a curve for each kind of rate: for all topics together,
-and for each of at most `TOPICS_MAX` topics. A topic gets its curves at its first traffic. If no
-curves are free, it gets the curves of a topic that had no traffic for an hour. If there is no such
-topic, it gets no curves.
+and for each of at most `TOPICS_MAX` topics. A topic gets its curves at its first traffic. If all
+curves are in use, the new topic gets the curves of a topic that had no traffic for an hour. If
+every topic with curves had traffic, the new topic gets no curves.
 
 One value takes 8 bytes, so the curves take at most
 8 bytes * SAMPLES_MAX * (5 + 4 * TOPICS_MAX) = 2.3 MB.
@@ -27,8 +27,8 @@ class Rates(NamedTuple):
     Attributes:
         records_in: the records that clients have appended. There is no count of sent records,
             because the broker sends batches without reading them.
-        requests: for a topic, the appends to its partitions and the reads of them. For the whole
-            broker, all requests.
+        requests: for a topic, the appends to its partitions and the reads from its partitions.
+            For the whole broker, the requests of all APIs.
     """
 
     bytes_in: float = 0.0
@@ -78,8 +78,8 @@ class History:
         """Take a sample of the counters.
 
         Args:
-            now: the time in seconds since the epoch. If it is not later than before, there is no
-                sample.
+            now: the time in seconds since the epoch. If this time is not later than the time of
+                the last call, no sample is stored.
             topics: the counters of each topic. If a counter is smaller than before, it has begun
                 again at 0.
         """

@@ -2,9 +2,9 @@
 
 Threads: `_gathering` is held while facts are gathered or an answer is made. So even if many clients
 ask, only one thread at a time works for the page. After its work, the page pauses for nine times as
-long, so it uses at most 10 % of one processor. The facts are used again for at least one second. If
-the gathering would use more than 5 % of a processor, they are used for longer. An answer is used
-again as long as its facts.
+long, so it uses at most 10 % of one processor. The page uses the same facts for at least one
+second, and for longer if the gathering would otherwise use more than 5 % of a processor. During
+this time, the page also sends the answers again that it has made from these facts.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Page:
             self._answers.clear()
 
     def _fresh(self) -> Facts:
-        """Return the facts. If they were forgotten, gather them. The caller must hold the lock."""
+        """Return the facts; gather them if there are none. The caller must hold the lock."""
         if self._facts is None:
             began = time.monotonic()
             self._facts = self._gatherer.gather()

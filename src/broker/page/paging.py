@@ -85,7 +85,7 @@ def _number(text: str, name: str, largest: int) -> int:
 
 
 def part_of(rows: Sequence[Row], asked: Asked) -> Part[Row]:
-    """Choose the rows of the requested page. If its number is too large, choose the last page."""
+    """Choose the rows of the requested page; if there is no such page, of the last page."""
     pages = max(-(-len(rows) // asked.size), 1)
     number = min(asked.number, pages)
     begin = (number - 1) * asked.size

@@ -60,7 +60,7 @@ def respond(target: str, facts: Callable[[], Facts]) -> Response:
 
     Args:
         target: the path and the query, as the client sent them.
-        facts: a function that returns the facts. It is called only if the answer needs them.
+        facts: a function that returns the facts; called only if the answer needs facts.
     """
     if not (target.startswith("/") and target.isascii() and target.isprintable()):
         return error(BAD_REQUEST, "the address of a page begins with a slash")
@@ -87,7 +87,7 @@ def respond(target: str, facts: Callable[[], Facts]) -> Response:
 
 
 def error(status: int, reason: str) -> Response:
-    """Answer with an error. It does not quote the client."""
+    """Answer with an error. The text does not quote the client."""
     return Response(status, TEXT, f"{reason}\n".encode())
 
 

@@ -116,7 +116,7 @@ def _broker_rows(services: Services) -> Iterator[SettingRow]:
         field = key.replace(".", "_")
         yield _static(key, kind, getattr(config, field), getattr(BrokerConfig, field))
     yield _static("default.replication.factor", INT, config.default_replication_factor, 1)
-    if config.min_insync_replicas:  # 0: each topic requires a majority of its replicas
+    if config.min_insync_replicas:  # 0 means a majority of the replicas of each topic
         yield _static("min.insync.replicas", INT, config.min_insync_replicas, None)
     for key, text in services.settings.values().items():
         is_set = text != DYNAMIC_DEFAULTS[key]

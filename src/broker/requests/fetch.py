@@ -253,7 +253,7 @@ class _Fetch:
         try:
             found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
         except OffsetOutOfRangeError:
-            if self._is_comparing:  # the error shows the tool which offsets exist
+            if self._is_comparing:  # the fields of `data` show the tool which offsets exist
                 return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             raise
         if not found.size_bytes or (found.size_bytes > limit and not is_first):

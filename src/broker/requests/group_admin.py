@@ -88,7 +88,7 @@ def answer_list(call: Call) -> Answer:
     for shard in call.services.groups.shards():
         try:
             groups = [hosted.group for hosted in shard.all()]
-        except CoordinatorError as error:  # list the groups of the other partitions
+        except CoordinatorError as error:  # continue with the other partitions
             code = error.code
             continue
         rows += [

@@ -19,7 +19,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 UNKNOWN_END_FROM = 5  # the first version that knows the error OFFSET_NOT_AVAILABLE
 NOTHING = (-1, -1)
-NO_RACK = ""  # then only the leader answers
+NO_RACK = ""  # the request has no rack, so only the leader answers
 
 Row = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochRow = OffsetForLeaderEpochResponse.EpochEndOffset

@@ -203,9 +203,9 @@ class _Unknowing(Pending):
     - A request for all topics, or only for the brokers, gets an answer without brokers and topics.
       Clients keep what they know, and ask again (Java's, and librdkafka).
     - If a request names topics, the connection is closed, and the client asks another broker. An
-      answer with these topics and without brokers does harm: librdkafka from 2.10 on removes all
-      brokers that it knows, and may never connect again. An answer without the topics tells Java's
-      admin client that the topics do not exist.
+      answer that has the named topics, but no brokers, does harm: librdkafka from 2.10 on removes
+      all brokers that it knows, and may never connect again. If the answer had no topics, either,
+      Java's admin client would assume that the topics do not exist.
     """
 
     def __init__(self, call: Call) -> None:

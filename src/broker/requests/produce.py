@@ -114,8 +114,9 @@ def _size_of(asked: Any) -> int:
 def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[Place, Verified]:
     """Ask the coordinator about the batches of a topic that belong to a transaction.
 
-    From version 12 on, the coordinator adds the partitions to the transaction. A client learns the
-    level of `transaction.version` only when it connects. So the level does not change this.
+    From version 12 on, the coordinator adds the partitions to the transaction. The version of the
+    request decides, not the level of `transaction.version`, because a client learns this level only
+    when it connects.
     """
     if asked.transactional_id is None or name is None:
         return {}
@@ -219,7 +220,7 @@ def _note(call: Call, appended: _Appended) -> None:
         return
     kept_seconds = KEPT_SECONDS
     if code == ErrorCode.REQUEST_TIMED_OUT:
-        # for a later batch, this code would mean that the batch may be in the log
+        # a later batch is not in the log, so it must not get REQUEST_TIMED_OUT
         code, kept_seconds = ErrorCode.NOT_ENOUGH_REPLICAS, TIMED_OUT_KEPT_SECONDS
     now = call.services.clock()
     if not call.client.refused.note(*appended.sent, code, now, kept_seconds):
@@ -351,7 +352,7 @@ class _WaitingProduce(Pending):
             wait.give_up()
         settled = [one._replace(rows=_settled(one.rows)) for one in self._topics]
         for appended in _rows_of(settled):
-            if appended.wait is not None:  # other batches were noted after their append
+            if appended.wait is not None:  # batches without a wait are already noted
                 _note(self._call, appended)
         return _encode(self._call, settled)
 

@@ -69,7 +69,7 @@ class Parts(NamedTuple):
             message.
         documents: small documents that all brokers know, such as quotas.
         features: the levels of features, which all brokers know.
-        peer_handlers: answer the requests that only brokers send. Clients do not learn of them.
+        peer_handlers: answer the requests that only brokers send; ApiVersions does not list them.
         users: the SCRAM credentials.
         peers: the clients that are brokers of this cluster.
         set_replication_rate: a function that sets the rates of replication; None without a cluster.
@@ -312,7 +312,7 @@ class Call(NamedTuple):
         """Encode the response, with the time that the client has to wait.
 
         Args:
-            encode: encodes the response of a frequent API by hand.
+            encode: encodes the response of a frequent API, faster than the codec.
         """
         request = self.request
         if self.finish is not None:

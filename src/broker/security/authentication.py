@@ -30,7 +30,7 @@ from broker.wire.error_codes import ErrorCode
 
 HANDSHAKE, API_VERSIONS, AUTHENTICATE = 17, 18, 36
 BEFORE_LOGIN = frozenset({HANDSHAKE, API_VERSIONS, AUTHENTICATE})
-FRAMED = 1  # after this version of SaslHandshake, tokens come in requests
+FRAMED = 1  # from SaslHandshake v1 on, SaslAuthenticate has the tokens
 AGAIN_SECONDS_MIN = 1.0
 STEPS_MAX = 4  # a mechanism needs at most two tokens
 
@@ -92,7 +92,7 @@ class Authentication:
         return f"<Authentication of {self.principal or 'nobody'}: {self.state.value}>"
 
     def permits(self, key: int, now: float) -> bool:
-        """Report whether a request of an API may be answered. If not, close the connection."""
+        """Report whether a request may be answered. If not, the caller closes the connection."""
         if self.state is State.DONE:
             return now < self.expires_at or key in BEFORE_LOGIN
         return self.state is not State.ENDED and key in BEFORE_LOGIN

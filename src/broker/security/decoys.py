@@ -1,8 +1,9 @@
 """Make up credentials for users that have none, so that no login shows which users exist.
 
-A made-up credential has to look like a real one, and must not change: not at the next login, not
-after a restart, and not at another broker. So all brokers of a cluster share a secret key, from
-which the credentials are made, and the shapes of the real credentials. As a document:
+A made-up credential (a decoy) has to look like a real credential, and must always be the same: at
+the next login, after a restart, and at another broker. So all brokers of a cluster share a secret
+key, from which decoys are made, and the shapes of the real credentials, which decoys copy. Both are
+stored in a document:
 
     {"version":1,"key":"...64 hexadecimal digits...","shapes":[[32,4096,false],[26,8192,true]]}
 """
@@ -28,7 +29,7 @@ from broker.security.scram_credential import (
 VERSION = 1
 KEY_BYTES = 32
 SHAPES_MAX = 16
-SALT_BYTES = 32  # the salts of `logstore broker-user`
+SALT_BYTES = 32  # the size of the salts of `logstore broker-user`
 # Kafka's tools draw salts of these characters.
 TEXT = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -42,7 +43,7 @@ class LaterDecoysError(BadDecoysError):
 
 
 class Shape(NamedTuple):
-    """What a client sees of a credential without knowing the password.
+    """The properties of a credential that a client can see without the password.
 
     Attributes:
         is_text: whether the salt consists of the characters of Kafka's salts.
@@ -60,7 +61,7 @@ def shape_of(credential: ScramCredential) -> Shape:
 
 
 class Decoys:
-    """A key, and the shapes of real credentials. The object is never changed.
+    """The secret key and the shapes, which make decoys. The object is never changed.
 
     Attributes:
         shapes: the shapes in the order in which they were seen, at most `SHAPES_MAX`.
@@ -77,7 +78,7 @@ class Decoys:
     def credential(self, user: str, mechanism: str) -> ScramCredential:
         """Make up the credential of a user; nobody knows a password for it."""
         about = b"%s %s" % (mechanism.encode(), user.encode())
-        # If one more shape becomes known, most users keep theirs.
+        # If a shape is added later, the decoys of most users keep their shapes.
         shape = max(
             self.shapes or (Shape(),),
             key=lambda one: self._bytes(b"%d %d %d %s" % (*one, about), 16),
@@ -92,7 +93,7 @@ class Decoys:
         return ScramCredential(salt, stored, server, shape.iterations)
 
     def text(self, user: str, mechanism: str) -> str:
-        """Make up a credential as it would be stored."""
+        """Make up a credential in the form in which credentials are stored."""
         return encode_credential(self.credential(user, mechanism))
 
     def _bytes(self, about: bytes, size: int) -> bytes:
@@ -103,11 +104,11 @@ class Decoys:
         )[:size]
 
     def knows(self, shape: Shape) -> bool:
-        """Report whether nothing is to be learned from a real credential of this shape."""
+        """Report whether the shape is known, or no further shape can be stored."""
         return shape in self.shapes or len(self.shapes) >= SHAPES_MAX
 
     def with_shapes(self, shapes: Iterable[Shape]) -> Decoys:
-        """Return decoys that know more shapes."""
+        """Return an object with the same key and more shapes."""
         return Decoys(self._key, dict.fromkeys([*self.shapes, *shapes]))
 
     def encode(self) -> bytes:

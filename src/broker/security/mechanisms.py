@@ -94,8 +94,8 @@ class ScramConversation(Conversation):
     def _keys_of(self, user: str) -> tuple[bytes, bytes, bytes, int]:
         self._user = user
         directory, mechanism = self._directory, self._mechanism
-        # The same steps are done for each user, so that their time shows nothing: a stored
-        # credential is read from its text, too.
+        # For each user, a decoy is made, and a text is parsed: the stored text or the decoy's text.
+        # So the time does not show whether the user exists.
         made_up = directory.decoys().text(user, mechanism)
         found = directory.find(user, mechanism)
         self._is_known = found is not None
@@ -115,8 +115,8 @@ class Directory(NamedTuple):
 
     Attributes:
         find: gives the keys of a user for a mechanism; None if there are none.
-        decoys: gives the maker of keys for users that have none.
-        learn: takes the shape of the keys of a user that logs in.
+        decoys: gives the object that makes up keys for users without keys.
+        learn: stores the shape of a user's keys when a login of this user begins.
     """
 
     passwords: Passwords

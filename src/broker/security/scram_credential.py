@@ -4,7 +4,7 @@
     StoredKey  H(HMAC(salted, "Client Key"))
     ServerKey  HMAC(salted, "Server Key")
 
-As text, in the layout that Kafka uses in ZooKeeper (base64 of the bytes):
+The keys are stored as text, in the layout that Kafka uses in ZooKeeper (base64 of the bytes):
 
     salt=...,stored_key=...,server_key=...,iterations=4096
 """

@@ -3,7 +3,7 @@
     /config/users/NAME    {"version":1,"config":{"SCRAM-SHA-256":"salt=...,stored_key=..."}}
 
 In a path, a user's name is quoted as in a URL: `a b/c` becomes `a%20b%2Fc`. The settings of a user
-may also have other keys, such as quotas. A change does not change these keys.
+may also have other keys, such as quotas. A change of a credential keeps these keys.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def parse_settings(data: bytes, path: str) -> dict[str, str]:
 
 
 def user_znodes(users: Mapping[str, Settings]) -> dict[str, bytes | None]:
-    """Return the data of the znodes of some users. If a znode must not exist, its data is None."""
+    """Return the data of the znodes of some users; None if a user has no settings left."""
     return {user_path(name): encode_settings(one) if one else None for name, one in users.items()}
 
 

@@ -53,8 +53,8 @@ class HostedTransaction:
 
     Attributes:
         transaction: the state that all in-sync replicas have; None if there is no record yet.
-        writing: the change that some in-sync replicas do not have yet. Until they have it, no other
-            change begins.
+        writing: the change that some in-sync replicas do not have yet. Until all of them have
+            this change, no other change begins.
         waiting: requests that wait for the end of the present change, or of the transaction.
         has_ended: whether this object is no longer used, because the transactional id was forgotten
             or is loaded again.

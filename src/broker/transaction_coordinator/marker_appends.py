@@ -83,7 +83,7 @@ class MarkerAppends:
                 is_raised=row.is_raised,
             )  # fmt: skip
         except CoordinatorError as error:
-            # The caller expects only errors of partitions.
+            # Of the codes of coordinators, the caller expects only COORDINATOR_LOAD_IN_PROGRESS.
             is_known = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return (error.code if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER), None
         except ProducerFencedError:

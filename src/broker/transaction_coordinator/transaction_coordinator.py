@@ -88,7 +88,7 @@ class TransactionCoordinator(TransactionShards):
     def add_for_client(
         self, name: str, asker: Asker, partitions: frozenset[Place], reply: Reply
     ) -> None:
-        """Add partitions for a client of the protocol RAISING; a broker asks.
+        """Add partitions at the request of a broker, whose client uses the protocol RAISING.
 
         If the transactional id is busy, the request waits for a moment.
 

@@ -3,9 +3,9 @@
 For each request, the lock of the transactional id is taken, and `broker.transactions` decides. A
 change is first written to the log; then the request is answered, and the markers are written. While
 a change is not replicated, other requests for the same transactional id get
-CONCURRENT_TRANSACTIONS, and clients send them again. But a broker that adds a partition for a
-client waits for a moment: a client that begins its next transaction often meets the markers of its
-last one.
+CONCURRENT_TRANSACTIONS, and clients send them again. But the request of a broker that adds a
+partition for a client waits for a moment, because clients often begin their next transaction before
+the markers of their last transaction are written.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class TransactionShards(Shards[HostedTransaction]):
         """Decide, write the change to the log, and answer when all in-sync replicas have it.
 
         Args:
-            attempt: if the transactional id is busy, it runs later, but not after the deadline.
+            attempt: the call to repeat later, until `deadline`, if the transactional id is busy.
         """
         busy = ErrorCode.CONCURRENT_TRANSACTIONS
         with self.using(name, is_new=is_new) as (shard, hosted):
@@ -233,7 +233,7 @@ class TransactionShards(Shards[HostedTransaction]):
         complete = partial(self._complete, shard, hosted)
         if markers.partitions:
             self._writer.write(Job(markers, shard.epoch, is_wanted, complete))
-        else:  # Kafka has prepared the abort of a transaction without partitions
+        else:  # only Kafka prepares the abort of a transaction without partitions
             assert self._scheduler is not None
             self._scheduler.submit(complete)
 
@@ -249,8 +249,8 @@ class TransactionShards(Shards[HostedTransaction]):
                 step = steps.complete(found, self.now().wall_ms)
                 self._write(shard, hosted, step, lambda *_: None)
         except CoordinatorError as error:
-            # If the shard was left in the meantime, this object has ended, and the next try notices
-            # this.
+            # If this broker no longer leads the partition, `hosted.has_ended` is set, and the next
+            # try does nothing.
             LOG.debug("%r is completed later: %s", hosted.name, error)
             assert self._scheduler is not None
             deadline = self._clock() + AGAIN_SECONDS

@@ -4,7 +4,7 @@
     value    version 0 or 1 as int16, then TransactionLogValue; no value means that the id has ended
 
 Keys and values have Kafka's format. Only version 1 of a value has the protocol of the client, and
-the producer ids before and after an exhausted one. So version 0 is written only while the level of
+the previous and the next producer id of the client. So version 0 is written only while the level of
 the feature `transaction.version` is 0. Both versions are always read.
 """
 
@@ -143,11 +143,11 @@ def _faults(found: Transaction) -> dict[str, bool]:
 
 
 def _with_previous(found: Transaction, previous_id: int) -> Transaction:
-    """Add the id and the epoch that the client had before the last EndTxn, if it raised the epoch.
+    """Add the previous id and epoch of the client, if the last EndTxn raised the epoch.
 
-    With the protocol RAISING, the epoch before is one less. If the producer id has changed, the
-    epoch before was the last one. A client that the coordinator fenced has the last epoch without a
-    next id: it may not repeat its request.
+    The previous epoch is the present epoch minus 1. If the EndTxn changed the producer id, the
+    previous epoch is CLIENT_EPOCH_MAX. If the present epoch is EPOCH_MAX and there is no next id,
+    the coordinator has fenced the client: the client may not repeat its request.
     """
     is_ended = found.state in PREPARED or found.state in COMPLETE
     if not is_ended or found.protocol is not Protocol.RAISING:

@@ -75,7 +75,7 @@ def _step(before: Transaction | None, after: Transaction, code: ErrorCode = Erro
 
 
 def markers_of(transaction: Transaction) -> Markers | None:
-    """Return the markers that a prepared transaction needs, even after it was loaded."""
+    """Return the markers that a prepared transaction needs; None for any other transaction."""
     if transaction.state not in PREPARED:
         return None
     is_commit = transaction.state is State.PREPARE_COMMIT
@@ -144,7 +144,7 @@ def init_producer(
 
 
 def _may_ask(before: Transaction, asker: Asker) -> bool:
-    """Check that a client names the present producer id, or the id before its rotation."""
+    """Check that a client names the present producer id, or the previous id with its last epoch."""
     if asker.producer_id == before.producer_id:
         return True
     return asker.producer_id == before.previous_id and asker.epoch >= CLIENT_EPOCH_MAX
@@ -243,9 +243,9 @@ def end_raising(
 ) -> Step:
     """Commit or abort a transaction, and raise the epoch: the protocol RAISING.
 
-    The client gets `given` of the result. It may repeat its request with its former epoch. It may
-    also abort a transaction without partitions: if a batch failed, the client does not know whether
-    its partition was added.
+    The client gets the id and the epoch that `given` returns for the result. The client may repeat
+    its request with its former epoch. The client may also abort a transaction without partitions:
+    if a batch failed, the client does not know whether the partition of the batch was added.
 
     Args:
         new_id: a new producer id, if `needs_next_id`.

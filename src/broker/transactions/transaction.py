@@ -37,7 +37,7 @@ from typing import NamedTuple
 Place = tuple[str, int]  # topic and partition
 NO_ID = NO_EPOCH = NO_TIME = -1
 EPOCH_MAX = 2**15 - 1
-CLIENT_EPOCH_MAX = EPOCH_MAX - 1  # the coordinator fences a client with the epoch after its own
+CLIENT_EPOCH_MAX = EPOCH_MAX - 1  # no client gets EPOCH_MAX, which only markers use
 
 
 class State(enum.IntEnum):
@@ -95,11 +95,11 @@ class Transaction(NamedTuple):
         updated_ms: the time of the last change.
         previous_id, previous_epoch: the producer id and the epoch that the client sent in the
             request that gave it its present id and epoch: InitProducerId (KIP-360), or EndTxn with
-            the protocol RAISING. They are -1 if the client sent none. With them, the client may
-            repeat its request. The log has them only after such an EndTxn. So after a restart, a
-            client that repeats its InitProducerId is fenced.
-        next_id: while markers are written, the producer id that the client gets with epoch 0,
-            because no epoch is left after its present one; otherwise -1.
+            the protocol RAISING. Both are -1 if the client sent none. With both, the coordinator
+            recognises a repeated request. The log stores both only after such an EndTxn. So after a
+            restart, a client that repeats its InitProducerId is fenced.
+        next_id: if no epoch is left, the next producer id of the client, which has epoch 0. This is
+            set only while markers are written; otherwise -1.
         protocol: the protocol of the last request that added partitions or ended the transaction.
             A transaction that the coordinator aborts has OLD: its client was not told a new epoch.
     """

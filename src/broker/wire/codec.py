@@ -91,7 +91,7 @@ def plan_of(name: str, version: int) -> Kind:
 
 
 def compile_plan(name: str, version: int, by_hand: Mapping[str, Kind]) -> Kind:
-    """Compile the plan for a version of a message. `by_hand` has the plans of some structs."""
+    """Compile the plan for a version of a message; structs in `by_hand` already have a plan."""
     schema = schema_of(name)
     if version not in schema.versions:
         raise ValueError(f"{name} has no version {version}")
@@ -140,7 +140,7 @@ def tagged_fields(name: str, struct: str, version: int) -> list[Tagged]:
 
 
 def _tagged(schema: Schema, name: str, version: int, kinds: dict[str, Kind]) -> list[Tagged]:
-    """Return the tagged fields of a struct. `kinds` has the compiled kinds of its fields."""
+    """Return the tagged fields of a struct. `kinds` has the compiled kind of each field."""
     fields = zip(schema.structs[name], _defaults(schema, name), strict=True)
     return sorted(
         Tagged(field.tag, field.name, slot, default, *kinds[field.name][:2])
@@ -216,7 +216,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
 
 
 def _nullable(kind: Kind) -> Kind:
-    """Make a kind with the byte before a struct: -1 means null, and 1 means a struct."""
+    """Make the kind of a struct that may be null: the byte -1 means null; 1 precedes a struct."""
 
     def read(cursor: Cursor) -> Any:
         mark = cursor.data[cursor.at]

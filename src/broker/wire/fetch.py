@@ -22,7 +22,8 @@ from broker.wire.versions import FETCH
 
 COPIED_BYTES_MAX = 4096  # larger records are a separate piece, and are not copied
 PARTITION_BYTES = 512  # memory of a tuple with eight numbers
-LOG_START_OFFSET = 5  # the first version with this field; so are the next constants
+# The first versions with a log start offset, with a preferred replica, and with tagged fields.
+LOG_START_OFFSET = 5
 PREFERRED_REPLICA = 11
 FLEXIBLE = 12
 

@@ -42,7 +42,7 @@ class FrameSplitter:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        self._head = bytearray()  # the bytes of the size that have arrived
+        self._head = bytearray()  # the part of the size field that has arrived
         self._pieces: list[Data] = []  # the bytes after the size
         self._held_bytes = 0  # the number of bytes in `_pieces`
         self.declared_bytes = 0

@@ -30,7 +30,7 @@ def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, A
 # The added fields, by message and struct.
 OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "DescribeLogDirsResponse": {
-        # The id in the `meta.properties` of a log dir. A reader of the files compares this id.
+        # The id in the `meta.properties` of a log dir, which a program that reads files compares.
         "DescribeLogDirsResult": _rows("2+", {"DirectoryId": ("string", "")}),
     },
     "LeaderAndIsrRequest": {
@@ -62,7 +62,7 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
         "StopReplicaPartitionState": _rows("4+", {"PartitionEpoch": ("int32", -1)}),
     },
     "WriteTxnMarkersRequest": {
-        # The epoch is higher than that of the transaction's batches (KIP-890).
+        # Whether the marker's epoch is above the epoch of the transaction's batches (KIP-890).
         "WritableTxnMarker": _rows("1+", {"IsRaised": ("bool", False)}),
     },
     "UpdateMetadataRequest": {

@@ -22,7 +22,7 @@ PARTITION_BYTES = 4 * STRING_BYTES
 _INDEX_AND_SIZE = struct.Struct(">ii")
 _INDEX = struct.Struct(">i")
 _NAME_SIZE = struct.Struct(">h")
-PRODUCE, FLEXIBLE, BY_ID = 0, 9, 13  # the key of the API; two versions of it
+PRODUCE, FLEXIBLE, BY_ID = 0, 9, 13  # the API key, and the first versions with tags and ids
 ONE_BYTE = 0x80  # smaller numbers are one byte as a varint
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _NO_ID = bytes(16)
@@ -40,8 +40,8 @@ def decode_produce(data: Data, version: int) -> Any:
 def _plain_request(data: memoryview, version: int) -> Any:
     """Decode a usual request; return None for every other request, also for a damaged one.
 
-    A usual request has no transactional id, no tags, and fewer than 127 topics, and partitions of a
-    topic. Then each of these counts, and the length of a short name, has one byte.
+    A usual request has no transactional id, no tags, and fewer than 127 topics, each with fewer
+    than 127 partitions. Then each of these numbers, and the length of a short name, has one byte.
     """
     new, topics = tuple.__new__, []
     message_of, topic_class, partition_class = _request_classes()
@@ -99,7 +99,7 @@ def _no_error() -> tuple[Any, ...]:
 
 
 def _rest_of_size(size: int, data: memoryview, at: int) -> tuple[int, int]:
-    """Read the other bytes of a compact length; a damaged one gives a length that does not fit."""
+    """Read the other bytes of a compact length, which may be too large for the data."""
     size &= 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[at]
@@ -157,9 +157,9 @@ def _write_count(out: bytearray, count: int, is_flexible: bool) -> None:
 
 @functools.cache
 def _row_layout(version: int) -> tuple[Callable[..., bytes], int, bytes]:
-    """Return how to write a partition without an error: a function, its fields, and what follows.
+    """Return how to write a partition without an error: a pack function, field count, and suffix.
 
-    After the fields come an empty list of errors of records, a null message, and no tags.
+    The suffix means an empty list of errors of records, a null message, and no tags.
     """
     letters = "ihqq" if version < 5 else "ihqqq"
     rest = b"" if version < 8 else b"\1\0\0" if version >= FLEXIBLE else b"\0\0\0\0\xff\xff"

@@ -117,7 +117,7 @@ def _data(text: str, value: float | None, key: str | None) -> Html:
 
 
 def number(value: float | None, key: str | None = None) -> Html:
-    """Write a number. Programs find its exact value, and `key`, in the attributes."""
+    """Write a number, and give programs its exact value and `key` in the attributes."""
     return _data(count_text(None if value is None else int(value)), value, key)
 
 

@@ -77,7 +77,7 @@ def health(facts: Facts) -> Html:
 
 
 def mark(kind: str) -> Html:
-    """Write a sign. Its shape and its colour both show whether there is a problem."""
+    """Write a sign, whose shape and colour both show whether there is a problem."""
     return element("span", "✓" if kind == "ok" else "!", class_="mark", aria_hidden="true")
 
 

@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, Callable[[float], str], int]] = {
 
 
 def round_up(value: float, thousand: int) -> float:
-    """Round up to 1, 2 or 5 times a power of 10 of the same unit; return at least 1."""
+    """Round up to 1, 2 or 5 times a power of 10, in the unit of the value; return at least 1."""
     if value <= 1:
         return 1.0
     unit = float(thousand) ** int(math.log(value, thousand))

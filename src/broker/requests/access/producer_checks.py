@@ -90,7 +90,7 @@ def _no_partitions(topics: Sequence[tuple[Any, ErrorCode]]) -> Refused:
 
 
 def check_add_offsets(asked: Any, asking: Asking) -> Checked | Refused:
-    """Add the offsets of a group that the client may read."""
+    """Add a group's offsets to a transaction if the client may read the group."""
     if not _may_write(asked, asking):
         return Refused(AddOffsetsToTxnResponse(error_code=NO_TRANSACTIONAL_ID))
     if not asking.may(Operation.READ, GROUP, asked.group_id):

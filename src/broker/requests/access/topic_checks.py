@@ -102,8 +102,8 @@ def check_metadata(asked: Any, asking: Asking) -> Checked | Refused:
     ]
     if allowed or asking.version >= NULL_MEANS_ALL:
         return Checked(asked._replace(topics=allowed), _showing(asking, rows))
-    # In version 0, the handler answers a request without topics with all topics. The rows of the
-    # refused topics replace that answer.
+    # In version 0, a request without topics asks for all topics, so the handler returns all topics.
+    # Replace these topics by the rows of the refused topics.
     return Checked(asked._replace(topics=()), lambda answer: answer._replace(topics=rows))
 
 

@@ -62,7 +62,7 @@ def _lag_of(services: Services, copy: Any) -> int:
 
 
 def answer_alter(call: Call) -> Answer:
-    """Begin moves between log dirs. If a partition does not exist yet, store its log dir."""
+    """Begin moves between log dirs. For a replica that does not exist yet, store its log dir."""
     asked, store = call.request.message(), call.services.store
     codes: dict[tuple[str, int], ErrorCode] = {}
     known = set(store.log_dirs)
@@ -116,7 +116,7 @@ def _is_name(topic: str, partition: int) -> bool:
 
 
 def _code_of(error: LogStoreError | None) -> ErrorCode:
-    """Return the code of one partition. If a move is still running, this is no error."""
+    """Return the code of one partition: NONE, even if its move is still running."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, TooManyPreferencesError):

@@ -21,7 +21,7 @@ NO_OFFSET = -1
 
 
 def answer_create(call: Call) -> Answer | Pending:
-    """Add partitions to topics. The answer waits until the metadata has their leaders."""
+    """Add partitions to topics. The answer waits until the metadata has the new leaders."""
     services, asked = call.services, call.request.message()
     Row = CreatePartitionsResponse.CreatePartitionsTopicResult  # noqa: N806 - a class
     rows, grown = [], {}
@@ -60,7 +60,7 @@ class _Deleted(NamedTuple):
 
 
 def answer_delete_records(call: Call) -> Answer | Pending:
-    """Delete the records before an offset. Answer when all in-sync replicas have done this."""
+    """Delete records before an offset; answer when all in-sync replicas have deleted them."""
     asked = call.request.message()
     topics = [
         (topic.name, [_delete_records(call.services, topic.name, one) for one in topic.partitions])

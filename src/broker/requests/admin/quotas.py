@@ -94,7 +94,7 @@ def _key_of(rows: Iterable[Any]) -> frozenset[tuple[str, str | None]]:
 
 
 def _rows_of(entity: Entity) -> list[tuple[str, str | None]]:
-    """Write an entity as rows of an answer. The default has no name."""
+    """Write an entity as rows of an answer. In a row, the name None means the default."""
     return [
         (kind, name if isinstance(name, str) else None)
         for kind, name in zip(KINDS, entity, strict=True)
@@ -118,7 +118,7 @@ def _fault_of_filter(components: Iterable[Any]) -> Fault | None:
 
 
 def _is_matched(entity: Entity, asked: Any) -> bool:
-    """Report whether an entity matches each component and, if strict, has no other part."""
+    """Report whether an entity matches each component; a strict filter allows no other part."""
     names = dict(zip(KINDS, entity, strict=True))
     for one in asked.components:
         name = names.pop(one.entity_type, None)

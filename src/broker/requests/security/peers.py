@@ -10,7 +10,7 @@ from broker.wire.schemas import api_names
 
 
 def refused(request: Request) -> Answer:
-    """Answer with error 31. If the answer has no place for it, raise CloseConnectionError."""
+    """Answer with error 31, or raise CloseConnectionError if the answer has no error code."""
     name = api_names()[request.key]
     kind = getattr(messages, f"{name}Response")
     if "error_code" not in kind._fields:

@@ -75,10 +75,10 @@ def answer(call: Call) -> Answer | Pending:
 def _commit(
     call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
 ) -> ErrorCode | None:
-    """Verify that the transaction has the group, or add it, and write.
+    """Check that the transaction has the group, or add the group; then write the offsets.
 
     Returns:
-        The code; None if `waiter` gets it.
+        The code; None if `waiter` gets the code later.
 
     Raises:
         CoordinatorError, LogStoreError: the offsets were not written.

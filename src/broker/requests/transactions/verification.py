@@ -74,8 +74,9 @@ def fault_for_client(
 ) -> ErrorCode:
     """Translate an error of the coordinator for the client of a partition.
 
-    A client whose partitions are added now often meets the markers of its last transaction. Such a
-    client knows the error CONCURRENT_TRANSACTIONS.
+    If the coordinator adds the partitions now (`is_adding`), the markers of the client's last
+    transaction are often not written yet. Then the error is CONCURRENT_TRANSACTIONS, which clients
+    of this protocol know.
     """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
