@@ -50,7 +50,7 @@ def place(
 def place_more(
     racks: Racks, partitions: int, leader: int, factor: int, first: int
 ) -> list[tuple[int, ...]]:
-    """Return the brokers of partitions that are added to a topic; continue its rounds.
+    """Return the brokers of partitions that are added to a topic; the rounds continue.
 
     Args:
         leader: the preferred leader of partition 0. If this leader is not in `racks`, the round

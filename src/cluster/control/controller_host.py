@@ -38,8 +38,7 @@ from cluster.wire.roles import Controlling
 from cluster.znodes import BrokerNode, TopicNode
 
 LOG = logging.getLogger("cluster")
-# after this time, the controller looks at each partition again, and repeats requests
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0  # the time between two looks at all partitions
 RETRY_SECONDS = 0.5
 
 Result = TypeVar("Result")
@@ -48,8 +47,7 @@ Result = TypeVar("Result")
 class ControllerHost:
     """A candidate for the role of the controller, on one broker.
 
-    Threads: any thread may call the public methods, but only a function that `run` calls may use
-    `room` or `tell`.
+    Threads: any thread may call the public methods. Only functions in `run` use `room` or `tell`.
     """
 
     def __init__(
@@ -111,8 +109,7 @@ class ControllerHost:
         """Call a function in the controller's thread; None if this broker is not the controller.
 
         Raises:
-            TimeoutError: the function was too slow. If the call has not begun by then, the function
-                is never called.
+            TimeoutError: the function was too slow; if it has not begun by then, it never runs.
             CoordinationError: the function could not reach the store, so the reign ends.
         """
         if self._reign is None:
@@ -347,10 +344,7 @@ class ControllerHost:
             self._read_topic(name)
 
     def _read_topic(self, name: str) -> Iterable[int]:
-        """Read and watch a topic; return its partitions.
-
-        The topic may be new, changed or deleted.
-        """
+        """Read and watch a new, changed or deleted topic; return its partitions."""
         before = self.topics.get(name)
         if self._store.has_topic(name):  # the watch of a deleted topic would never end
             self._watches.arm(znodes.topic_path(name), TopicChanged(name))

@@ -108,7 +108,7 @@ class ControllerStore:
         return Reign(epoch, made[1].version)
 
     def resign(self) -> None:
-        """Delete the controller's znode, if this session made it, so that others can stand."""
+        """Delete the controller's znode, if this session made it, so that any broker can stand."""
         try:
             self._delete_mine(self.session.get(znodes.CONTROLLER_EPOCH).version)
         except CoordinationError as error:

@@ -23,8 +23,7 @@ class Work(Generic[Result]):
         """Wait for the result; None if the work was dropped.
 
         Raises:
-            TimeoutError: the function was too slow. If the call has not begun by then, the function
-                is never called.
+            TimeoutError: the function was too slow; if it has not begun by then, it never runs.
             Exception: any exception that the function raised.
         """
         try:
