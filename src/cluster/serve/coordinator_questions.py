@@ -120,7 +120,7 @@ class _Line:
         return asked
 
     def _send(self, asked: Sequence[_Question]) -> list[Codes]:
-        """Send questions, and return the codes for each; nothing if there is no valid answer."""
+        """Send questions; return the codes for each question, or no codes without an answer."""
         message = AddPartitionsToTxnRequest(transactions=[one.encoded() for one in asked])
         try:
             answer = self._peers.ask(self._broker, ASK, ASK_VERSION, message, ASK_SECONDS)
