@@ -54,7 +54,7 @@ class LogDir:
         self.failed: frozenset[str] = frozenset()
 
     def entry(self, *, is_stopped_cleanly: bool = False) -> DirEntry:
-        """Return the entry to store in the log dir, while the broker runs or after a clean stop."""
+        """Return the entry that the log dir stores while the broker runs, or after a clean stop."""
         return DirEntry(
             self.boot_id,
             self.mount_id,
@@ -65,7 +65,7 @@ class LogDir:
         )
 
     def rename_failed(self, name: str, new: str) -> None:
-        """Change the name of another log dir in this log dir's notes of failures."""
+        """Change the name of a failed log dir in the notes of this log dir."""
         if name in self.failed:
             self.failed = self.failed - {name} | {new}
 

@@ -3,10 +3,11 @@
 Registrations and topics are ordered by the zxid, a number of the coordination store that only
 rises. Two numbers distinguish the incarnations of a broker:
 
-- The *broker epoch* is the zxid at which `/brokers/ids/N` was created. It rises with each session.
-- The *registration epoch* is the zxid at which `/brokers/ids/N` was last written. It also rises
-  when the broker writes its registration again because one of its log dirs came back, was replaced,
-  added or removed.
+- The *broker epoch* is the zxid at which `/brokers/ids/N` was created. Each session has a larger
+  broker epoch.
+- The *registration epoch* is the zxid at which `/brokers/ids/N` was last written. The registration
+  epoch also rises when the broker writes its registration again, because one of its log dirs
+  returned, or was replaced, added or removed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 NO_BROKER = -1
-NO_VERSION = -1  # the version if no state exists, or if none was obeyed yet
-# A deleted topic gets no further state. So the version of its deletion is larger than each version
-# of its state, even if the controller has not read that version.
+NO_VERSION = -1  # the version if there is no state, or if the replica has obeyed no state yet
+# A deleted topic gets no further state. So the version of the deletion is larger than each version
+# of the topic's states, even if the controller has not read the latest version.
 DELETED_VERSION = 2**31 - 1
 
 
@@ -40,7 +41,7 @@ class TopicIdentity(NamedTuple):
     Attributes:
         topic_id: the id of the topic; "" if there is none.
         created: the zxid of the topic's creation. A later topic has a larger number. In a copy of
-            the store, the same topic has another number. So two topics are the same if their ids
+            the store, the same topic has another number, so only the ids decide whether two topics
             are the same.
     """
 
@@ -48,7 +49,7 @@ class TopicIdentity(NamedTuple):
     created: int
 
     def is_same(self, other: TopicIdentity) -> bool:
-        """Check that another identity names the same topic. The creation numbers do not matter."""
+        """Check that another identity names the same topic. Ignore the creation numbers."""
         return self.topic_id == other.topic_id
 
 

@@ -38,12 +38,12 @@ class RoleAnswer(NamedTuple):
 
     Attributes:
         registration_epoch: the registration epoch of the broker at the time of the answer.
-        is_offline: whether the replica cannot be used now. If so, the other facts are 0.
+        is_offline: whether the replica cannot be used now. If so, the facts below are 0.
         whole_since: the replica lost no record since this registration epoch.
         last_epoch: the leader epoch of the last record; -1 for an empty log.
         version: the version of the last state that the replica obeyed.
         held_since: the log dir of the replica did not fail and return after this registration
-            epoch. If the replica was elected at an earlier epoch, it cannot lead.
+            epoch. A replica that was elected at an earlier epoch cannot lead.
     """
 
     topic: TopicIdentity
@@ -71,7 +71,7 @@ class StopAnswer(NamedTuple):
     """Report that a broker has no replica of a topic that a StopReplica names.
 
     Attributes:
-        version: the version in the StopReplica that this answers.
+        version: the version in the StopReplica that this object answers.
     """
 
     topic: TopicIdentity
@@ -81,14 +81,14 @@ class StopAnswer(NamedTuple):
 
 
 class ControlledShutdown(NamedTuple):
-    """Announce that a broker will stop. Other brokers take over as leaders before that (P21)."""
+    """Announce that a broker will stop. Before it stops, other brokers become the leaders (P21)."""
 
     broker: int
     broker_epoch: int
 
 
 class FollowerFetch(NamedTuple):
-    """Ask a leader for records from a follower's log end.
+    """Ask a leader for the records after a follower's log end.
 
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.

@@ -1,8 +1,8 @@
 """List the versions of each API that this broker announces and accepts, by milestone.
 
 An API is announced only when its milestone is done. If a broker announces an API and does not have
-it, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base": if a broker
-does not announce it, librdkafka's `close` hangs.
+it, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
+librdkafka's `close` hangs if a broker does not announce FindCoordinator.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class ApiRange(NamedTuple):
 
 
 # These are the versions that Kafka 4.1 announces, except its unstable versions (OffsetCommit and
-# OffsetFetch 10, InitProducerId 6). DescribeQuorum (55) is left out, because there is no quorum:
-# Kafka with ZooKeeper does not announce it either. The ranges of the keys 4 to 7 come from Kafka
-# 3.9. Only brokers use these four APIs, among themselves.
+# OffsetFetch 10, InitProducerId 6). DescribeQuorum (55) is left out, because there is no quorum.
+# Kafka with ZooKeeper leaves it out, too. The ranges of the keys 4 to 7 come from Kafka 3.9. Only
+# brokers use these four APIs, among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -62,7 +62,10 @@ ACCEPTED_FROM = {PRODUCE: 3}
 
 
 class ApiVersions:
-    """The APIs of one listener. Responses list `announced`, and `accepts` checks requests."""
+    """The APIs of one listener.
+
+    An ApiVersions response lists `announced`; `accepts` checks requests.
+    """
 
     def __init__(self, milestones: Iterable[str], silent: Iterable[str] = ()) -> None:
         """Store the APIs of milestones.

@@ -50,10 +50,10 @@ def place(
 def place_more(
     racks: Racks, partitions: int, leader: int, factor: int, first: int
 ) -> list[tuple[int, ...]]:
-    """Return the brokers of partitions that are added to a topic; continue the rounds.
+    """Return the brokers of partitions that are added to a topic; the rounds continue.
 
     Args:
-        leader: the preferred leader of partition 0. If it is not among the brokers, the round
+        leader: the preferred leader of partition 0. If this leader is not in `racks`, the round
             begins at the next broker.
         first: the number of partitions that the topic has.
     """

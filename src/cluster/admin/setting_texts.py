@@ -1,8 +1,8 @@
 """Read, check and change the settings of a topic. The coordination store keeps them as texts.
 
 The store has only the settings that were set for the topic. For other settings, each broker uses
-its defaults. A log does not use five of the keys. The rules of the cluster use three of them
-(`cluster/control/topic_rules`), and the other two list the throttled replicas.
+its defaults. Five of the keys are not settings of a log. The rules of the cluster use three of
+these keys (`cluster/control/topic_rules`), and the other two list the throttled replicas.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Usable(NamedTuple):
 
     Attributes:
         config: the configuration for the logs of the topic.
-        faults: for the key of each unusable setting, the reason. Another program wrote this
-            setting.
+        faults: for the key of each setting that the broker cannot use, the reason. Such a setting
+            was written by another program.
     """
 
     config: LogConfig
@@ -54,7 +54,10 @@ class Usable(NamedTuple):
 
 
 def usable(texts: Texts, defaults: LogConfig) -> Usable:
-    """Read the settings of a topic. An unusable setting is a fault, and gets its default."""
+    """Read the settings of a topic.
+
+    If a setting cannot be used, report a fault, and use the default.
+    """
     own = [(key, text) for key, text in sorted(texts.items()) if key not in RULE_KEYS]
     faults: dict[str, str] = {}
     try:

@@ -126,8 +126,8 @@ class SettingsSync:
         """Return the configuration for the log of a new replica.
 
         If the settings cannot be read, the log deletes nothing by time or size, because the topic
-        may have no limit. If this replica deleted records and became the leader, all replicas would
-        delete the same records. The settings are read again after the replica was created.
+        may have no limit. If this replica deleted such records and later became the leader, all
+        replicas would delete them. The settings are read again after the replica was created.
         """
         try:
             found = self._read(name)
@@ -160,7 +160,8 @@ class SettingsSync:
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind in REPLICA_IS_NEW and event.topic is not None:
             # The settings may have changed after they were read and before the replica was created.
-            # The thread of the log dir that a replica left may hang before it has applied them.
+            # After a move, the thread of the source log dir may hang before it has applied the
+            # settings.
             self._is_due(event.topic)
         elif event.kind in DIR_IS_GONE and event.log_dir is not None:
             self._drop(event.log_dir)
@@ -279,8 +280,8 @@ class SettingsSync:
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Apply the settings of a topic to its logs.
 
-        If a topic has no settings in the store, its logs keep their settings. The reason: if the
-        store is the wrong store, the default retention would delete records.
+        If a topic has no settings in the store, its logs keep their settings. Otherwise, if a
+        broker used the wrong store, the default retention would delete records.
         """
         found = self._read(name)
         if found is None:
@@ -314,8 +315,8 @@ class SettingsSync:
                 if self._tasks.get(place) is task and task.wanted is found:
                     del self._tasks[place]
                     return
-        # The log dir has failed, and may have returned. Then another thread may have changed the
-        # log, too, so its settings are compared again.
+        # The log dir has failed, and may have returned. Then another thread may also have changed
+        # the log, so the settings of the log are compared again.
         self._is_due(place.topic)
 
     def _set(self, place: Place, wanted: Usable) -> None:
@@ -327,7 +328,7 @@ class SettingsSync:
             changes = _changes(log.config, wanted)
             if changes:
                 self._store.set_config(*key, changes)
-            if place_of(self._store.log(*key)) != place:  # it was moved just now
+            if place_of(self._store.log(*key)) != place:  # the log was moved just now
                 self._is_due(place.topic)
             return
         except UnknownPartitionError:  # the partition was deleted just now

@@ -23,7 +23,7 @@ def brokers_lacking(session: Session, feature: str, level: int) -> list[int]:
 
 
 def is_new_cluster(session: Session) -> bool:
-    """Check that a cluster has no topics, and no broker that lacks a feature of this broker.
+    """Check that a cluster has no topics, and that all brokers support this broker's newest levels.
 
     Raises:
         CoordinationError: the store cannot be read now.

@@ -131,10 +131,11 @@ class TopicChanges:
         return CreatedTopic(Topic(name, topic_id, tuple(assignment)), factor, rows)
 
     def _reserve(self, name: str) -> list[Operation]:
-        """Refuse a name that collides with another, even if both are created at the same time.
+        """Refuse a name that collides with another topic's name, even if this topic is new, too.
 
-        Names with "." or "_" can collide, so such topics are created one after another: each
-        creation writes the parent of all topics.
+        Two names with "." or "_" can collide. So the creation of such a topic also writes the
+        parent of all topics. If two such topics are created at the same time, the store refuses the
+        second write, and the broker checks the name again.
         """
         if "." not in name and "_" not in name:
             return []
@@ -211,7 +212,7 @@ class TopicChanges:
         before = {} if znode is None else znodes.parse_config(znode.data, path)
         texts = setting_texts.changed(before, changes, self._config.log_config)
         if MIN_ISR in before:
-            # if a client deletes this setting, the topic gets the default as its own setting
+            # if a client deletes this setting, store the value that a new topic would get
             texts.setdefault(MIN_ISR, setting_texts.min_isr_of(self._config, found.factor))
         if is_dry or texts == before:
             return
@@ -267,7 +268,10 @@ class TopicChanges:
         return topic.id not in self._cache.view.ids
 
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call `wake` after each change of the metadata. Return a function that ends this."""
+        """Call `wake` after each change of the metadata.
+
+        Return a function that ends these calls.
+        """
         return self._cache.on_change(lambda _: wake())
 
     # --- the store --------------------------------------------------------------------------------
@@ -368,7 +372,7 @@ def _inconsistent(reason: str) -> TopicRefusedError:
 
 
 def _new_id() -> bytes:
-    """Draw a topic id. Its text must not begin with "-", because tools would read an option."""
+    """Draw a topic id. If its text began with "-", tools would read the text as an option."""
     while True:
         topic_id = os.urandom(16)
         if not text_of(topic_id).startswith("-"):

@@ -1,10 +1,10 @@
 """Delete a topic from the coordination store, and record which replicas must be deleted.
 
-If the deletion fits into one request, it is one transaction. It also records the replicas in the
-store. So no replica is forgotten, even if no controller runs now: the next controller reads the
-record. A topic with thousands of partitions is deleted in several steps. Before the first step, a
-mark is written. If the deletion is interrupted, the next deletion of the topic, or the next start
-of a broker, completes it.
+If the deletion fits into one request, it is one transaction. The deletion also records in the store
+which replicas must be deleted. So no replica is forgotten, even if no controller runs now: the next
+controller reads the record. A topic with thousands of partitions is deleted in several steps.
+Before the first step, the broker writes a mark into the store. If the deletion is interrupted, the
+next deletion of the topic, or the next start of a broker, completes it.
 """
 
 from __future__ import annotations

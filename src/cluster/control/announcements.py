@@ -6,8 +6,9 @@ partitions.
 
 The deletion of a partition is kept, too. If there are too many deletions, the oldest deletions are
 dropped. If a broker does not know a dropped deletion, it gets all partitions. If a topic is created
-again, both the new topic and the deletion of the old topic are kept. Otherwise, if the new topic is
-also deleted, a broker that knows only the old topic would keep it.
+again, both the new topic and the deletion of the old topic are kept. The reason is that the new
+topic may be deleted, too. Then a broker that knows only the old topic needs the deletion of the old
+topic.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class Announcements:
                 yield place, announced
 
     def _after(self, number: int) -> Iterator[tuple[Place, Announced]]:
-        """Yield the partitions whose last change has a larger number."""
+        """Yield the partitions whose last change has a larger number than `number`."""
         for (place, _), (changed_at, announced) in reversed(self._changes.items()):
             if changed_at <= number:
                 return

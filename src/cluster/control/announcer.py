@@ -34,7 +34,9 @@ from cluster.znodes import BrokerNode, TopicNode
 
 
 class Announcer:
-    """Announce the changes of one reign of a controller. Only the controller's thread uses it.
+    """Announce the changes of one reign of a controller.
+
+    Only the controller's thread uses this class.
 
     Attributes:
         brokers, topics: the brokers and topics that were read last; the controller sets both.
@@ -71,7 +73,7 @@ class Announcer:
             sender.end()
 
     def note(self, event: Any) -> None:
-        """Announce the changes of an event. Before this call, the rules must have handled it."""
+        """Announce the changes of an event. The rules must handle the event first."""
         match event:
             case StateRead(key) | Written(key) | CreateTopic(key) | DeleteTopic(key):
                 self.announce([key])

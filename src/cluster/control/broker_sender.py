@@ -1,7 +1,8 @@
 """Send the controller's requests to one broker.
 
 The requests that wait are sent together. For each partition, only the newest request is sent. If a
-request cannot be sent, it is dropped. The controller sends it again later, until it has an answer.
+request cannot be sent, it is dropped. The controller repeats each request until the broker has
+answered.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from cluster.wire.roles import Controlling
 from cluster.znodes import BrokerNode, TopicNode
 
 LOG = logging.getLogger("cluster")
-LOOK_SECONDS = 1.0  # how often the controller looks at each partition, and asks again
+LOOK_SECONDS = 1.0  # the time between two looks at all partitions
 RETRY_SECONDS = 0.5
 
 Result = TypeVar("Result")
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 class ControllerHost:
     """A candidate for the role of the controller, on one broker.
 
-    Threads: any thread may call the public methods, but only functions in `run` use `room`, `tell`.
+    Threads: any thread may call the public methods. Only functions in `run` use `room` or `tell`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class ControllerHost:
         self._events.put(event)
 
     def alter(self, changes: list[AlterPartition], seconds: float) -> list[AlterRefused] | None:
-        """Handle a leader's proposals; return the refusals, or None if this was impossible."""
+        """Handle a leader's proposals; return the refusals, or None if they were not handled."""
         try:
             return self.run(lambda: self._alter(changes), seconds)
         except (TimeoutError, CoordinationError):
@@ -109,7 +109,7 @@ class ControllerHost:
         """Call a function in the controller's thread; None if this broker is not the controller.
 
         Raises:
-            TimeoutError: the function was too slow. If its call has not begun, it is never called.
+            TimeoutError: the function was too slow; if it has not begun by then, it never runs.
             CoordinationError: the function could not reach the store, so the reign ends.
         """
         if self._reign is None:
@@ -344,9 +344,9 @@ class ControllerHost:
             self._read_topic(name)
 
     def _read_topic(self, name: str) -> Iterable[int]:
-        """Read and watch a topic; return its partitions. It may be new, changed or deleted."""
+        """Read and watch a new, changed or deleted topic; return its partitions."""
         before = self.topics.get(name)
-        if self._store.has_topic(name):  # if the topic is deleted, its watch would never end
+        if self._store.has_topic(name):  # the watch of a deleted topic would never end
             self._watches.arm(znodes.topic_path(name), TopicChanged(name))
             self._watches.arm(znodes.config_path(name), TopicChanged(name))
         try:

@@ -77,9 +77,10 @@ class ControllerStore:
     def stand(self, now_ms: int) -> Reign | None:
         """Become the controller; None if there already is a controller.
 
-        This session may already own the controller's znode: the answer to an earlier election was
-        lost, or the deletion at the end of a reign failed. While the session lives, no other broker
-        could then stand. So this method first deletes such a znode.
+        This session may already own the controller's znode, because the answer to an earlier
+        election was lost, or because the deletion at the end of a reign failed. Then no broker
+        could become the controller while this session lives. So this method first deletes such a
+        znode.
 
         Raises:
             BadZnodeError: the controller epoch is not a number, or no larger number is left.
@@ -107,7 +108,7 @@ class ControllerStore:
         return Reign(epoch, made[1].version)
 
     def resign(self) -> None:
-        """Delete the controller's znode, if this session made it, so that others can stand."""
+        """Delete the controller's znode, if this session made it, so that any broker can stand."""
         try:
             self._delete_mine(self.session.get(znodes.CONTROLLER_EPOCH).version)
         except CoordinationError as error:
@@ -118,8 +119,8 @@ class ControllerStore:
 
         Args:
             epoch_version: the version of `/controller_epoch`, which the caller has read before. If
-                an election has changed this version meanwhile, nothing is deleted, because this
-                session may have read an older state.
+                an election has changed this version since then, nothing is deleted, because the
+                read of the znode may be out of date.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:
@@ -312,8 +313,8 @@ class ControllerStore:
     ) -> Sequence[Znode | None]:
         """Create a state, and the znode of its partition if it is missing.
 
-        The method does not first read which parents are missing. For a large topic, this would take
-        most of the time.
+        The method does not first read which parents are missing. For a large topic, these reads
+        would take most of the time.
         """
         check, *rest = operations
         try:

@@ -74,7 +74,8 @@ class Departure:
         """Store the arguments; ask no controller yet.
 
         Args:
-            own: the candidate on this broker. If it is the controller, no connection is needed.
+            own: the candidate on this broker. If this candidate is the controller, no connection is
+                needed.
             find: returns the broker that is the controller; None if none is known.
             connect: makes a new connection to a broker.
         """

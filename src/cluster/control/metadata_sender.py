@@ -1,17 +1,18 @@
 """Send the changes of the metadata to one broker, until the broker has confirmed them.
 
-This sender has its own thread and its own connection. It does not share the thread and the
-connection of `broker_sender`. The reason is that a request for a role is answered only after a call
-to a disk. If a log dir hangs, this takes seconds. The metadata must not wait for a disk, because
-clients ask this broker for the new leaders.
+This sender has its own thread and its own connection, separate from those of `broker_sender`. The
+reason is that a broker answers a request for a role only after a call to a disk. If a log dir
+hangs, this answer takes seconds. The metadata must not wait for a disk, because clients ask this
+broker for the new leaders.
 
 While there is nothing to send, the thread checks the connection. If the process of the broker is
 killed, the operating system closes its connections, and its port refuses new connections. So the
 controller learns soon that the broker is gone (P14).
 
 A suspicion that a broker is gone may be wrong. The suspicion is a change of the metadata, so the
-thread of that broker tries to send it, too. If the broker then accepts a connection, the suspicion
-ends. The thread stops trying when the suspicion ends, or when the broker is no longer registered.
+thread of that broker tries to send this change, too. If the broker then accepts a connection, the
+suspicion ends. The thread stops trying when the suspicion ends, or when the broker is no longer
+registered.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from cluster.wire.metadata_updates import API, VERSION, Update, encode_update
 
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
-# A change waits this long, so that one message has several changes. For this reason, a new leader
-# usually has its role before clients learn of it.
+# A change waits this long, so that one message has several changes. Because of this wait, a new
+# leader usually has its role before clients learn that it leads.
 GATHER_SECONDS = 0.005
 CHECK_SECONDS = 0.1  # the time between two checks of an unused connection
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-# A broker answers with such an error if the controller was replaced, or if the update names an
-# earlier broker epoch.
+# A broker answers with one of these errors if the controller was replaced, or if the update names
+# an earlier broker epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 
@@ -122,7 +123,10 @@ class MetadataSender:
         return code
 
     def _check(self) -> None:
-        """Report a broker whose process has ended. The next update finds any other error."""
+        """Report a broker whose process has ended.
+
+        Other errors are only logged, because the next update finds them, too.
+        """
         try:
             self._connection.check()
         except PeerGoneError as error:

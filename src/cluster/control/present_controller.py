@@ -4,10 +4,10 @@ A candidate keeps a connection to the controller's broker. If the process of tha
 the operating system closes the connection. If the port then refuses a new connection, the candidate
 deletes the controller's znode. Otherwise, this znode would stay until the session ends.
 
-A candidate may be wrong, or late. So the deletion names the version of the controller epoch, which
-rises at each election. Thus the candidate never deletes the znode of a later controller. If the old
-controller still runs, although its port refused a connection, its next write is refused (P2). So it
-learns of the new controller.
+A candidate may suspect the controller wrongly, or too late. So the deletion names the version of
+the controller epoch, which rises at each election. Thus the candidate never deletes the znode of a
+later controller. If the old controller still runs, although its port refused a connection, its next
+write is refused (P2). So the old controller learns that there is a new controller.
 
 A candidate that cannot connect to any broker must not take over the cluster. So after a deletion,
 the candidate first lets other candidates stand. It deletes a second znode only after it has reached
@@ -31,7 +31,10 @@ AGAIN_SECONDS = 60.0  # for this time, a candidate deposes only one controller
 
 
 class PresentController:
-    """What a candidate knows of the controller on another broker. Only one thread uses it."""
+    """What a candidate knows of the controller on another broker.
+
+    Only one thread uses this object.
+    """
 
     def __init__(
         self, store: ControllerStore, broker: int, connect: Callable[[int], PeerConnection]

@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 class Work(Generic[Result]):
-    """A function that another thread calls, once.
+    """A function that one thread calls once, for another thread.
 
     Threads: one thread calls `wait`. Another thread calls `perform` or `drop`.
     """
@@ -23,7 +23,7 @@ class Work(Generic[Result]):
         """Wait for the result; None if the work was dropped.
 
         Raises:
-            TimeoutError: the function was too slow. If its call has not begun, it is never called.
+            TimeoutError: the function was too slow; if it has not begun by then, it never runs.
             Exception: any exception that the function raised.
         """
         try:
@@ -32,7 +32,10 @@ class Work(Generic[Result]):
             self._result.cancel()
 
     def perform(self) -> None:
-        """Call the function, unless the other thread no longer waits; also raise its error."""
+        """Call the function, unless `wait` has ended.
+
+        If the function raises an error, raise it here, too.
+        """
         if self._result.set_running_or_notify_cancel():
             try:
                 self._result.set_result(self._do())

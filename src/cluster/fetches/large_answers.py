@@ -8,9 +8,9 @@ the leader and the follower work at the same time, and a fetcher needs memory fo
 part consists of whole batches. The rest of the answer is small, and is decoded like any other
 message.
 
-For the rules of the replica, each part is an answer of its own, and they check it like any answer
-(P9). This is correct: a part has the same records as the leader's answer to a fetch that begins at
-the part's first offset. The records before this offset are in the earlier parts.
+The rules of the replica get each part as a separate answer, and check each part like any other
+answer (P9). This is correct, because a part has the same records as the leader's answer to a fetch
+that begins at the part's first offset. The records before this offset are in the earlier parts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class LargeAnswer:
 
         Raises:
             BadRequestError: the answer contradicts itself. Earlier parts were already handed over.
-                WireError: the rest of the answer is not a message.
+            WireError: the rest of the answer is not a message.
         """
         (found,) = NUMBER.unpack(self._keep(NUMBER.size))
         if found != self._number:
@@ -199,7 +199,7 @@ def _varint_of(value: int) -> bytes:
 def _last_batch(data: bytes) -> tuple[int, int, int]:
     """Return the start and end of the last whole batch, and the missing bytes of the next batch.
 
-    The lengths are not checked here: an append checks each batch.
+    This function checks only that a batch is not too short, because an append checks each batch.
     """
     last, at, end = 0, 0, len(data)
     while at + LENGTH_OVERHEAD_BYTES <= end:
@@ -213,7 +213,7 @@ def _last_batch(data: bytes) -> tuple[int, int, int]:
 
 
 def _next(part: FetchAnswer, last: int) -> FollowerFetch:
-    """Return the fetch that would be answered with the records after a part."""
+    """Return the fetch that asks for the records after a part."""
     header = layouts.framed_header(part.records, last, len(part.records), 0)
     if header is None:
         raise BadRequestError(reason="a leader sent a batch without a whole header")

@@ -1,12 +1,12 @@
 """Divide the bytes of a follower's fetch among its partitions.
 
 If the last answer for a partition had at least half of the requested bytes, the leader has more
-records, and the partition counts as far behind. The partitions that are far behind share the whole
-answer: each answer costs a round trip to the leader, and a few large answers are faster than many
-small answers. They come last in the request, and take turns. So they cannot delay the records of
-the other partitions. The producers of those records may be waiting. If there are other partitions,
-the partitions that are far behind share only a part of the answer, so that the next fetch comes
-soon.
+records, and the partition counts as far behind. If all partitions are far behind, they share the
+whole answer. The reason is that each answer costs a round trip to the leader, so a few large
+answers are faster than many small answers. If there are other partitions, the partitions that are
+far behind share only a part of the answer, so that the next fetch comes soon. The partitions that
+are far behind come last in the request, and take turns. So they do not delay the records of the
+other partitions, whose producers may be waiting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FetchShares:
     def __init__(self, limits: FetchLimits) -> None:
         """At first, no partition counts as far behind."""
         self._limits = limits
-        # the partitions that got records last are at the end
+        # a partition moves to the end when it gets records
         self._far: dict[PartitionId, None] = {}
 
     def divide(self, asked: Collection[PartitionId]) -> dict[PartitionId, int]:

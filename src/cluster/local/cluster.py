@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.01
 
 
 class Cluster:
-    """The brokers of one cluster. Their ids begin at 1. Use the cluster in a `with` block.
+    """The brokers of one cluster. The broker ids begin at 1. Use the cluster in a `with` block.
 
     Threads: one thread at a time changes the cluster. Any thread may read.
 
@@ -149,8 +149,9 @@ class Cluster:
     def cut(self, broker: int) -> None:
         """Cut a broker off from all other brokers and the coordination store.
 
-        Clients still reach the broker. If it was a leader, it continues to lead, but acknowledges
-        nothing with acks=all. After `session_seconds`, other brokers replace it as leader.
+        Clients still reach the broker. If the broker leads a partition, it continues to lead, but
+        acknowledges nothing with acks=all. After `session_seconds`, another broker becomes the
+        leader of the partition.
         """
         self._node(broker).cut()
         for node in self._nodes.values():

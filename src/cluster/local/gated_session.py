@@ -112,7 +112,7 @@ class GatedSession(Session):
             callback(SessionState.EXPIRED if is_expired else SessionState.SUSPENDED)
 
     def zxid(self) -> int:
-        """Return the number of the newest change, at the time of this call or later."""
+        """Return the number of the newest change; no change before this call is newer."""
         return self._connected().zxid()
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class GatedSession(Session):
         return self._session
 
     def _gated(self, callback: Callable[[Any], object]) -> Callable[[Any], object]:
-        """Make a callback wait while the connection is cut. After the end, drop it."""
+        """Make a callback wait while the connection is cut; drop it after the session's end."""
 
         def call(event: Any) -> None:
             with self._lock:

@@ -133,7 +133,7 @@ class Node:
             gated.heal()
 
     def break_connections(self) -> None:
-        """Break the connections to other brokers. Connections that are allowed are made again."""
+        """Break the connections to other brokers. The broker makes allowed connections again."""
         if self.serving is not None:
             self.serving.member.break_connections()
 

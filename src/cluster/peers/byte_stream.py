@@ -12,7 +12,7 @@ import struct
 import time
 from contextlib import suppress
 
-# A call reads at most this many bytes. It uses memory only for bytes that arrive.
+# One call reads at most this many bytes. The call uses memory only for bytes that arrive.
 RECEIVE_BYTES_MAX = 16 << 20
 EXCESS_BYTES = 1 << 16
 TIMEVAL = struct.Struct("ll")  # seconds and microseconds; both 0 would mean no limit
@@ -49,7 +49,9 @@ class ByteStream:
         return self._socket.recv(min(size_bytes, RECEIVE_BYTES_MAX), socket.MSG_WAITALL)
 
     def read(self, size_bytes: int, deadline: float) -> bytes:
-        """Read exactly this many bytes. Only the operating system copies a large answer.
+        """Read exactly this many bytes.
+
+        Without TLS, one system call reads up to `RECEIVE_BYTES_MAX`.
 
         Raises:
             OSError: the connection is broken or closed, or the deadline has passed.
@@ -95,7 +97,10 @@ class ByteStream:
 
 
 class TlsStream(ByteStream):
-    """A connection with TLS. The `ssl` module enforces the deadlines, and takes no flags."""
+    """A connection with TLS.
+
+    The `ssl` module enforces the deadlines. Its `recv` accepts no flags.
+    """
 
     def send(self, data: bytes | bytearray, deadline: float) -> None:
         """Send all bytes; raise OSError if this fails, or if the deadline passes."""
@@ -126,7 +131,7 @@ class TlsStream(ByteStream):
     def shut_down(self) -> None:
         """Wake the thread that reads or writes; it gets an error.
 
-        The TLS state of the socket must not be freed, because that thread uses it.
+        Do not free the TLS state of the socket, because the other thread uses this state.
         """
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

@@ -59,8 +59,8 @@ class PeerSecurity:
         """Store the settings of connections. By default, there is no TLS and no login.
 
         Args:
-            make_context: loads the certificates. It is called for each connection, so new
-                certificates are used at once. If they cannot be loaded, the last good certificates
+            make_context: loads the certificates. This function is called for each connection, so
+                new certificates are used at once. If the function fails, the last good certificates
                 are used.
         """
         self.listener, self._make_context = listener, make_context
@@ -85,7 +85,10 @@ class PeerSecurity:
         )
 
     def rule(self, config: BrokerConfig) -> PeerRule:
-        """Return which principals are brokers: any, if the listener does not authenticate."""
+        """Return which principals are brokers.
+
+        Without authentication, every client counts as a broker.
+        """
         if not config.knows_clients(self.listener or config.inter_broker_name):
             return ANYBODY
         principals = names_in(config.super_users, ";")

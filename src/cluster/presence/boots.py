@@ -25,7 +25,7 @@ def boot_id() -> str:
 
 
 def mount_id(path: str) -> str:
-    """Return the id of the mount that a directory is on. Each mount has another id.
+    """Return the id of the mount that a directory is on. Each mount has its own id.
 
     After a mount has ended, the kernel may use its number again, so the device is a part of the id.
     If the mount is not found, the id is "".
@@ -44,7 +44,7 @@ def mount_type(path: str) -> str:
 
 
 def _mount_of(path: str) -> list[bytes]:
-    """Return the fields of a directory's mount, as in proc(5); no fields if it is not found."""
+    """Return the fields of a directory's mount, as in proc(5); no fields without a mount."""
     wanted, found = os.fsencode(files.real_path(path)), (b"", list[bytes]())
     for line in read_table(MOUNT_INFO).splitlines():
         fields = line.split(b" ")

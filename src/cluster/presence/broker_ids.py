@@ -42,7 +42,7 @@ def find_id(
     host: str,
     reserved_id_max: int,
 ) -> int:
-    """Find the id of this broker. This may use up a number of the sequence.
+    """Find the id of this broker. The call may use up a number of the sequence.
 
     Args:
         dir_ids: for each log dir, the id in its meta.properties, or None without an id.
@@ -77,7 +77,10 @@ def _registered(session: Session) -> frozenset[int]:
 
 
 def write_host(session: Session, host: str, broker: int) -> None:
-    """Write the id of a host's broker. The host finds it there if it loses all log dirs."""
+    """Write the id of a host's broker into the store.
+
+    If all log dirs of the host are lost, the broker reads its id there.
+    """
     with suppress(BadZnodeError):
         if _id_of(session, host) == broker:
             return
@@ -94,7 +97,7 @@ def claim(
     timeout_seconds: float,
     pause: Callable[[float], object],
 ) -> None:
-    """Wait until no other session has registered an id.
+    """Wait until the id of this broker is not registered by another session.
 
     Args:
         kept: the sessions of earlier processes that used this broker's log dirs since the last boot
@@ -113,7 +116,7 @@ def claim(
         match on_conflict(has_its_locks=bool(known), has_waited=waited >= wait):
             case Conflict.TAKE_OVER:
                 end(known[0])
-                kept = ()  # if the registration still exists, do not try this again
+                kept = ()  # if the registration still exists, end no session again
             case Conflict.REFUSE:
                 raise refusal(broker, _host_of(found))
             case _:

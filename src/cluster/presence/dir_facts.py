@@ -1,9 +1,9 @@
 """Store the entry of a log dir, and the record of its failure (P4).
 
 The entry has the `whole_since` of the log dir, and is stored on the disk of the log dir. The record
-of a failure is a file of one byte on tmpfs. It exists until the next boot, and can be written even
-if no disk works. If the record is missing, this counts as a failure. So the directory of the
-records must still exist after the process of the broker has ended.
+of a failure is a file of one byte on tmpfs. This file exists until the next boot, and can be
+written even if no disk works. A missing record counts as a failure. So the directory of the records
+must still exist after the process of the broker has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RECORD_BYTES_MAX = 64
 
 
 def directory_ids(store: LogStore) -> dict[str, str]:
-    """Return the id of each log dir. If a log dir cannot be read, its path is used as the id."""
+    """Return the id of each log dir. If a log dir cannot be read, use the last part of its path."""
     described = {one.path: one.directory_id for one in store.describe_dirs().log_dirs}
     return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}
 
@@ -41,7 +41,7 @@ def directory_ids(store: LogStore) -> dict[str, str]:
 def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
     """Read the entry of a log dir; None if no entry can be read.
 
-    This entry names failed log dirs by their directory ids, as the entry on the disk does.
+    The returned entry names failed log dirs by their directory ids.
     """
     fact = store.facts(log_dir).get(ENTRY)
     if not isinstance(fact, list) or len(fact) != len(ENTRY_TYPES):
@@ -81,7 +81,7 @@ class FailureRecords:
         self._write(directory_id, FAILED)
 
     def clear(self, directory_id: str) -> None:
-        """Record that a log dir has not failed. Before this call, its entry must be durable."""
+        """Record that a log dir has not failed. The entry of the log dir must be durable before."""
         self._write(directory_id, WHOLE)
 
     def _write(self, directory_id: str, data: bytes) -> None:

@@ -33,7 +33,7 @@ class DirNews:
     """
 
     def __init__(self, registering: Registering, session: Session, broker: int) -> None:
-        """Store the arguments. There is no report yet."""
+        """Store the arguments. Nothing has to be reported yet."""
         self._registering, self._session, self._broker = registering, session, broker
         self.lock = threading.Lock()
         self._is_unannounced = False  # whether a change must still be reported
@@ -59,7 +59,7 @@ class DirNews:
         self._is_unannounced = True
 
     def repeat(self) -> None:
-        """Repeat the writes to the coordination store and to log dirs that failed before."""
+        """Repeat the failed writes to the coordination store and to the log dirs."""
         was_unannounced, self._is_unannounced = self._is_unannounced, False
         try:
             with self.lock:

@@ -1,9 +1,9 @@
 """Register a broker, and determine the `whole_since` of each of its log dirs (P3, P4).
 
-If a log dir is full or slow, its entry may not be written. Then the other steps still run, and the
-entry is written later. Until then, the recorded failures of this log dir stay, although its new
-entry would end them. If another log dir fails meanwhile, its failure is recorded only on tmpfs,
-because the entry that would note it cannot be written.
+If a log dir is full or slow, the write of its entry may fail. Then the other steps still run, and
+the entry is written later. Until the new entry is written, the recorded failures of this log dir
+stay. If another log dir fails in this time, this entry cannot note the failure. If there is no
+third log dir, only tmpfs has the record of this failure.
 """
 
 from __future__ import annotations
@@ -100,11 +100,14 @@ class Registering:
 
     @property
     def is_late(self) -> bool:
-        """Whether the entry of a log dir could not be written. Then `repeat` must write it."""
+        """Whether the entry of a log dir could not be written.
+
+        If so, `repeat` must write the entry.
+        """
         return bool(self._late)
 
     def repeat(self) -> None:
-        """Write entries that could not be written, and the registration for returned log dirs."""
+        """Repeat the writes of entries and of the registration that have not succeeded yet."""
         for log_dir in sorted(self._late):
             self._late.discard(log_dir)
             self._tell(attest.EntryDue(log_dir))
@@ -129,7 +132,7 @@ class Registering:
             self._tell(attest.DirReturned(log_dir))
 
     def removed(self, log_dir: str) -> None:
-        """Register again, because a log dir was removed, unless it was added again."""
+        """Register again without a removed log dir, unless the store has added it again."""
         if log_dir in self._host.dirs and log_dir not in self._store.log_dirs:
             self._tell(attest.DirRemoved(log_dir, self._directory_ids[log_dir]))
 
@@ -160,7 +163,7 @@ class Registering:
 
     def _attest(self, log_dir: str, entries: Mapping[str, DirEntry | None]) -> None:
         try:
-            dir_facts.read_entry(self._store, log_dir)  # raises if the log dir does not work
+            dir_facts.read_entry(self._store, log_dir)  # this raises if the log dir does not work
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:
@@ -168,7 +171,7 @@ class Registering:
             self._tell(dir_facts.find(log_dir, entries, record))
 
     def _read_entry(self, log_dir: str) -> DirEntry | None:
-        """Read an entry. Name the failed log dirs in it by their present paths."""
+        """Read an entry, and name its failed log dirs by their present paths."""
         try:
             entry = dir_facts.read_entry(self._store, log_dir)
         except (LogStoreError, ValueError) as error:

@@ -4,8 +4,8 @@
 
 The topics keep their ids, so the replicas on the disks belong to them. Each leader epoch of the
 cluster is later than all epochs in the logs (P11). The broker is the only member of each ISR, and
-is admitted at its present registration. So it leads without an election that may lose records (P5,
-P13).
+is admitted at its present registration. So this broker leads without an election that may lose
+records (P5, P13).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from logstore import LogStore, LogStoreError
 LOG = logging.getLogger("cluster")
 LED_SECONDS = 60.0
 SHOWN_MAX = 10
-PARTITIONS_MAX = 1_000  # of one topic: one request to the store writes all of them
+PARTITIONS_MAX = 1_000  # of one topic, because one request to the store writes them all
 
 
 class GrownTopic(NamedTuple):
@@ -92,8 +92,7 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
     """Read the latest leader epoch of each partition.
 
     Raises:
-        ClusterGrowthError: a partition cannot be read now, so its epochs are not known, or no later
-            epoch is left.
+        ClusterGrowthError: a partition cannot be read now, or no later leader epoch is left.
     """
     epochs = {}
     for partition in record.ids:
@@ -113,7 +112,7 @@ def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
 
     Raises:
         ClusterGrowthError: the cluster has such a topic. The caller must check this before the
-            broker obeys the controller: otherwise, the broker could delete its own replica as the
+            broker obeys the controller. Otherwise, the broker could delete its own replica as the
             replica of an older topic.
     """
     for topic in topics:

@@ -3,14 +3,14 @@
     nothing  ->  /cluster/growth is "begun"  ->  it is "done"
                  the documents are made equal    they belong to the cluster
 
-Before the growth begins, the cluster must not have documents that the broker lacks, or that differ.
-After that, all documents in the cluster are copies of an earlier attempt. So each attempt makes
-them equal to the documents of the broker. The broker may have run alone since an earlier attempt.
-After the growth, nothing is copied any more: a user or an ACL that was removed from the cluster
-does not come back.
+Before the growth begins, each document in the cluster must be equal to a document of the broker.
+After the growth has begun, all documents in the cluster are copies that an earlier attempt made.
+The broker may have run alone since then. So each attempt makes the documents in the cluster equal
+to the documents of the broker. After the growth, nothing is copied any more: a user or an ACL that
+was removed from the cluster does not come back.
 
 A broker makes the key of made-up credentials (`login_decoys`) as soon as it serves, so the cluster
-may have a key of its own. The key of the broker without a cluster replaces it.
+may have a key of its own. The key of the single broker replaces the key of the cluster.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def documents_of(store: LogStore) -> Documents:
 def read_documents(session: Session) -> Documents:
     """Read the documents of all kinds, and the users; raises CoordinationError.
 
-    The levels of features are left out: all brokers of a cluster must support them, so a cluster
-    has its own.
+    The levels of features are left out, because a cluster has its own levels, which all its brokers
+    support.
     """
     parents = [f"{ROOT}/{kind}" for kind in _children(session, ROOT) if kind != FEATURES]
     found = {parent: _read(session, parent) for parent in [*parents, USERS]}
@@ -126,7 +126,11 @@ def _state_of(session: Session) -> bytes | None:
 
 
 def _make_equal(session: Session, parent: str, wanted: Mapping[str, bytes]) -> None:
-    """Change the documents of one parent, in parts. Brokers that follow them notice each part."""
+    """Change the documents of one parent, in parts.
+
+    Each part also writes the parent, so that the brokers that follow its documents notice the
+    change.
+    """
     part: list[Operation] = []
     size = 0
     for one in _changes(parent, _read(session, parent), wanted):

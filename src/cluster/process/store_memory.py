@@ -4,10 +4,10 @@
     cluster.session    [boot id, session id, password in hex]
 
 The broker uses `cluster.store` to recognise a coordination store that was wiped, or restored from a
-copy. It refuses such a store. After a broker was killed, it uses `cluster.session` to end its old
-session at once, and need not wait until ZooKeeper ends that session. The boot id is stored for this
-reason: the disks may be copied to another machine while the process with the old session still runs
-on the first machine.
+copy. The broker refuses such a store. After a broker was killed, the new process uses
+`cluster.session` to end the old session at once. Otherwise, the process would have to wait until
+ZooKeeper ends that session. The boot id is stored, because the disks may be copied to another
+machine while the process with the old session still runs on the first machine.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class StoreMemory:
                 )
 
     def _facts(self, key: str) -> list[object]:
-        """Read this fact from each log dir that works and has the fact."""
+        """Read a fact in all log dirs that work; return its different values."""
         found: list[object] = []
         for log_dir in self._store.log_dirs:
             try:

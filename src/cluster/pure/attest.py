@@ -1,4 +1,4 @@
-"""Record the `whole_since` of each log dir: since this epoch, it has lost none of its records.
+"""Record the `whole_since` of each log dir: since this epoch, the log dir has lost no record.
 
 This is rule P4. Each log dir stores a `DirEntry`. For each log dir, there is also a *failure
 record* on tmpfs, which exists until the machine is rebooted. Because a reboot empties tmpfs, the
@@ -20,10 +20,10 @@ the notes determine the next `whole_since`:
 records. A topic that counts only flushed records uses `flushed_since`, because such a topic loses
 nothing if the power fails (P24).
 
-A log dir that joins a running broker counts as failed until the registration names it. It is whole
-since that registration. A log dir that is removed counts as failed until the registration is
-written without it. So if a replica was lost with this log dir, the replica is created again only at
-a later registration epoch (P3, P17).
+A log dir that joins a running broker counts as failed until the registration names it. Its
+`whole_since` is the epoch of that registration. A log dir that is removed counts as failed until
+the registration is written without it. So if a replica was lost with this log dir, the replica is
+created again only at a later registration epoch (P3, P17).
 
 The broker must be registered before it determines the `whole_since` of its log dirs. If the session
 ends while a log dir returns, the write of the registration is lost or too old. Then the broker asks
@@ -144,7 +144,7 @@ class WriteEntry(NamedTuple):
 
 
 class ClearFailure(NamedTuple):
-    """Effect: clear the failure record on tmpfs. Before that, the caller must write the entry."""
+    """Effect: clear the failure record on tmpfs. The caller must write the entry first."""
 
     dir_id: str
 
@@ -156,7 +156,10 @@ class EntryDue(NamedTuple):
 
 
 class LeaveBegan(NamedTuple):
-    """Event: the broker will stop in order. From now on, its followers join no ISR (P21)."""
+    """Event: the broker will stop in order.
+
+    From now on, no follower on this broker joins an ISR (P21).
+    """
 
 
 Event = (
@@ -228,7 +231,7 @@ class Host:
 
     @property
     def are_all_good(self) -> bool:
-        """Whether every log dir works. If so, a replica that is not found does not exist."""
+        """Whether every log dir works. If so, the broker has found all its replicas."""
         return all(log_dir.is_good for log_dir in self.dirs.values())
 
     def whole_since(
@@ -247,7 +250,10 @@ class Host:
         return max(own_since, since) if since > placed_since else own_since
 
     def on_failure(self, dir_id: str) -> list[Effect]:
-        """Return the effects of a failure, the record first, because the process may be killed."""
+        """Return the effects of a failure.
+
+        The record is first, because the process may be killed.
+        """
         return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
 
     def note(self, dir_id: str) -> list[Effect]:
@@ -255,7 +261,7 @@ class Host:
         return self._change_notes(dir_id, frozenset({dir_id}))
 
     def forget(self, dir_id: str) -> list[Effect]:
-        """Remove the notes of a failure. Before that, the entry of the log dir must be durable."""
+        """Remove the notes of a failure. The entry of the log dir must be durable first."""
         return self._change_notes(dir_id, frozenset())
 
     def noting(self, dir_id: str) -> frozenset[str]:
@@ -327,7 +333,7 @@ class Host:
         return self._entered(found.dir_id)
 
     def _enter_late(self, epoch: int) -> list[Effect]:
-        """Use only the epoch, because the session has ended or the log dir has failed."""
+        """Store only the new epoch, because the session has ended or the log dir has failed."""
         self.registration_epoch = max(self.registration_epoch, epoch)
         return []
 

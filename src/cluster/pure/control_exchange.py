@@ -16,8 +16,8 @@ class TopicConfig(NamedTuple):
     """The settings of a topic that elections and roles depend on.
 
     Attributes:
-        version: the zxid of the last write of the settings; 0 if there was no write. If a read has
-            a smaller zxid than an earlier read, it is out of date.
+        version: the zxid of the last write of the settings; 0 if there was no write. A read with a
+            smaller zxid than an earlier read is out of date.
     """
 
     min_isr: int
@@ -130,9 +130,9 @@ class ElectUncleanly(NamedTuple):
     """Event: elect a leader that may lack records; an operator or the topic's settings allow it.
 
     Attributes:
-        is_forced: whether an operator asserts that no broker without a registration leads. Without
-            this assertion, the topic's settings must allow the election, and the last leader must
-            know these settings.
+        is_forced: whether an operator asserts that all brokers without a registration have stopped.
+            Without this assertion, the topic's settings must allow the election, and the last
+            leader must know these settings.
     """
 
     key: PartitionKey
@@ -176,7 +176,7 @@ class WriteState(NamedTuple):
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
         number: this controller numbers its writes; the answer to a write names this number.
-        is_assignment: whether the replicas change. If they do, the same transaction also writes the
+        is_assignment: whether the replicas change. If so, the same transaction also writes the
             topic (P1).
     """
 

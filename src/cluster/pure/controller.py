@@ -48,7 +48,7 @@ class Controller:
         registrations: the registrations that were read last.
         gone: brokers whose port refused a connection, each with its broker epoch at that time.
         departures: brokers that have announced that they will stop, with their broker epochs.
-        is_deposed: whether another controller was elected. If so, this controller does nothing.
+        is_deposed: whether another controller was elected; then this controller does nothing.
     """
 
     def __init__(self, controller_epoch: int) -> None:
@@ -247,7 +247,7 @@ class Controller:
     def _write(self, key: ce.PartitionKey, write: PendingWrite) -> None:
         entry = self.entries[key]
         state = write.state._replace(controller_epoch=self.controller_epoch)
-        if state.leader_epoch > LEADER_EPOCH_MAX:  # no reader could read it
+        if state.leader_epoch > LEADER_EPOCH_MAX:  # no broker could read this state
             self.effects.append(ce.Reject(ce.Look(key), operators.NO_LEADER_EPOCH))
             return
         fault = fault_of(state)
@@ -387,7 +387,7 @@ class Controller:
             self.effects += deletions.requests_of(deletion, self.seen)
 
     def _create(self, event: ce.CreateTopic) -> None:
-        """Write the first state. Its ISR consists of the registered brokers, at least one."""
+        """Write the first state. Its ISR has the registered brokers among the replicas."""
         fault = operators.fault_of_creation(event, self.seen)
         if not fault and not self._is_later_topic(event.key, event.topic):
             fault = "this topic or a later one of its name is known"

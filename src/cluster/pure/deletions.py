@@ -2,7 +2,7 @@
 
 A deleted partition has no state in the store. So the controller writes a `Deletion` to the store
 before it sends the first request. The `Deletion` names the brokers that have not answered. The next
-controller reads it there (P19, P23).
+controller reads the `Deletion` in the store (P19, P23).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Deletions:
         return [request for one in self.left.values() for request in requests_of(one, seen)]
 
     def on_answer(self, answer: StopAnswer) -> list[Any]:
-        """Record that a broker has no replica left. After the last broker, forget the deletion."""
+        """Record that a broker has no replica left. After the last answer, forget the deletion."""
         key = answer.topic.topic_id, answer.partition
         deletion = self.left.get(key)
         if deletion is None or answer.version < deletion.version:

@@ -123,7 +123,7 @@ def is_same_registration(registration: Registration, admitted: int) -> bool:
 
 
 def leads_still(known: Known, state: State, standing: Standing) -> bool:
-    """Check that the leader's broker and log dir did not come back after the election (P11)."""
+    """Check that neither the leader's broker nor log dir has returned since the election (P11)."""
     if standing not in (Standing.WHOLE, Standing.UNKNOWN):
         return False
     elected = state.leader_registration_epoch
@@ -141,7 +141,7 @@ def settle(state: State, removed: Mapping[int, int]) -> State:
 
 
 def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
-    """Decide the next state of a partition. If nothing changes, this is the same state."""
+    """Decide the next state of a partition. If nothing changes, the decision has the same state."""
     members = {**state.elr, **state.isr}
     standings = {m: standing_of(known, m, admitted) for m, admitted in members.items()}
     is_lease_kept = state.is_unclean_allowed and keeps_lease(state, known)
@@ -160,7 +160,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
             state = _lead(state, known, _first(state.replicas, able), standings, removed)
             if is_recovery:
                 state = state._replace(unclean_epoch=state.leader_epoch)
-        elif leader != NO_BROKER:  # if no broker leads, no replica is in sync
+        elif leader != NO_BROKER:  # if no broker leads, the state says so already
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
     if known.leaving and state.leader != NO_BROKER:
@@ -213,10 +213,10 @@ def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) 
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
-    """Record whether only flushed records count. To turn this on, begin a new epoch (P24).
+    """Record whether only flushed records count. To turn the setting on, begin a new epoch (P24).
 
-    If a follower knows the new leader epoch, it also knows the new setting. So in the new epoch,
-    each position that the leader counts is flushed.
+    A follower that knows the new leader epoch also knows the new setting. So in the new epoch, the
+    leader counts only positions below which all records are flushed.
     """
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
@@ -231,9 +231,10 @@ def still_removed(state: State, known: Known) -> frozenset[int]:
 def keeps_lease(state: State, known: Known) -> bool:
     """Check that the last leader knows the setting for unclean elections (P16).
 
-    A leader that knows this setting stops when its lease ends. If a leader was replaced before it
-    learned of the setting, it does no harm: it acknowledges records only after all members of its
-    maximal ISR have fetched them. The next leader is such a member, and no longer fetches.
+    A leader that knows this setting stops when its lease ends. A leader that was replaced before it
+    knew the setting does no harm: it acknowledges a record only after all members of its maximal
+    ISR have fetched the record. The next leader is one of these members, and no longer fetches from
+    the old leader.
     """
     answer = known.fresh_answer(state.leader)
     return state.is_lease_kept or (answer is not None and answer.version == known.version)
@@ -313,7 +314,7 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
 
 
 def has_led(state: State) -> bool:
-    """Check that a broker has led. Otherwise, no record was acknowledged, so none can be lost."""
+    """Check that a broker has led before. Otherwise, there are no acknowledged records to lose."""
     return state.leader_epoch > 0
 
 
@@ -360,8 +361,9 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
 def enough_to_go_back(state: State) -> int:
     """Return how many original replicas must be in the ISR to end a cancelled reassignment.
 
-    These are `min` replicas, not all of them, because a broker may be down. If there are fewer than
-    `min` original replicas, all of them must be in the ISR.
+    The number is `min_isr`. The reassignment does not wait for all original replicas, because a
+    broker may be down. If there are fewer than `min_isr` original replicas, all of them must be in
+    the ISR.
     """
     return min(state.min_isr, len(state.target or ()))
 

@@ -12,7 +12,7 @@ Waiter = Any  # the caller passes this object with a produce; the rules only ret
 
 
 class LogLife(NamedTuple):
-    """One incarnation of a log. Each effect on the disk and each result of an effect names it.
+    """One incarnation of a log. Each effect on the disk and each result of an effect names a life.
 
     A result may come late, after the log was deleted and created again. The results of appends come
     in the order in which the appends began. The result of a flush or a read may come at any time.
@@ -20,8 +20,8 @@ class LogLife(NamedTuple):
     Attributes:
         life: how often the log was created, removed, lost or opened. If this number has changed
             when an append ends, the appended records are not in this log.
-        copy: this number also rises with each cut and move. If this number has changed when a flush
-            ends, the flush proves nothing about this log.
+        copy: this number rises together with `life`, and at each cut and each move. If `copy` has
+            changed when a flush ends, the flush proves nothing about this log.
     """
 
     topic: TopicIdentity
@@ -29,7 +29,7 @@ class LogLife(NamedTuple):
     copy: int
 
     def is_same_life(self, other: LogLife) -> bool:
-        """Check that both name the same life of the log, and so the same appended records."""
+        """Check that `other` names the same life of the log, and so the same appended records."""
         return self.topic.is_same(other.topic) and self.life == other.life
 
 
@@ -45,16 +45,16 @@ class ProduceError(enum.Enum):
 
 
 class Opened(NamedTuple):
-    """Event: the log dir was read, at a start or after its return. The replica has no role then.
+    """Event: the log dir was read, at a start or after its return. The replica has no role yet.
 
     Attributes:
         topic: the topic of the replica, or NO_TOPIC if there is none.
         spans: each leader epoch of the log, and the offset at which it ends.
         start: the offset at which the first batch begins (see StartRose).
         log_start_offset: the first offset that is not deleted, if it is inside the first batch.
-        own_since: the replica's own `whole_since`, as its metadata says. placed_since: the
-        `whole_since` of the log dir at the time when the replica moved there. counts_flushed:
-        whether the metadata says that the replica counted only flushed records
+        own_since: the replica's own `whole_since`, as its metadata says.
+        placed_since: the `whole_since` of the log dir at the time when the replica moved there.
+        counts_flushed: whether the metadata says that the replica counted only flushed records
             (P24).
         is_incomplete: whether another copy of the replica may have more records.
     """
@@ -74,7 +74,9 @@ class Opened(NamedTuple):
 
 
 class StartRose(NamedTuple):
-    """Event: records below an offset were deleted. All of them were below the high watermark.
+    """Event: records below an offset were deleted.
+
+    All deleted records were below the high watermark.
 
     Attributes:
         start: the offset at which the log begins now. If the first offset that is not deleted is
@@ -126,7 +128,7 @@ class Produced(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Event: an append as leader has ended: either its records are in the log, or it failed.
+    """Event: an append as leader has ended; the records are in the log, or the append failed.
 
     Each AppendAsLeader has one such result. A replica does not fetch as a follower until it has all
     these results.
@@ -134,7 +136,7 @@ class Appended(NamedTuple):
     Attributes:
         log: the log that the effect named.
         spans: the leader epochs of the new records, each with the offset at which it ends. There
-            are no spans if the append failed, or if the log already had its records.
+            are no spans if the append failed, or if the log already had these records.
         waiter: the produce, if it waits for all in-sync replicas; otherwise None.
         end_offset: the offset after the records of that produce.
         leader_epoch: the epoch for which the leader appended.
@@ -175,7 +177,7 @@ class AppendedAsFollower(NamedTuple):
 
 
 class Flushed(NamedTuple):
-    """Event: a flush has ended. It has flushed the records of the named log below this offset."""
+    """Event: a flush has ended. The records of the named log below this offset are flushed."""
 
     log: LogLife
     offset: int
@@ -244,7 +246,7 @@ class WriteOwnSince(NamedTuple):
     """Effect: durably store the replica's own `whole_since` in its metadata.
 
     Attributes:
-        counts_flushed: whether only flushed records have counted since then. If so, a loss of power
+        counts_flushed: whether only flushed records count from now on. If so, a loss of power
             destroys no counted record (P24).
         placed_since: if the log dir lost records only before this epoch, the replica lost nothing.
     """
@@ -268,8 +270,8 @@ class AppendAsFollower(NamedTuple):
 
     Attributes:
         leader_epoch: the leader epoch of the leader that sent the batches. Batches of a later epoch
-            are refused, because they show that this leader was replaced before it read them. Then
-            the earlier records in its log may have changed, too.
+            are refused. Such a batch shows that the leader was replaced before it read the batch,
+            so the earlier records in its log may have changed, too.
     """
 
     log: LogLife
@@ -290,7 +292,7 @@ class TruncateTo(NamedTuple):
 
 
 class BeginAt(NamedTuple):
-    """Effect: remove all records. The empty log begins at an offset that is not below its old end.
+    """Effect: remove all records. The empty log begins at or after its old end.
 
     Attributes:
         keeps_lost: whether the removed records are kept in a `.lost` file.
@@ -327,7 +329,7 @@ class Acknowledge(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Effect: report to a client that its records may not be replicated."""
+    """Effect: report to a client that its records are perhaps not replicated."""
 
     waiter: Waiter
     error: ProduceError

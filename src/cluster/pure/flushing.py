@@ -1,9 +1,9 @@
 """Count only flushed records if the topic's settings say so, and mark when this began (P24).
 
-A replica that counts only flushed records loses no counted record when the power fails. This holds
-only after all earlier records were flushed, too. So the replica first flushes, and then writes a
-mark into its metadata. A loss of power is no loss for the replica only if the mark is present.
-The mark is removed before an unflushed record counts.
+A replica that counts only flushed records loses no counted record when the power fails. This
+guarantee begins when all earlier records are flushed, too. So the replica first flushes, and then
+writes a mark into its metadata. If the mark is missing, a loss of power counts as a loss of
+records. The mark is removed before an unflushed record counts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def obey(replica: Replica) -> None:
 def mark(replica: Replica) -> None:
     """Write the mark, if all records from before the change of the setting are flushed.
 
-    A loss of power before the mark still counts. So the loss is written into the metadata of the
-    replica, together with the mark.
+    A loss of power before this moment still counts as a loss of records. So the replica's own
+    `whole_since`, which records this loss, is written together with the mark.
     """
     is_due = replica.flushes and not replica.counts_flushed and not replica.is_incomplete
     if is_due and replica.log.flushed >= min(replica.unflushed_end, replica.log.end):

@@ -82,8 +82,8 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         epoch, end = answer.diverging
         truncate(replica, min(replica.log.end_of(epoch)[1], end))
     else:
-        # Set the high watermark of the log first, because after the append, records below it are
-        # deleted.
+        # Set the high watermark of the log first. After the append, the leader's deleted records
+        # are deleted here, too, but only records below the high watermark.
         replica.leader_high_watermark = answer.high_watermark
         replica.leader_start = answer.log_start
         follow_high_watermark(replica)
@@ -92,7 +92,7 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
 
 
 def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
-    """Count the leader's records that were appended."""
+    """Add the appended records of the leader to the known end of the log."""
     if replica.is_of_this_life(appended.log):
         replica.end_append()
         replica.log.append_all(appended.spans)
@@ -120,9 +120,9 @@ def follow_start(replica: Replica) -> None:
 def begin_anew(replica: Replica, start: int) -> None:
     """Remove all records, and begin where the leader's log begins.
 
-    This log shares no record with the leader's log. If this log ends after the start of the
-    leader's log, the records from that start on are cut first. If the start is below this replica's
-    high watermark, the cut is refused with an alarm.
+    This log shares no record with the leader's log. If this log ends after `start`, the records
+    from `start` on are cut first. If `start` is below this replica's high watermark, the cut is
+    refused with an alarm.
     """
     is_loss = may_lose(replica)
     if start < replica.log.end:
@@ -156,8 +156,8 @@ def truncate(replica: Replica, offset: int) -> None:
 
     Records below the high watermark are removed only after an election that may have lost records.
     After such an election, all removed records are kept in a file, even the records above the high
-    watermark. After a crash, the high watermark of the replica may be too low. So these records may
-    have been acknowledged, too.
+    watermark. After a crash, the high watermark of the replica may be too low. So the records above
+    the high watermark may have been acknowledged, too.
     """
     if offset < replica.high_watermark and not may_lose(replica):
         replica.role = Role.NONE

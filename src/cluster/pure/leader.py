@@ -40,8 +40,9 @@ def begin(replica: Replica, state: State, now: float) -> None:
 def maximal_isr(replica: Replica) -> set[int]:
     """Return the members of the ISR and of every ISR that was proposed for this version (P7).
 
-    A proposal may be accepted although its answer was lost, or a refusal came first. So a record is
-    replicated only if all of these members have the record.
+    The controller may accept a proposal although its answer was lost, or after it has refused
+    another copy of the proposal. So a record is replicated only if all of these members have the
+    record.
     """
     assert replica.state is not None
     return replica.proposed.union(replica.state.isr)
@@ -50,9 +51,9 @@ def maximal_isr(replica: Replica) -> set[int]:
 def is_followed(replica: Replica, since: float) -> bool:
     """Check that all members have fetched since a time. Then no other broker led at that time (P7).
 
-    Each broker that can be elected is a member of the maximal ISR. It stops fetching when it leads.
-    So these fetches prove that this replica leads, even while the coordination store does not
-    answer.
+    Each broker that can be elected is a member of the maximal ISR. A member that leads stops
+    fetching from this leader. So these fetches prove that this replica leads, even while the
+    coordination store does not answer.
     """
     if replica.role is not Role.LEADER or replica.state is None:
         return False
@@ -131,8 +132,8 @@ def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 def may_be_proposed(fetch: FollowerFetch) -> bool:
     """Check that the follower's broker does not leave, so that it may join the ISR (P10, P21).
 
-    A leaving broker must not be proposed: the high watermark waits for each proposed member, even
-    if the controller refuses the proposal (P7).
+    A leaving broker must not be proposed, because the high watermark waits for each proposed
+    member, even if the controller refuses the proposal (P7).
     """
     return not fetch.is_leaving
 
@@ -140,8 +141,8 @@ def may_be_proposed(fetch: FollowerFetch) -> bool:
 def is_end_known(replica: Replica, epoch: int) -> bool:
     """Check that the end of an epoch is known: no running append can extend the epoch (P25).
 
-    A follower may already have fetched records of a running append. So its log does not diverge,
-    although it is longer than the known end.
+    A follower may already have fetched records of a running append. Then the log of the follower is
+    longer than the known end, but does not diverge.
     """
     return not replica.appending or epoch < replica.log.last_epoch
 
@@ -151,11 +152,11 @@ def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None
 
     The follower need not truncate if its log is a part of this log. If the result is NO_EPOCH and
     the start of this log, this log has none of the follower's records. Then the follower removes
-    its log, and begins at this start. There are two such cases. In the first, the follower fetches
-    from before the start, because those records are deleted here. In the second, the follower
-    fetches from the start, and this log does not know the epoch of the follower's last record: that
-    record may differ from the record that was deleted here. A log without records is a part of
-    every log.
+    its log, and begins at the start of this log. This happens in two cases. In the first case, the
+    follower fetches from an offset before the start of this log. In the second case, the follower
+    fetches from the start of this log, and this log does not know the epoch of the follower's last
+    record. Then the follower's last record may differ from the record that was deleted here. A log
+    without records is a part of every log.
     """
     log = replica.log
     if fetch.offset < log.start:
@@ -215,7 +216,7 @@ def shrink(replica: Replica, members: frozenset[int], now: float) -> None:
 
 
 def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
-    """Send a proposal. From now on, the high watermark waits for its members (P7)."""
+    """Send a proposal. From now on, the high watermark waits for the proposed members (P7)."""
     replica.proposed |= isr.keys()
     replica.proposed_at = now
     proposal = AlterPartition(
@@ -235,7 +236,7 @@ def on_refusal(replica: Replica, version: int) -> None:
 
 
 def withdraw(replica: Replica, now: float) -> None:
-    """Propose the present ISR again. If this is accepted, a version without proposals begins."""
+    """Propose the present ISR again. After it is accepted, no proposal is open."""
     assert replica.state is not None
     if replica.proposed:
         propose(replica, dict(replica.state.isr), now)
@@ -255,7 +256,7 @@ def lagging(replica: Replica, now: float) -> frozenset[int]:
 
 
 def on_tick(replica: Replica, now: float) -> None:
-    """Repeat an unanswered proposal. If there is none, look for members that lag."""
+    """Repeat an unanswered proposal. If no proposal is open, look for members that lag."""
     if replica.role is not Role.LEADER:
         return
     if is_cut_off(replica, now):
@@ -271,9 +272,9 @@ def on_tick(replica: Replica, now: float) -> None:
 def is_cut_off(replica: Replica, now: float) -> bool:
     """Check that the lease has ended, and that a member of the ISR has not fetched for too long.
 
-    Such a leader was most likely replaced, and can acknowledge nothing. So its clients should ask
-    other brokers for the leader. If only the store does not answer, the members of the ISR continue
-    to fetch, and this check is false.
+    A leader in this situation was most likely replaced, and can acknowledge nothing. So the clients
+    should ask other brokers for the leader. If only the store does not answer, the members of the
+    ISR continue to fetch, and this check is false.
     """
     if replica.has_lease or replica.state is None:
         return False

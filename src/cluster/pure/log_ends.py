@@ -59,7 +59,7 @@ class LogEnds:
             self.append(epoch, end)
 
     def truncate(self, offset: int) -> None:
-        """Remove the records from an offset on. It must not be before the start of the log."""
+        """Remove the records from an offset on. The offset must be at or after the log start."""
         assert offset >= self.log_start_offset, "a log cannot end before its start"
         spans = self._spans
         while spans and spans[-1][1] > offset:
@@ -100,9 +100,9 @@ class LogEnds:
 def longest(logs: Sequence[tuple[int, int, int]]) -> int:
     """Return the broker with the longest log; if several logs are equal, the lowest broker id.
 
-    If a log has no records, it has no epoch. All records before its end were replicated and then
-    deleted. So this log counts as longer than each log that ends earlier. The epochs of the other
-    log do not matter.
+    A log without records has no epoch. All records before the end of such a log were replicated and
+    then deleted. So such a log counts as longer than each log that ends earlier, whatever the
+    epochs of the other log are.
 
     Args:
         logs: for each log, its last epoch, its log end and its broker.

@@ -81,9 +81,9 @@ def elected(state: State, known: Known, broker: int) -> State:
 def is_held(entry: Entry, known: Known, broker: int) -> bool:
     """Check that a leaving broker has to wait for a partition (P21).
 
-    The broker has to wait in two cases. In the first case, it leads, and another live replica may
-    lead soon. In the second case, the new leader in the state has not answered yet, so perhaps no
-    broker leads.
+    The broker has to wait in two cases. In the first case, the leaving broker leads, and another
+    live replica may lead soon. In the second case, the new leader in the state has not answered
+    yet, so perhaps no broker leads.
     """
     state = entry.state
     if state.leader == broker:
@@ -103,7 +103,7 @@ def may_lead_soon(known: Known, broker: int) -> bool:
 
 
 def fault_of_min(min_isr: int) -> str:
-    """Check the setting of a topic for the smallest ISR that acknowledges records."""
+    """Check a topic's smallest ISR size at which records with acks=all are acknowledged."""
     is_good = type(min_isr) is int and 1 <= min_isr <= ID_MAX
     return "" if is_good else f"min is {min_isr}, not an integer from 1 to {ID_MAX}"
 
@@ -119,7 +119,7 @@ def fault_of_replicas(replicas: Sequence[int]) -> str:
 
 
 def fault_of_creation(event: CreateTopic, registered: Collection[int]) -> str:
-    """Check a new topic. At least one of its brokers must be registered, to be in the first ISR."""
+    """Check a new topic. At least one of its brokers must be registered, for the first ISR."""
     if fault := fault_of_replicas(event.replicas) or fault_of_min(event.config.min_isr):
         return fault
     is_any_live = any(broker in registered for broker in event.replicas)

@@ -202,15 +202,15 @@ def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
 
 
 def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
-    """Check that a request is late: a later StopReplica has already removed the replica (P19)."""
+    """Check that a request is late, because a later StopReplica has removed the replica (P19)."""
     return not replica.exists and request.version <= replica.version
 
 
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead. Its proposals of this epoch may still be accepted, and it has
-    forgotten them (P7).
+    Such a replica must not lead, because it has forgotten its proposals of this epoch, and the
+    controller may still accept them (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
@@ -244,7 +244,7 @@ def begins_epoch(replica: Replica, state: State) -> bool:
 
 
 def may_lead(replica: Replica, state: State) -> bool:
-    """Check that broker, log dir and replica have not come back after the election (P11).
+    """Check that broker, log dir and replica have not returned since the election (P11).
 
     If the mover moves a leader to another log dir, the leader keeps its role.
     """
@@ -262,7 +262,7 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
     """
     is_here = is_addressed(replica, request.broker_epoch)
     if is_here and not replica.exists and request.topic.created > replica.topic.created:
-        # This refuses earlier requests that arrive late: they must create no replica.
+        # Record the topic, so that an earlier request that arrives late creates no replica.
         replica.topic, replica.version, replica.leader_epoch = request.topic, NO_VERSION, 0
     is_known = is_known_topic(replica, request.topic)
     if is_known and replica.is_dir_good and may_stop(replica, request):
@@ -277,8 +277,8 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
     """Check that this broker has no replica of a topic, and will never create one.
 
-    If a log dir is bad, it may have such a replica, so the check is false. A replica without a
-    topic id may also belong to the topic.
+    If a log dir is bad, it may have a replica of the topic, so the check is false. A replica
+    without a topic id may also belong to the topic.
     """
     if is_known_topic(replica, request.topic):
         is_gone = not replica.exists and request.version <= replica.version
@@ -375,9 +375,9 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Return the `whole_since` of a moved replica. Losses of its old log dir count (P4).
+    """Return the `whole_since` of a moved replica. Losses of the source log dir count (P4).
 
-    Earlier losses of the new log dir do not count, because the copy was made after them.
+    Earlier losses of the target log dir do not count, because the copy was made after these losses.
     """
     return replica.whole_since_if(flushes=replica.counts_flushed)
 

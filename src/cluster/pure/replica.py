@@ -146,12 +146,12 @@ class Replica:
 
     @property
     def held_since(self) -> int:
-        """The larger epoch of log dir and replica. A role from an earlier epoch has ended."""
+        """The larger of the epochs of log dir and replica. A role from before it has ended."""
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property
     def whole_since(self) -> int:
-        """The registration epoch since which no record was lost; NEVER if it is incomplete."""
+        """The registration epoch since which no record was lost; NEVER for an incomplete log."""
         if self.is_incomplete:
             return NEVER
         return self.whole_since_if(flushes=self.counts_flushed)

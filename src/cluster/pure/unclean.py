@@ -28,7 +28,7 @@ def elect_uncleanly(
     Args:
         registered: the registrations in the store, including brokers whose port refused a
             connection.
-        is_forced: whether an operator asserts that no broker without a registration is running.
+        is_forced: whether an operator asserts that all brokers without a registration have stopped.
     """
     if state.leader != NO_BROKER or not (state.is_unclean_allowed or is_forced):
         return None

@@ -66,7 +66,7 @@ class DirWorkers:
     def abandon(self, log_dir: str) -> None:
         """Let the thread of a log dir end after its queued work; later work gets a new thread.
 
-        If the thread hangs, it may never return. So without this, later work would never begin.
+        A thread that hangs may never return. Then later work in the same queue would never begin.
         """
         with self._lock:
             pieces = self._queues.pop(log_dir, None)

@@ -265,7 +265,8 @@ class Fetcher:
     def _is_news(self, replica: HostedReplica, answer: FetchAnswer) -> bool:
         """Report whether the rules must see an answer.
 
-        If the last answer was equal, for an equal fetch and in the same role, they need not see it.
+        The rules need not see an answer that is equal to the last answer, for an equal fetch and in
+        the same role.
         """
         with self._changed:
             known = self._told.pop(replica, None)
@@ -281,7 +282,10 @@ class Fetcher:
 
 
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
-    """Report whether the log changed as the answer says. If so, the next fetch will differ."""
+    """Report whether the log has the changes of an answer.
+
+    If not, the next fetch would be equal.
+    """
     log = replica.log
     if log is None:
         return False

@@ -4,8 +4,8 @@ The rules must see the changes of the log in their order. So one lock is held wh
 about an event and the effects are carried out. A flush runs without this lock, and its result comes
 back as an event.
 
-A log can fail at any effect. After that, the rules may have facts that are not in the log. So the
-replica loses its role, and its log is read again. The controller learns that it is offline.
+A log can fail during any effect. Then the facts of the rules may differ from the log. So the
+replica loses its role and counts as offline, and its log is read again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACKS_ALL = -1
 
 
 class Outbox(Protocol):
-    """Take the effects that leave the replica. No method waits, or calls the replica."""
+    """Carry out the effects outside the replica. No method waits, or calls the replica."""
 
     def to_controller(self, name: str, request: Any) -> None:
         """Send an answer or a proposal to the controller."""
@@ -161,11 +161,11 @@ class HostedReplica:
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Check that no other broker can have led, except in the last `seconds`."""
+        """Check that all members fetched in the last `seconds`, so no other broker led before."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
-        """Read the replica from its log dir. It has no role after that."""
+        """Read the replica from its log dir. After that, the replica has no role."""
         with self._lock:
             self._reopen()
 
@@ -232,7 +232,7 @@ class HostedReplica:
         """Flush the log without the lock, and report the flushed offset."""
         if (log := self._log) is None:
             return
-        life = self._rules.log_life  # if an event changes it, the flush does not count
+        life = self._rules.log_life  # if an event changes the life, the flush does not count
         try:
             flushed = log.flush()
         except LogStoreError as error:
@@ -248,11 +248,11 @@ class HostedReplica:
 
     def _handle(self, event: Any) -> None:
         before = self.role, self.leader, self.leader_epoch
-        if self._is_leased() is not self._has_lease:  # the rules must learn this first
+        if self._is_leased() is not self._has_lease:  # first report the lease to the rules
             self._has_lease = not self._has_lease
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
         if (log := self._log) is not None and log.log_start_offset > self._told_start:
-            self._told_start = log.log_start_offset  # retention or a client has raised it
+            self._told_start = log.log_start_offset  # retention or a client raised the start
             self._decide(x.StartRose(start_of(log), self._told_start))
         self._decide(event)
         if self.topic != self._told_topic:
@@ -337,7 +337,7 @@ class HostedReplica:
     # --- records ----------------------------------------------------------------------------------
 
     def _append(self, effect: x.AppendAsLeader) -> None:
-        """Append a client's records. If the log refuses them, only this client gets an error.
+        """Append a client's records. If the log refuses, only this client gets an error.
 
         Even if the append raises an error, the records may be in the log.
         """
@@ -355,7 +355,7 @@ class HostedReplica:
         self._handle(x.Appended(life, spans, waiter, end_offset, leader_epoch))
 
     def _append_as_follower(self, effect: x.AppendAsFollower) -> None:
-        """Append the leader's batches. If the log refuses them, they are fetched again."""
+        """Append the leader's batches. If the log refuses the batches, fetch them again."""
         log, before = self._open_log(), self._rules.log.end
         try:
             if effect.records:

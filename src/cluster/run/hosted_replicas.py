@@ -2,8 +2,8 @@
 
 A request names many partitions, on several log dirs. Each log dir has its own thread, which gives
 its replicas their roles. So if a log dir hangs, only the answers about its own replicas are late.
-If they take longer than `OBEY_SECONDS`, the answer says that these replicas are offline. The thread
-continues, and the next answer has the result.
+If a log dir needs longer than `OBEY_SECONDS`, the answer says that its replicas are offline. The
+thread continues, and the next answer has the result.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
 
 LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
-ANNOUNCE_TICKS = 10  # between two events, because each makes the controller ask all replicas
+ANNOUNCE_TICKS = 10  # ticks between two events: each event makes the controller ask all replicas
 TICKS_PER_SESSION = 20  # so the end of the lease is noticed long before the session ends
 ALTER_SECONDS = 8.0
 FLUSH_THREADS = 4
@@ -76,7 +76,7 @@ class MemberSettings(NamedTuple):
             the process of the broker has ended (P4).
         look_seconds: the time after which a controller asks again.
         session_seconds: if the coordination store hears nothing from a session for this time, it
-            ends the session; None if it never does this.
+            ends the session; None if the store never ends a session.
         unknown_seconds: if the cluster does not know the topic of a replica for this time, there is
             an alarm.
         security: the way to connect to other brokers.
@@ -344,8 +344,8 @@ class ClusterMember:
         """Report a changed log dir to the cluster, and a move of a replica to the rules."""
         if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
             if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
-                # Read the replicas of the log dir before it counts as good. Until then, no missing
-                # replica is created; after that, these replicas are known (P17).
+                # Read the replicas of the log dir before the log dir counts as good. While a log
+                # dir is not good, no missing replica is created (P17).
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:

@@ -65,8 +65,8 @@ class MetadataCache:
     def on_change(self, callback: ViewCallback) -> Callable[[], None]:
         """Call a function with each new view, in the order of the views.
 
-        The callback must return soon, because the next update waits for it. It must not call
-        `update`.
+        The callback must return soon, because the next update waits for it. The callback must not
+        call `update`.
 
         Returns:
             A function that ends these calls.

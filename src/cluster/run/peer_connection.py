@@ -174,7 +174,7 @@ class PeerConnection:
             self._disconnect()
 
     def _finish(self) -> None:
-        """Clear an interruption, because it has ended a call, and close the connection."""
+        """Mark the end of a call; after an interruption, clear it and close the connection."""
         with self._lock:
             is_over = self._is_closed or self._is_interrupted
             self._is_asking = self._is_interrupted = False
@@ -182,7 +182,7 @@ class PeerConnection:
             self._disconnect()
 
     def _connected(self) -> ByteStream:
-        """Return the connection. If there is none, make one."""
+        """Return the connection. If no connection is open, make a new connection."""
         with self._lock:
             if self._is_closed:
                 raise self._error("the connection was closed by this broker")
@@ -219,7 +219,7 @@ class PeerConnection:
     def _read_large(
         self, stream: ByteStream, size_bytes: int, seconds: float, large: Callable[..., Any]
     ) -> Any:
-        """Let a reader read an answer. It must read the whole answer, and no more."""
+        """Let `large` read an answer. `large` must read the whole answer, and no more."""
         left = size_bytes
 
         def read(size: int) -> bytes:

@@ -10,7 +10,7 @@ from logstore import AppendInfo, Log
 
 
 class Produce(Protocol):
-    """A client's request to append to one partition. Only its method `append` may wait."""
+    """A client's request to append to one partition. Only the method `append` may wait."""
 
     def append(self, log: Log, leader_epoch: int) -> AppendInfo:
         """Append the records in this leader epoch; raises LogStoreError or ValueError."""
@@ -19,7 +19,7 @@ class Produce(Protocol):
         """Report that the records before this offset are acknowledged, as `acks` requires."""
 
     def refuse(self, error: x.ProduceError) -> None:
-        """Report that the records may not be replicated."""
+        """Report that the records are perhaps not replicated."""
 
     def fail(self, error: Exception) -> None:
         """Report that the log refused the records."""

@@ -20,7 +20,7 @@ ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 def create(
     store: LogStore, name: str, number: int, effect: x.CreateReplica, config: LogConfig | None
 ) -> Log:
-    """Create a log. Before its first record, store its topic and its own `whole_since`."""
+    """Create a log. Store the topic and the replica's own `whole_since` before the first record."""
     topic, dir_id, own_since = effect
     log = store.create(
         name, number, log_dir=dir_id, config=config, is_new=True,
@@ -79,7 +79,7 @@ def describe(log: Log) -> x.Opened:
 
 
 def _is_writable(log: Log) -> bool:
-    """Report whether a log accepts changes. An incomplete or damaged log does not."""
+    """Report whether a log accepts changes. An incomplete or damaged log refuses changes."""
     try:
         # this cuts nothing; it only shows whether the log refuses changes
         log.truncate_to(log.log_end_offset)

@@ -156,7 +156,7 @@ class LedGroupLog(NamedTuple):
 
     @property
     def is_led(self) -> bool:
-        """Whether the replica leads in this epoch, and certainly no broker leads in a later one.
+        """Whether the replica leads in this epoch, and certainly no broker leads a later epoch.
 
         This is certain if the broker's session has not ended, or if the other in-sync replicas
         still fetch.
@@ -166,7 +166,10 @@ class LedGroupLog(NamedTuple):
 
     @property
     def is_settled(self) -> bool:
-        """Whether all records are replicated. More records come only from this broker's groups."""
+        """Whether all records are replicated.
+
+        After that, only the groups of this broker append records.
+        """
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
 
@@ -176,7 +179,7 @@ class LedGroupLog(NamedTuple):
         return self.leader_epoch
 
     def mend(self) -> None:
-        """Do nothing. A damaged log gets its missing records as a follower."""
+        """Do nothing. A replica with a damaged log fetches the missing records as a follower."""
 
     def append(
         self, keys: Sequence[bytes], values: Sequence[bytes | None], timestamp: int

@@ -119,7 +119,10 @@ class ClusterLeadership:
         )
 
     def leader_of(self, name: str, partition: int) -> Leader:
-        """Find another broker that leads a partition. The larger leader epoch counts."""
+        """Find another broker that leads a partition.
+
+        If the metadata and the replica name different leaders, the larger leader epoch decides.
+        """
         found, replica = self._view_of(name, partition), self._replicas.at(name, partition)
         leader = Leader() if found is None else Leader(found.leader, found.leader_epoch)
         if replica is not None and replica.leader_epoch > leader.epoch:
@@ -180,7 +183,7 @@ class ClusterLeadership:
         return self.leading(name, partition, epoch).log
 
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
-        """Find a log for a client in a rack, or the broker from which it should read."""
+        """Find a log for a client in a rack, or the broker from which the client should read."""
         if rack and rack == self._rack:
             replica = self._replicas.at(name, partition)
             if replica is not None and replica.role is Role.FOLLOWER:
@@ -193,7 +196,7 @@ class ClusterLeadership:
         return Reading(led.log, preferred=preferred, leader_epoch=led.replica.leader_epoch)
 
     def _preferred(self, name: str, partition: int, rack: str) -> int:
-        """If this broker is in another rack, find an in-sync replica in the client's rack."""
+        """Find an in-sync replica in the client's rack, if this broker is in another rack."""
         found = self._view_of(name, partition)
         if not self._is_rack_aware or not rack or rack == self._rack or found is None:
             return NO_LEADER

@@ -14,8 +14,8 @@ from logstore import Log, LogConfig, LogStore
 class ClusterTopics:
     """Implement `ServedTopics` for a broker of a cluster.
 
-    Threads: any thread may call any method. The list of all topics is made when a request needs it.
-    It is used until the metadata changes.
+    Threads: any thread may call any method. The list of all topics is made when a request needs it,
+    and is used until the metadata changes.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ClusterTopics:
 
 
 def _topic(found: TopicView, known: Topic | None) -> Topic:
-    """Describe a topic. If it is the same as before, use the same tuple of partitions."""
+    """Describe a topic. If the partitions have not changed, use the same tuple."""
     is_same = (
         known is not None
         and known.id == found.topic_id

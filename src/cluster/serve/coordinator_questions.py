@@ -4,8 +4,8 @@
     another broker coordinates  -> the line for this broker -> one request for all that wait
 
 Each client that begins a transaction needs an answer before its first batch in a partition is
-appended, and the coordinator first replicates the change. So questions that come while a request is
-on its way wait in line, and the next request has all of them.
+appended, and the coordinator first replicates the change. So questions that arrive while a request
+is running wait in a queue (`_Line`), and the next request asks them together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cluster.serve.coordinator_peers import Peers, code_of
 
 ASK, ASK_VERSION = 24, 5
 ASK_SECONDS = 6.0  # longer than the coordinator waits for its replicas
-LINE_SECONDS = 12.0  # how long a question waits in line, with its own request
+LINE_SECONDS = 12.0  # how long a question waits, including its own request
 QUESTIONS_MAX = 200  # the most questions in one request
 NO_ANSWER = "the coordinator of the transactional id does not answer"
 
@@ -38,7 +38,7 @@ Codes = dict[Place, ErrorCode]
 
 
 class _Question:
-    """One question; the lock of its line guards `codes`, which are the answer."""
+    """One question. The lock of its `_Line` guards the answer, `codes`."""
 
     def __init__(
         self, name: str, asker: Asker, places: Sequence[Place], *, is_adding: bool
@@ -48,7 +48,7 @@ class _Question:
         self.codes: Codes | None = None
 
     def encoded(self) -> Any:
-        """Make the part of a request that asks this."""
+        """Encode this question as a part of a request."""
         asked = AddPartitionsToTxnRequest
         by_topic: dict[str, list[int]] = {}
         for topic, partition in self.places:
@@ -59,13 +59,13 @@ class _Question:
         )
 
     def answer(self, found: Mapping[Place, ErrorCode]) -> None:
-        """Take the codes of an answer; a place without a code was not answered."""
+        """Store the codes of an answer. A place without a code gets NETWORK_EXCEPTION."""
         missing = ErrorCode.NETWORK_EXCEPTION
         self.codes = {place: found.get(place, missing) for place in self.places}
 
 
 class _Line:
-    """The questions for one broker; one thread at a time sends, for all that wait.
+    """The queue of questions for one broker; one waiting thread sends the questions of all threads.
 
     Threads: any thread may call `ask`. The lock of `_changed` guards the other fields.
     """
@@ -120,7 +120,7 @@ class _Line:
         return asked
 
     def _send(self, asked: Sequence[_Question]) -> list[Codes]:
-        """Send questions, and return the codes for each; nothing if there is no valid answer."""
+        """Send questions; return the codes for each question, or no codes without an answer."""
         message = AddPartitionsToTxnRequest(transactions=[one.encoded() for one in asked])
         try:
             answer = self._peers.ask(self._broker, ASK, ASK_VERSION, message, ASK_SECONDS)

@@ -6,7 +6,7 @@ from cluster.run.member import ClusterMember
 
 
 def elr_of(member: ClusterMember) -> dict[tuple[str, int], tuple[int, ...]] | None:
-    """List the ELR of each partition that has one; None if another broker is the controller.
+    """List the ELR of each partition with an ELR; None if another broker is the controller.
 
     The thread of the controller may change the entries at the same time. Each state is one
     immutable value, so each ELR is consistent, but two ELRs may be from different moments.

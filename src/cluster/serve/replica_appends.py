@@ -123,9 +123,9 @@ class ReplicaWait:
         self._wake = wake
 
     def give_up(self) -> None:
-        """End the wait in the rules, unless they have just acknowledged the change."""
+        """Ask the rules to end the wait, unless they have just acknowledged the change."""
         self._replica.tell(x.GaveUp(self))
-        if not self.is_over:  # the rules did not know this wait any more
+        if not self.is_over:  # the rules have already forgotten this wait
             self.error = refusal_of(x.ProduceError.TIMED_OUT)
 
     def close(self) -> None:
@@ -162,14 +162,14 @@ class ReplicaAppend(ReplicaWait):
         return self._info
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records. If the log has a later leader epoch, it refuses them."""
+        """Append the records. A log with a later leader epoch refuses them."""
         # free the batch, because the request may wait for a long time
         records, self._records = self._records, None
         check_format(log)
         return log.append_encoded(records, leader_epoch=leader_epoch, token=self._token)
 
     def fail(self, error: Exception) -> None:
-        """Wake the request, so that the client gets the error of the log."""
+        """Store the error of the log, which `taken` raises."""
         self._failure = error
 
 
@@ -183,7 +183,7 @@ class MarkerAppend(ReplicaAppend):
         self._marker = marker
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the marker. If the log has a later leader epoch, it refuses the marker."""
+        """Append the marker. A log with a later leader epoch refuses the marker."""
         check_format(log)
         producer_id, epoch, is_commit, coordinator_epoch, is_raised = self._marker
         return log.append_marker(
@@ -194,5 +194,5 @@ class MarkerAppend(ReplicaAppend):
 
 
 def refusal_of(error: x.ProduceError) -> NotServedError:
-    """Translate a refusal of the rules. It has the same name as the error in Kafka."""
+    """Translate a refusal of the rules into Kafka's error of the same name."""
     return NotServedError(code=ErrorCode[error.value], reason=REASONS[error])

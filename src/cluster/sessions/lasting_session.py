@@ -92,7 +92,7 @@ class LastingSession(Session):
         return self._session.watch_children(path, callback)
 
     def zxid(self) -> int:
-        """Return the number of the newest change, at the time of this call or later."""
+        """Return the number of the newest change; no change before this call is newer."""
         return self._session.zxid()
 
     def on_session(self, callback: StateCallback) -> None:

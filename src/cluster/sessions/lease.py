@@ -5,7 +5,7 @@ was sent. So the session lasts for at least one session timeout after that time.
 after two thirds of the session timeout, because the clocks of two machines differ.
 
 A lease belongs to one session. In a new session, the broker must first register and call `begin`.
-Before that, no answer extends the lease.
+Before `begin`, no answer extends the lease.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def boot_clock() -> float:
 
 
 class Lease:
-    """The lease of a broker. It is not held before `begin`.
+    """The lease of a broker. The lease is not held before `begin`.
 
     Threads: any thread may call any method. One thread sends heartbeats.
     """
@@ -47,8 +47,8 @@ class Lease:
 
         Args:
             timeout_seconds: if the store hears nothing from a session for this time, it ends the
-                session. None means that the store never does this; the embedded store is an
-                example.
+                session. None means that the store never ends a session for this reason, like the
+                embedded store.
         """
         self._session, self._timeout, self._clock = session, timeout_seconds, clock
         self._lock = threading.Lock()  # guards the next two fields

@@ -5,10 +5,10 @@
 Several brokers are asked for the metadata (`cluster_map`). Each question to a leader names the
 leader epoch, so that a broker which leads an older epoch refuses it.
 
-A range ends at the high watermark. If only committed records are wanted, it ends at the last stable
-offset. Right after an election, a leader does not know its high watermark yet. So if a question
-gets a retriable error, it is asked again, with new metadata, for at most `SECONDS_MAX`. A partition
-counts as deleted only if it is missing for `MISSING_SECONDS`.
+A range ends at the high watermark. If only committed records are wanted, the range ends at the last
+stable offset. Right after an election, a leader does not know its high watermark yet. So if a
+question gets a retriable error, it is asked again, with new metadata, for at most `SECONDS_MAX`. A
+partition counts as deleted only if it is missing for `MISSING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def retried(attempt: Callable[[bool], Found]) -> Found:
     """Call `attempt` again and again while it raises NotKnownYetError or PeerError.
 
     Args:
-        attempt: gets whether a partition counts as deleted that no broker has.
+        attempt: gets True if a partition that no broker has now counts as deleted.
     """
     begun = time.monotonic()
     while True:
@@ -248,7 +248,7 @@ def error_of(key: TopicPartition, code: ErrorCode) -> LogStoreError:
 def offsets_at(
     asked: Asked, places: Mapping[TopicPartition, Place], timestamp: int, level: int
 ) -> dict[TopicPartition, int]:
-    """Ask the leaders for the offsets at a time, or at a special time; -1 if there is no offset.
+    """Ask the leaders for the offsets at a timestamp, or for `EARLIEST` or `LATEST`; -1 means none.
 
     Args:
         level: the isolation level.

@@ -3,9 +3,9 @@
     the first server that answers -> the brokers that it lists -> answers of more than half of them
 
 One broker is not enough. A broker that is cut off from the controller does not know that another
-broker leads now. A broker that has just started may know no topic. Of several answers, the larger
-leader epoch counts for each partition. A topic counts as missing only if enough brokers that know a
-controller do not have it, and no broker has it.
+broker leads now. A broker that has just started may know no topic. For each partition, the answer
+with the largest leader epoch counts. A topic counts as missing if none of the answers has the
+topic, and enough of these brokers know a controller.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ClusterMap(NamedTuple):
     Attributes:
         brokers: the rows of the brokers, by id.
         topics: the topics that exist.
-        codes: the errors of topics, without those that no broker has.
-        is_certain: whether a topic that is in none of these fields does not exist.
+        codes: the errors of topics that some broker knows, but that cannot be described.
+        is_certain: whether a topic that is in neither `topics` nor `codes` is certainly missing.
     """
 
     brokers: Mapping[int, Any]
@@ -75,7 +75,7 @@ def cluster_map(servers: str, topics: Sequence[str] | None = None) -> ClusterMap
     """Ask for all brokers, and for the partitions of some topics; None means all topics.
 
     Raises:
-        PeerError: no server answers. This is the error of the last server.
+        PeerError: no server answers; the error is from the last server.
         NotKnownYetError: too few brokers answer.
     """
     named = None
@@ -89,7 +89,8 @@ def cluster_map(servers: str, topics: Sequence[str] | None = None) -> ClusterMap
 def _answers(servers: Sequence[Server], asked: Any) -> tuple[list[Any], int]:
     """Return the answers of enough brokers, and how many are enough.
 
-    An address that no broker advertises may belong to any broker. So its answer only lists brokers.
+    An address that no broker advertises may belong to any broker. An answer from such an address is
+    used only to find the brokers.
     """
     found = _several(servers, asked, 1)
     answers, done = dict(found), set(found)
@@ -104,7 +105,7 @@ def _answers(servers: Sequence[Server], asked: Any) -> tuple[list[Any], int]:
             reason = f"only {len(own)} of {len(listed)} brokers answer, which may be cut off"
             raise NotKnownYetError(reason=reason)
         done.update(left)
-        with suppress(PeerError, NotKnownYetError):  # the next round reports this
+        with suppress(PeerError, NotKnownYetError):  # the next round finds the failure
             answers |= _several(random.sample(left, len(left)), asked, needed - len(own))
 
 
@@ -120,7 +121,7 @@ def _several(servers: Sequence[Server], asked: Any, count: int) -> dict[Server, 
 
     Raises:
         PeerError: no server answers.
-        NotKnownYetError: no server that answers knows the brokers of the cluster.
+        NotKnownYetError: servers answer, but none of them knows the brokers of the cluster.
     """
     connections = {
         server: PeerConnection(lambda server=server: server, CLIENT)  # type: ignore[misc]
@@ -167,7 +168,7 @@ def combined(answers: Sequence[Any], needed: int) -> ClusterMap:
     listed = [one for some in answers for one in some.brokers]
     addresses = Counter((one.node_id, one.host, one.port) for one in listed)
     rows = {(one.node_id, one.host, one.port): one for one in listed}
-    # If a broker has moved, the address that fewer answers have is the old one.
+    # If a broker has moved, fewer answers have the old address.
     brokers = {place[0]: rows[place] for place, _ in reversed(addresses.most_common())}
     by_name: dict[str, list[Any]] = {}
     for answer in answers:

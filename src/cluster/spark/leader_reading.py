@@ -74,7 +74,7 @@ class LeaderReading:
                         reason=f"{self._piece.key}: the leader has no records from {self.offset} on"
                     )
                     if self.offset == before:
-                        self._leader = None  # it may be cut off
+                        self._leader = None  # the leader may be cut off
                 except TopicGoneError:
                     if self._options.fails_on_data_loss:
                         raise

@@ -4,9 +4,9 @@
 
 A piece names every in-sync replica, because any of them may be on the machine of the task. The path
 of a log dir alone proves nothing, because another machine may have another disk at the same path.
-So a piece also has the directory ids. They are random, and are stored on the disks.
+So a piece also has the directory ids, which are random and are stored on the disks.
 
-Kafka's own brokers send no directory ids. From them, the tasks fetch all records.
+Kafka's own brokers send no directory ids, so the tasks fetch all records of such brokers.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class ClusterPiece(InputPartition):
 
     Attributes:
         holders: the brokers with in-sync replicas, the leader first.
-        is_sole: whether the partition has only one replica. If so, all records in its log count as
-            replicated.
+        is_sole: whether the partition has only one replica. If so, all records in the log of this
+            replica count as replicated.
         servers: the addresses of all brokers.
     """
 

@@ -2,7 +2,7 @@
 
     topic settings   which replicas are throttled
     broker settings  leader.replication.throttled.rate, follower.replication.throttled.rate
-    the ISR          a replica in sync is never throttled: producers wait for it (KIP-73)
+    the ISR          a replica in sync is never throttled, because producers wait for it (KIP-73)
 
 Both limits are token buckets (`broker/quotas/buckets`). If more bytes were sent than a rate allows,
 the next bytes wait.
@@ -48,7 +48,7 @@ class ReplicationThrottle:
     broker could exceed the rate at its start.
 
     Threads: any thread may call any method. `_lock` guards the buckets, and is held only for a
-    short time. A change of a dict replaces one entry.
+    short time. Each change of `_replicas` replaces one entry of a dict, so a reader needs no lock.
     """
 
     def __init__(
@@ -76,7 +76,10 @@ class ReplicationThrottle:
                 self._buckets[side] = Bucket(rate, self._clock())
 
     def set_topic(self, name: str, settings: Mapping[str, str]) -> None:
-        """Set which replicas of a topic are throttled. If a value is wrong, no replica is."""
+        """Set which replicas of a topic are throttled.
+
+        If a value cannot be read, throttle no replica.
+        """
         for side in Side:
             try:
                 found = parse(settings.get(side.replicas_key, ""))
@@ -88,7 +91,7 @@ class ReplicationThrottle:
                 self._replicas[side][name] = found
 
     def settings_are_known(self) -> None:
-        """Use the lists from now on. Before this call, the settings of all topics must be read."""
+        """Use the settings of the topics from now on. All settings must have been read before."""
         self._is_known = True
 
     def sends(self, name: str, partition: int, follower: int) -> bool:

@@ -71,7 +71,7 @@ class Asked:
         """Ask for all brokers, and for the partitions of some topics; None means all topics.
 
         Raises:
-            PeerError: no server answers. This is the error of the last server.
+            PeerError: no server answers; the error is from the last server.
         """
         named = None
         if topics is not None:
@@ -87,7 +87,7 @@ class Asked:
         raise failure
 
     def hidden(self, metadata: Any, names: Iterable[str]) -> list[str]:
-        """Return the topics that the metadata lacks because this client may not see them."""
+        """Return topics that the metadata lacks because this client is not allowed to see them."""
         known = {topic.name for topic in metadata.topics}
         unknown = sorted(set(names) - known)
         if not unknown:
@@ -164,7 +164,7 @@ class Asked:
         }
 
     def log_dirs(self, broker: Any, places: Sequence[Place] | None = None) -> Sequence[Any]:
-        """Ask a broker of the metadata for its log dirs, and for the replicas in them.
+        """Ask a broker that the metadata lists for its log dirs, and for the replicas in them.
 
         Args:
             places: the partitions whose replicas are wanted; None means all partitions.
@@ -180,7 +180,7 @@ class Asked:
         return rows
 
     def move_replicas(self, broker: Any, paths: Mapping[Place, str]) -> dict[Place, ErrorCode]:
-        """Ask a broker of the metadata to move its replicas to these log dirs."""
+        """Ask a broker that the metadata lists to move its replicas to these log dirs."""
         request = m.AlterReplicaLogDirsRequest
         places: dict[str, list[Place]] = {}
         for place, path in paths.items():
@@ -200,16 +200,16 @@ class Asked:
         }
 
     def fetch(self, broker: Any, request: Any) -> Any:
-        """Fetch from a broker of the metadata. The broker may be a follower."""
+        """Fetch from a broker that the metadata lists, even if the broker is a follower."""
         return self.ask(broker, FETCH, request)
 
     def ask(self, broker: Any, api: tuple[int, int], request: Any) -> Any:
-        """Send a request to a broker of the metadata; raises PeerError."""
+        """Send a request to a broker that the metadata lists; raises PeerError."""
         return self._ask((broker.host, broker.port), api, request)
 
     @property
     def _wait_ms(self) -> int:
-        """Return the time limit for a broker. It is shorter than the wait of this client."""
+        """Return the time limit for a broker: half of the time that this client waits."""
         return int(self._seconds * 500)
 
     def _anyone(self, metadata: Any) -> tuple[str, int]:
@@ -234,7 +234,8 @@ class Asked:
         connection = self._connections.pop(server, None) or PeerConnection(
             lambda: server, CLIENT, security=self._security
         )
-        self._connections[server] = connection  # the server that was asked last is at the end
+        # the last server of `_connections` is the last one that was asked
+        self._connections[server] = connection
         try:
             return connection.ask(*api, asked, self._seconds)
         except PeerError:

@@ -74,7 +74,7 @@ def security_of(given: Mapping[str, str], *, is_shared: bool = False) -> PeerSec
     """Make the settings of connections from properties.
 
     Args:
-        is_shared: whether other users than the owner may read or change the file.
+        is_shared: whether users other than the owner may read or change the file.
 
     Raises:
         ValueError: a setting cannot be used.
@@ -94,7 +94,10 @@ def security_of(given: Mapping[str, str], *, is_shared: bool = False) -> PeerSec
 
 
 def _check_keys(given: Mapping[str, str]) -> None:
-    """Refuse an unknown key. Show it only if it looks like a key: it may be part of a password."""
+    """Refuse an unknown key.
+
+    Show only text that looks like a key, because other text may be part of a password.
+    """
     for key in given:
         if key in KNOWN or key in IGNORED:
             continue
@@ -160,7 +163,7 @@ def _unquoted(text: str) -> str:
 
 
 def _context(given: Mapping[str, str]) -> ssl.SSLContext:
-    """Make a TLS context. By default, it trusts the certificates of the system."""
+    """Make a TLS context. By default, the context trusts the certificates of the system."""
     for key in TYPES:
         if given.get(key, "PEM").strip().upper() != "PEM":
             raise ValueError(f"{key}={given[key]} is not supported; {PEM_ADVICE}")

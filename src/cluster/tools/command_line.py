@@ -79,9 +79,9 @@ def status(
 ) -> None:
     """List the brokers, and each partition that is not good.
 
-    A partition is "offline" if nobody leads it, "below min" if too few replicas are in sync for
-    acks=all, and "under-replicated" if a replica is not in sync. The exit code is 1 if there is
-    such a partition, or no controller.
+    A partition is "offline" if no broker leads it, "below min" if too few replicas are in sync for
+    acks=all, and "under-replicated" if a replica is not in sync. The exit code is 1 if a partition
+    is in one of these states, or if there is no controller.
 
     \b
     Example:
@@ -103,7 +103,7 @@ def status(
 @click.option(
     "--unclean",
     is_flag=True,
-    help="Let a replica lead that may lack records, if no other one can. Name the partitions.",
+    help="If no other replica can lead, elect one that may lack records. Name the partitions.",
 )
 @format_option()
 def elect(
@@ -115,7 +115,8 @@ def elect(
 ) -> None:
     """Let the first replica of each partition lead, if it is in sync.
 
-    Without partitions, this is done for all of them. The exit code is 1 if an election failed.
+    Without partitions, the command does this for all partitions. The exit code is 1 if an election
+    failed.
 
     \b
     Examples:
@@ -137,9 +138,9 @@ def elect(
 @click.option("--file", type=click.File("r"), required=True, help="The reassignment, as JSON.")
 @click.option("--generate", "action", flag_value="generate", help="Propose a reassignment.")
 @click.option("--execute", "action", flag_value="execute", help="Begin the reassignments.")
-@click.option("--verify", "action", flag_value="verify", help="Show which have ended.")
-@click.option("--cancel", "action", flag_value="cancel", help="Cancel those that have not ended.")
-@click.option("--brokers", metavar="ID[,ID...]", help="For --generate: who shall have replicas.")
+@click.option("--verify", "action", flag_value="verify", help="Show ended reassignments.")
+@click.option("--cancel", "action", flag_value="cancel", help="Cancel running reassignments.")
+@click.option("--brokers", metavar="ID[,ID...]", help="For --generate: the brokers to use.")
 @format_option()
 def reassign(
     bootstrap_servers: str,
@@ -151,11 +152,11 @@ def reassign(
 ) -> None:
     """Move replicas between brokers and log dirs, in the JSON of kafka-reassign-partitions.
 
-    The exit code is 1 if a partition was refused, or with --verify, if one is not where it shall
-    be. Throttles are neither set nor removed.
+    The exit code is 1 if a partition was refused. With --verify, the exit code is 1 if a partition
+    does not have the wanted brokers or log dirs. The command does not change throttles.
 
-    With --generate, the file names topics. The present brokers of their partitions are printed,
-    and a proposal that places all replicas anew, as if the topics were created now.
+    With --generate, the file names topics. The command prints the present brokers of their
+    partitions, and a proposal. The proposal places all replicas as if the topics were new.
 
     \b
     Examples of FILE, and for --generate:
@@ -185,7 +186,7 @@ def reassign(
 
 
 def _begin(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict[Place, Refusal]:
-    """Ask for the log dirs. For each partition that was not refused, then change the brokers."""
+    """Ask for the log dirs. Then change the brokers of each partition that was not refused."""
     refused = ask_for_dirs(asked, metadata, wishes_of(wanted))
     present = replicas_of(metadata)
     found = {place: refused.get(place, Refusal(ErrorCode.NONE, None)) for place in wanted}
@@ -198,7 +199,7 @@ def _begin(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict[
 
 
 def _cancel(asked: Asked, metadata: Any, wanted: Mapping[Place, Wanted]) -> dict[Place, Refusal]:
-    """Cancel reassignments, and moves to the wanted log dirs."""
+    """Cancel the reassignments, and also the moves to the wanted log dirs."""
     found = asked.reassign(metadata, dict.fromkeys(wanted))
     for place, answer in cancel_moves(asked, metadata, wanted).items():
         if answer.code or found[place].code in NOTHING_TO_DO:
@@ -263,7 +264,7 @@ def _place(text: str) -> Place:
 
 
 def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: str) -> None:
-    """Print the result for each partition. If one was refused, exit with 1."""
+    """Print the result for each partition. If a partition was refused, exit with 1."""
     rows = [
         {"name": place_text(place), "state": str(one) if one.code else done}
         for place, one in sorted(found.items())

@@ -163,7 +163,7 @@ class Comparison:
 
 
 def content_text(content: Content) -> str:
-    """Describe a record in short words."""
+    """Describe a record by its timestamp, its sizes and its number of headers."""
     timestamp, key, value, headers = content
     sizes = " ".join(
         f"{name} {'null' if part is None else f'{len(part)} bytes'}"

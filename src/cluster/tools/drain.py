@@ -67,7 +67,7 @@ class Look(NamedTuple):
 
     Attributes:
         running: the running reassignments that remove replicas from drained brokers, or whose
-            partitions have a replica there.
+            partitions have a replica on such a broker.
         left: the partitions that have a replica on a drained broker, and whose reassignment has not
             begun.
     """
@@ -96,7 +96,8 @@ def plan_now(asked: Asked, seen: Look, settings: DrainSettings) -> Plan:
 
     Raises:
         PeerError: a broker that is registered does not answer.
-        DrainError: this client may not see a topic, and this topic may have replicas there.
+        DrainError: this client is not allowed to see a topic, and the topic may have replicas on
+            drained brokers.
     """
     rows = {one.node_id: asked.log_dirs(one) for one in seen.metadata.brokers}
     names = {topic.name for dirs in rows.values() for row in dirs for topic in row.topics}
@@ -265,7 +266,10 @@ class Drain:
                 raise DrainError(reason=f"{place_text(one.place)} was refused: {refusal}")
 
     def _replace_dead(self, seen: Look) -> None:
-        """If a target is down for too long, cancel its reassignments. The next plan avoids it."""
+        """If a target is down for too long, cancel its reassignments.
+
+        The next plan avoids this target.
+        """
         alive = {one.node_id for one in seen.metadata.brokers}
         wanted = {one for row in seen.running.values() for one in row.adding_replicas}
         now = self._clock()
@@ -306,9 +310,10 @@ class Drain:
         )
 
     def _is_deleted(self, seen: Look) -> bool:
-        """Check that the drained brokers, if they run, have deleted the files of their replicas.
+        """Check that all drained brokers that run have deleted the files of their replicas.
 
-        If a broker does not do this in time, report it. It deletes them when it starts again.
+        If a broker has not deleted the files in time, report this. The broker deletes the files
+        when it starts again.
         """
         names = {topic.name for topic in seen.metadata.topics}
         held = {

@@ -55,15 +55,15 @@ def drain(
     keep_free: float,
     output_format: str,
 ) -> None:
-    """Let other brokers have all replicas of BROKER, which is to be removed.
+    """Move all replicas of BROKER to other brokers, so that BROKER can be removed.
 
-    Each replica is copied once, from the leader of its partition, to a broker that lives. Racks
-    are kept apart where a broker of another rack lives. Nothing is begun if a partition cannot
-    leave. The copying is not throttled: use --at-once to copy less at the same time.
+    Each replica is copied once, from the leader of its partition, to a live broker. The replicas of
+    a partition stay in as many racks as possible. If a partition cannot leave, the command begins
+    nothing. The copies are not throttled: use --at-once to copy less at the same time.
 
-    Ctrl-C ends the command. The reassignments that were begun go on; the same command continues
-    with the others. The exit code is 1 if a replica stays. New topics may still get replicas on
-    BROKER, so run the command again right before you remove it.
+    Ctrl-C ends the command. The reassignments that it has begun continue. Run the same command
+    again for the other partitions. The exit code is 1 if a replica stays. New topics may still get
+    replicas on BROKER, so run the command again right before you remove it.
 
     \b
     Examples:

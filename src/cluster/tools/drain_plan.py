@@ -38,7 +38,7 @@ class DirSpace(NamedTuple):
 
 
 class BrokerSpace(NamedTuple):
-    """A live broker that may get replicas. `stored_bytes` is the size of all its replicas."""
+    """A live broker that may get replicas. `stored_bytes` counts all replicas of the broker."""
 
     rack: str
     dirs: tuple[DirSpace, ...]

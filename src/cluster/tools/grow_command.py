@@ -20,8 +20,8 @@ from logstore.cli.options import log_dirs_option, note, tell_of_opening
 from logstore.cli.output import progress_bar
 from logstore.units import format_count
 
-# The password is made for this run, so only this process can log in. So even if the ACLs allow it,
-# no other client can read or change anything meanwhile.
+# The password is made for this run, so only this process can log in. So no other client can read or
+# change anything in this time, even if the ACLs allow this.
 USER = "logstore-cluster-grow"
 OWN_LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0", "advertised.listeners": "",
@@ -80,9 +80,9 @@ def grow(
     """Write the topics in the log dirs of a stopped broker into a ZooKeeper.
 
     The topics keep their ids, settings, records and groups, with one replica each. The ACLs, quotas
-    and SCRAM users go with them, and belong to the cluster from then on. Then start the
-    broker with the same ZooKeeper, add further brokers, and raise the number of replicas with
-    `logstore cluster reassign`. If the command is interrupted, run it again.
+    and SCRAM users of the broker are written, too, and belong to the cluster from then on. Then
+    start the broker with the same ZooKeeper, add further brokers, and raise the number of replicas
+    with `logstore cluster reassign`. If the command is interrupted, run it again.
 
     \b
     Example:

@@ -79,7 +79,7 @@ def proposed(
     found: dict[Place, Sequence[int]] = {}
     for name in names:
         rows = {one: row for one, row in now.items() if one[0] == name}
-        factor = min(len(row) for row in rows.values())  # during a reassignment, there are more
+        factor = min(len(row) for row in rows.values())  # a reassignment adds replicas for a time
         start, shift = random.randrange(len(racks)), random.randrange(len(racks))
         placed = place(racks, len(rows), factor, start=start, shift=shift)
         found.update(zip(rows, map(list, placed), strict=True))

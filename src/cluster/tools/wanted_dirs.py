@@ -54,7 +54,7 @@ def ask_for_dirs(
 
 
 def copies_on(asked: Asked, metadata: Any, brokers: Iterable[int]) -> list[Copy]:
-    """List the replicas on some brokers. A broker that is not live has none."""
+    """List the replicas on some brokers. Leave out brokers that are not live."""
     nodes = {one.node_id: one for one in metadata.brokers}
     return [
         Copy(broker, (topic.name, one.partition_index), row.log_dir, one.is_future_key)

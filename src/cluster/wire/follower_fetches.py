@@ -60,7 +60,7 @@ def encode_fetches(
 
     Args:
         shares: how many bytes of records each partition may get, in the order of the request. By
-            default, each may get `partition_bytes_max`.
+            default, each partition may get `partition_bytes_max`.
     """
     found = {key_of(one): one for one in fetches}
     if shares is None:

@@ -1,11 +1,11 @@
-"""Write UpdateMetadata (6). Read and check such messages.
+"""Write, read and check UpdateMetadata messages (6).
 
-The controller numbers its changes. The tagged fields `changes_after` and `last_change` of a message
-have two such numbers. The message has the changes after the first number, up to the second number.
-So a broker knows if it lacks changes, or if a message is late. Two tagged fields of a partition
-name its eligible leader replicas and its suspects. A broker of an earlier version ignores these two
-fields, and a controller of an earlier version does not write them. A message of Kafka's type FULL
-contains all topics. If it does not name a topic, the topic does not exist.
+The controller numbers its changes. A message has the changes after the number `changes_after`, up
+to the number `last_change`; both numbers are tagged fields. So a broker knows if it lacks changes,
+or if a message is late. Two tagged fields of a partition name its eligible leader replicas and its
+suspects. A broker of an earlier version ignores these two fields, and a controller of an earlier
+version does not write them. A message of Kafka's type FULL contains all topics. If such a message
+does not name a topic, the topic does not exist.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Update(NamedTuple):
 
     Attributes:
         broker_epoch: the epoch of the addressed broker.
-        changes_after: the broker must know all changes up to this number. It is 0 in a full update.
+        changes_after: the broker must know all changes up to this number. This number is 0 in a
+            full update.
         last_change: the number of the last change in the update.
         brokers: all live brokers.
     """
