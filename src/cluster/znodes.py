@@ -180,8 +180,8 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
     """Read a registration.
 
     Args:
-        czxid, mzxid: the zxids of the znode's creation and last write: the broker epoch and the
-            registration epoch.
+        czxid: the zxid of the znode's creation, which is the broker epoch.
+        mzxid: the zxid of the znode's last write, which is the registration epoch.
 
     Raises:
         BadZnodeError: the data is not a registration, or was not written by this project.

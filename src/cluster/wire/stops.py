@@ -18,7 +18,7 @@ from cluster.wire.roles import Controlling
 from cluster.wire.topic_ids import bytes_of, identity_of
 
 API, VERSION = 5, 4
-# Kafka uses this leader epoch for a topic that is being deleted. Receivers do not compare it.
+# Kafka uses this leader epoch for a topic that is being deleted. A broker does not check the epoch.
 EPOCH_DURING_DELETE = -2
 
 _Topic = StopReplicaRequest.StopReplicaTopicState
@@ -33,7 +33,7 @@ class NamedStop(NamedTuple):
 
 
 def encode_stops(sender: Controlling, stops: Iterable[NamedStop]) -> Any:
-    """Write the deletions for one broker as one message. All name the same broker epoch."""
+    """Write the deletions for one broker as one message; all have the same broker epoch."""
     ordered = sorted(stops, key=lambda one: (one.name, one.stop.topic, one.stop.partition))
     (broker_epoch,) = {one.stop.broker_epoch for one in ordered}
     return StopReplicaRequest(

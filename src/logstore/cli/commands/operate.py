@@ -64,8 +64,8 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
     Args:
         path: the log dir that is given up, as the user named it.
         yes: whether to run the command without a question.
-        run: a function that runs the command. Its first argument says whether the command may lose
-            replicas. Its second argument says whether this run is the first.
+        run: a function that runs the command. The function's first argument says whether the
+            command may lose replicas, and its second argument whether this is the first run.
 
     Raises:
         LogDirError: there is no terminal at which to ask; nothing was changed.

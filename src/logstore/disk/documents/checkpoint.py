@@ -4,10 +4,10 @@
     xxh3-64 0123456789abcdef
 
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty. The
-function that reads the document raises `CorruptCheckpointError`. The caller of that function then
-uses the log itself instead of the document. An offsets checkpoint also contains its kind and the id
-of its log dir. So a valid file in the wrong place is detected, too. Examples are a copy from
-another log dir, and a file of another kind.
+function that reads the document raises `CorruptCheckpointError`, and its caller uses the log itself
+instead of the document. An offsets checkpoint also contains its kind and the id of its log dir. So
+a valid file in the wrong place (a copy from another log dir, or a file of another kind) is also
+detected.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from logstore.log.compaction.fingerprints import Fingerprints
 # The largest fraction of places in use. In a fuller table, some keys need many steps.
 LOAD_FACTOR = 0.7
 PLACE_BYTES = 24 + 8 * LOAD_FACTOR
-# Most keys are at the first place of their sequence. If a key is not at its first place, this many
-# of the next places are compared in one step.
+# Most keys are at the first place of their sequence. If a key is not there, this many of its next
+# places are compared at once: 4 places in the first step, 16 places in each later step.
 WIDTHS = (4, 16)
 PLACES_MIN = 64
 HALF = np.uint64(32)
