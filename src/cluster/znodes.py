@@ -124,7 +124,7 @@ class BrokerNode(NamedTuple):
     """The registration of a broker.
 
     Attributes:
-        endpoints: its advertised listeners, at least one.
+        endpoints: the advertised listeners of the broker, at least one.
         rack: the rack of the broker; "" if none is known.
     """
 
@@ -205,7 +205,7 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
 
 
 def features_of(data: bytes) -> dict[str, tuple[int, int]]:
-    """Read which levels of features a registered broker supports; none, if it does not say."""
+    """Read the levels of each feature that a broker supports; {} if its data names none."""
     try:
         features = json.loads(data)["features"]
         levels = {

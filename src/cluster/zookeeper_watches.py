@@ -24,7 +24,7 @@ KINDS = {
     EventType.DELETED: EventKind.DELETED,
     EventType.CHILD: EventKind.CHILDREN,
 }
-# the key says whether the event is about children
+# the key is `Watch.is_of_children`
 CHANGES = {False: EventKind.CHANGED, True: EventKind.CHILDREN}
 Answer = TypeVar("Answer")
 

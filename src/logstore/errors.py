@@ -102,8 +102,8 @@ class LogStoreError(Exception):
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without this method, pickle rebuilds an error from its text alone. The last item restores
-        # the notes of the error.
+        # Without this method, pickle rebuilds an error from its text alone.
+        # The last item restores the notes of the error.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 

@@ -19,11 +19,11 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# A ballast of this size suffices for the checkpoints of about 10,000 partitions. On XFS, a file
-# needs more room than its size.
+# A ballast of this size suffices for the checkpoints of about 10,000 partitions.
+# On XFS, a file needs more room than its size.
 BALLAST_BYTES = 1 << 20
-# The ballast repeats one block. The block is larger than the pieces that file systems compress, so
-# that no file system can compress the ballast.
+# The ballast repeats one block, which is larger than the pieces that file systems compress.
+# So no file system can compress the ballast.
 BLOCK_BYTES = 128 << 10
 
 Result = TypeVar("Result")

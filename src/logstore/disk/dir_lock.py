@@ -116,8 +116,8 @@ class DirLock:
         self.admin_socket: str | None = None
         self.may_be_marked = True
         self.gate = gates.Gate(dir_path, self._give_back)
-        # The descriptor of the lock file, or nothing. If two threads call `pop`, only one thread
-        # gets the descriptor.
+        # The descriptor of the lock file, or nothing.
+        # If two threads call `pop`, only one thread gets the descriptor.
         self._fds: list[int] = []
 
     @property

@@ -117,8 +117,7 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # No thread can be started. So Ctrl-C can stop the work in the middle. The work is prepared
-        # for that.
+        # No thread can be started. So Ctrl-C can stop the work in the middle; the work allows that.
         except RuntimeError:
             return work(_go_on)
         except BaseException:

@@ -225,8 +225,8 @@ def promote(
 ) -> None:
     """Accept an incomplete replica as the live replica; the records that it lacks are lost.
 
-    A replica is incomplete if the complete copy is lost (for example, with its disk), and only the
-    part that a move had copied exists. Until the replica is promoted, it can be read but not
+    A replica is incomplete if its complete copy is lost (for example, with its disk), and only the
+    part that a move had copied is left. Until the replica is promoted, it can be read but not
     written.
 
     \b

@@ -126,8 +126,8 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # The ids are in a separate list, in the order of the rows, which earlier versions of this
-        # library ignore. So these versions can still read the rows.
+        # The ids are in a separate list, in the order of the rows.
+        # Earlier versions of this library ignore this list, and can still read the rows.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)

@@ -210,8 +210,7 @@ class DirFacts:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._changing = threading.Lock()
-        # `_noted` and `_begun` are changed under `_keeping`, which a thread holds only for a
-        # moment.
+        # `_noted` and `_begun` are changed under `_keeping`, which no thread holds for long.
         self._keeping = threading.Lock()
         self._noted: Noted | None = None
         self._begun = 0  # how many changes of the file were begun

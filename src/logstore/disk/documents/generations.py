@@ -20,8 +20,8 @@ ids of missing log dirs. A missing log dir may have replicas that no catalog lis
 store was killed while the dir served.
 
 If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
-replica stays in `doubts` until it is promoted. If the user promotes or deletes a replica in
-`doubts`, `is_accepted` is set. From then on, this copy counts as the log dir, and the disk with the
+replica stays in `doubts` until the user promotes or deletes it. The first time that the user does
+this, `is_accepted` is set. From then on, this copy counts as the log dir, and the disk with the
 later state counts as an old copy. Until `is_accepted` is set, the generation does not change, so
 the disk with the later state is recognised if it comes back. Files of earlier versions of this
 library have no key `is_accepted`.
@@ -44,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. These starts show whether the history of the log
-# dir has forked. Each start takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers; each takes about 45 bytes of the file.
+# The starts show whether the history of the log dir has forked.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -261,11 +261,11 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir, so earlier generations no longer count. The
-            # new generation has the next number; no number is skipped. The reason: this process may
-            # be killed before other log dirs record the new generation. The next start of the disk
-            # with the later state then takes the same number with another id, so this copy is still
-            # recognised as an old copy.
+            # The user accepts this copy as the log dir, so earlier generations no longer count.
+            # The new generation has the next number; no number is skipped.
+            # The reason: this process may be killed before other log dirs record the generation.
+            # Then the disk with the later state starts with the same number and another id.
+            # So this copy is still recognised as an old copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:

@@ -48,14 +48,14 @@ class OffsetCheckpoints:
         self._check, self._guard = check, guard
         self._paths = {kind: os.path.join(dir_path, kind) for kind in KINDS}
         self._lock = threading.Lock()
-        # The contents of the files on the disk. A file is not rewritten if its contents would stay
-        # the same. This dict is changed under the lock.
+        # The contents of the files on the disk; changed under the lock.
+        # A file is not rewritten if its contents would stay the same.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
         # Inode, time and size of the file of high watermarks that was read last.
         self._seen: tuple[int, ...] = ()
-        # The high watermarks that must be lowered, collected while a start opens many logs. If this
-        # field is None, a high watermark is lowered on the disk immediately.
+        # The high watermarks that must be lowered, collected while a start opens many logs.
+        # If this field is None, a high watermark is lowered on the disk immediately.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:

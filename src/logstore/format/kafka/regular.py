@@ -27,17 +27,17 @@ from logstore.format.kafka.varints import varint
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
-# After this many runs and single records, a run is recognised only if it extends to the end of the
-# batch, or to the first longer offset delta.
+# This many runs and single records are recognised. A later run is recognised only if it extends
+# to the end of the batch, or to the first longer offset delta.
 RUNS_MAX = 64
-# Offset deltas below these limits have one, two and three bytes. The last limit is the size of the
-# table `_deltas`: deltas from this limit on are not looked up.
+# Offset deltas below these limits have one, two and three bytes.
+# The last limit is the size of the table `_deltas`; a batch with more records is not recognised.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
 # How many shapes are remembered, and how many records and runs each of these shapes may have.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
-# The timestamps are a part of a shape. In larger batches with different timestamps, no shape occurs
-# twice.
+# The timestamps are a part of a shape.
+# In larger batches with different timestamps, no shape occurs twice.
 SHAPE_TIMED_MAX = 1 << 9
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
@@ -90,8 +90,8 @@ class Shape(NamedTuple):
     times: Times
 
 
-# The remembered shapes; the key is the number and the total size of a batch's records. A client's
-# next batch often has the shape of an earlier batch.
+# The remembered shapes; the key is the number and the total size of a batch's records.
+# A client's next batch often has the shape of an earlier batch.
 _shapes: dict[tuple[int, int], Shape] = {}
 
 

@@ -31,8 +31,7 @@ MAGIC_AT = PREFIX_BYTES - 1
 _unpack_base_offset = struct.Struct(">q").unpack_from
 _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
-# This many small batches are checked before other threads can run. The check takes less than a
-# millisecond.
+# This many small batches are checked in less than a millisecond, before other threads can run.
 TOGETHER_MAX = 512
 TOGETHER_MIN = 16  # it is faster to check at most this many batches one by one
 
