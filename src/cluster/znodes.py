@@ -78,7 +78,7 @@ def state_path(name: str, partition: int) -> str:
 
 
 def deletion_path(topic: TopicIdentity, partition: int) -> str:
-    """Return the path of a deletion that is not complete."""
+    """Return the path of the znode of a deletion that is not complete."""
     return f"{DELETIONS}/{topic.topic_id}-{partition}"
 
 

@@ -41,8 +41,7 @@ class LogConfig(Config):
         flush_ms: flush records no later than this time after their append.
         retention_ms: drop sealed segments whose newest record is older than this. With None, the
             age of a segment does not matter.
-        retention_bytes: drop the oldest sealed segment if the rest of the log has at least this
-            size; repeat this.
+        retention_bytes: drop the oldest sealed segments, but keep at least this many bytes.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
         encoded_compression_type: the codec that encoded batches get when they are appended
             (`append_encoded`), as with Kafka's `compression.type`. "producer" keeps the codec of

@@ -78,10 +78,9 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: for an append of encoded batches: True if all batches are in the log, False if
-            no batch is in the log, and None if this is unknown until the log is opened again. Every
-            exception of such an append has this attribute, except a KeyboardInterrupt before the
-            append starts.
+        is_written: after an append of encoded batches, True if all batches are in the log, False if
+            no batch is, None if this is unknown until the log is opened again. Every exception of
+            such an append has this attribute, except a KeyboardInterrupt before the append starts.
     """
 
     retriable = False

@@ -86,7 +86,7 @@ def decode_stops(message: Any) -> list[NamedStop]:
 def encode_stop_answers(stops: Iterable[NamedStop], answers: Iterable[StopAnswer]) -> Any:
     """Write which replicas no longer exist.
 
-    For each other replica, write an error, so that the controller asks again.
+    For each replica that may still exist, write an error, so that the controller asks again.
     """
     places = {(one.topic.topic_id, one.partition, one.version) for one in answers}
     Row = StopReplicaResponse.StopReplicaPartitionError  # noqa: N806 - a class

@@ -1,4 +1,4 @@
-"""Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
+"""Choose the layout of a batch by the magic in its prefix, and call the module of this layout.
 
 Kafka's layout needs the extra `kafka`. The module of Kafka's layout is imported only when the first
 batch in this layout is read.
