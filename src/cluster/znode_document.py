@@ -61,14 +61,14 @@ class ZnodeDocument:
         return value
 
     def texts(self, key: str) -> dict[str, str]:
-        """Return an object of texts."""
+        """Return an object whose values are texts."""
         values = self.mapping(key)
         if not all(isinstance(value, str) for value in values.values()):
             raise self.error(f"{key} has a value that is not a text")
         return dict(values)
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """Return an object. Its values are not checked."""
+        """Return an object; its values are not checked."""
         values = self.get(key)
         if not isinstance(values, dict):
             raise self.error(f"{key} is not an object")

@@ -78,7 +78,7 @@ def state_path(name: str, partition: int) -> str:
 
 
 def deletion_path(topic: TopicIdentity, partition: int) -> str:
-    """Return the path of a deletion that is not complete."""
+    """Return the path of the znode of a deletion that is not complete."""
     return f"{DELETIONS}/{topic.topic_id}-{partition}"
 
 
@@ -124,7 +124,7 @@ class BrokerNode(NamedTuple):
     """The registration of a broker.
 
     Attributes:
-        endpoints: its advertised listeners, at least one.
+        endpoints: the advertised listeners of the broker, at least one.
         rack: the rack of the broker; "" if none is known.
     """
 
@@ -180,8 +180,8 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
     """Read a registration.
 
     Args:
-        czxid, mzxid: the zxids of the znode's creation and last write: the broker epoch and the
-            registration epoch.
+        czxid: the zxid of the znode's creation, which is the broker epoch.
+        mzxid: the zxid of the znode's last write, which is the registration epoch.
 
     Raises:
         BadZnodeError: the data is not a registration, or was not written by this project.
@@ -205,7 +205,7 @@ def parse_registration(data: bytes | None, path: str, czxid: int, mzxid: int) ->
 
 
 def features_of(data: bytes) -> dict[str, tuple[int, int]]:
-    """Read which levels of features a registered broker supports; none, if it does not say."""
+    """Read the levels of each feature that a broker supports; {} if its data names none."""
     try:
         features = json.loads(data)["features"]
         levels = {

@@ -4,11 +4,11 @@
     session = store.connect()
 
 kazoo owns the connection. If the connection is lost, the session is SUSPENDED, a running write
-raises OutcomeUnknownError, and kazoo connects again. Then the watches are set again. If a watched
-znode has changed in the meantime, its watch is called at once. If ZooKeeper has ended the session,
-the session is EXPIRED for ever, and no new session replaces it. If ZooKeeper refuses the user, or
-kazoo itself fails, the session is FAILED for ever. But ZooKeeper ends a FAILED session only after
-its time-out.
+raises OutcomeUnknownError, and kazoo connects again. On the new connection, the watches are set
+again. If a watched znode has changed in the meantime, its watch is called at once. If ZooKeeper has
+ended the session, the session is EXPIRED for ever, and no new session replaces it. If ZooKeeper
+refuses the user, or kazoo itself fails, the session is FAILED for ever. But ZooKeeper ends a FAILED
+session only after its time-out.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class ZooKeeperStore(Store):
 
 
 class ZooKeeperSession(Session):
-    """A session of a ZooKeeper.
+    """A session of a `ZooKeeperStore`.
 
-    Threads: a thread of kazoo calls `_heard`, which does not wait. `_callbacks` is a thread of this
-    session. It sets watches again, calls callbacks, and frees the client after the session ends.
+    Threads: a thread of kazoo calls `_heard`, which does not wait. `_callbacks`, a thread of this
+    session, sets watches again, calls callbacks, and frees the client after the session ends.
     """
 
     def __init__(self, store: ZooKeeperStore, key: SessionKey | None) -> None:
@@ -182,7 +182,7 @@ class ZooKeeperSession(Session):
         return sorted(self._read(check_path(path), self._client.get_children_async))
 
     def zxid(self) -> int:
-        """Return the number of the newest change. The server asks ZooKeeper's leader for it."""
+        """Return the number of the newest change; the server asks the leader for this number."""
         self._read(ROOT, self._client.sync_async)
         return int(self._client.last_zxid)
 
@@ -280,7 +280,7 @@ class ZooKeeperSession(Session):
     # --- the session ------------------------------------------------------------------------------
 
     def on_session(self, callback: StateCallback) -> None:
-        """Call back at each change of the session's state, and now if it is not connected."""
+        """Call back at each change of the state; if the state is not CONNECTED, also call now."""
         with self._lock:
             self._listeners.append(callback)
             if self._told is not SessionState.CONNECTED:
@@ -290,8 +290,8 @@ class ZooKeeperSession(Session):
         """End the session, and delete its ephemeral znodes.
 
         If the connection is lost, ZooKeeper ends the session later, after its time-out. But if the
-        session was taken over from another process, it is ended now, because that process may still
-        run and take the session back.
+        session was taken over from another process, this call waits until the session has ended,
+        because that process may still run and take the session back.
 
         Raises:
             NotConnectedError: the session of another process may not have ended.
@@ -304,7 +304,7 @@ class ZooKeeperSession(Session):
                 self._free()
 
     def _end_for_all(self) -> None:
-        """End the session; if its earlier holder takes it back before the end, try again."""
+        """End the session; if another process takes the session back first, try again."""
         self._is_ending = True
         deadline = time.monotonic() + self._store.request_timeout_ms / 1000
         while self._ended is None:
@@ -320,7 +320,7 @@ class ZooKeeperSession(Session):
                 continue
 
     def _heard(self, state: str) -> None:
-        """Handle a change of state. The thread of kazoo's connection calls this."""
+        """Handle a change of state; kazoo calls this method in the thread of its connection."""
         if state == KazooState.LOST:
             if self._end(self._how_ended()):
                 self._callbacks.call(self._free)
@@ -334,7 +334,7 @@ class ZooKeeperSession(Session):
         self._inform(SessionState.CONNECTED if is_connected else SessionState.SUSPENDED)
 
     def _how_ended(self) -> SessionState:
-        """Return the state after kazoo's connection has ended, while kazoo reports the end."""
+        """Return the last state of the session; called while kazoo reports the session's end."""
         if self._is_ending:
             return SessionState.CLOSED
         found = self._client.client_state
@@ -351,7 +351,7 @@ class ZooKeeperSession(Session):
                 self._callbacks.call(listener, state)
 
     def _end(self, state: SessionState) -> bool:
-        """Record that the session has ended. Return False if it had ended before."""
+        """Record that the session has ended; return False if its end was recorded before."""
         with self._lock:
             if self._ended is not None:
                 return False
@@ -363,8 +363,8 @@ class ZooKeeperSession(Session):
         return True
 
     def _free(self) -> None:
-        """Stop the client, and free its threads. If the session still lives, this closes it."""
-        # `stop` prevents new connections; the old connection still ends the session
+        """Stop the client, and free its threads; if the session still lives, end the session."""
+        # `stop` prevents new connections, but still ends the session over the old connection
         self._client.stop()
         self._client.close()
         self._callbacks.close()

@@ -35,8 +35,8 @@ LOST = (
     exceptions.ConnectionClosedError,
     exceptions.OperationTimeoutError,
 )
-# These codes report an internal error of the server. This error may happen after a write. So after
-# such an answer, nobody knows whether the write happened.
+# After one of these errors, it is unknown whether a write happened.
+# The connection was lost, or the server had an internal error, perhaps after the write.
 IN_DOUBT = (
     *LOST,
     exceptions.SystemZookeeperError,
@@ -77,7 +77,7 @@ class Done(NamedTuple):
 
 
 class Multi:
-    """The request `multi`, as kazoo's connection sends requests."""
+    """The request `multi`, with the methods that kazoo's connection calls to send a request."""
 
     type = wire.Transaction.type
 
@@ -116,7 +116,7 @@ class Multi:
 
 
 class EndSession:
-    """The request that ends a session. Its sender waits for the answer; kazoo's does not."""
+    """The request that ends a session, for a sender that waits for the answer (kazoo does not)."""
 
     type = wire.Close.type
 
@@ -184,7 +184,7 @@ class Client(KazooClient):  # type: ignore[misc] # kazoo has no types
     """kazoo's client, which can also send requests of this module."""
 
     def send_async(self, request: Multi | EndSession) -> Any:
-        """Send a request; return the result of its `deserialize`."""
+        """Send a request; return an object whose `get` waits for the result of `deserialize`."""
         result = self.handler.async_result()
         self._call(request, result)
         return result

@@ -1,8 +1,8 @@
 """Ask ZooKeeper which session timeout it grants.
 
 A server may change the requested timeout to a value between its `minSessionTimeout` and
-`maxSessionTimeout`. If a lease is computed from the requested timeout, it may then be longer than
-the session (P16). kazoo does not report the granted timeout. So this module opens a session only to
+`maxSessionTimeout`. So a lease that is computed from the requested timeout may be longer than the
+session (P16). kazoo does not report the granted timeout. So this module opens a session only to
 read this timeout, and ends the session at once.
 """
 
@@ -26,7 +26,7 @@ def granted_timeout_ms(servers: str, wished_ms: int, answer_seconds: float) -> i
         servers: `host:port,host:port`, without a path.
 
     Raises:
-        OSError: no server answers. This is the error of the last server.
+        OSError: no server answers; the message contains the error of the last server.
     """
     failure = OSError("no server is named")
     for host, port in collect_hosts(servers)[0]:

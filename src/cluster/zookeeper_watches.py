@@ -24,7 +24,7 @@ KINDS = {
     EventType.DELETED: EventKind.DELETED,
     EventType.CHILD: EventKind.CHILDREN,
 }
-# the key says whether the event is about children
+# the key is `Watch.is_of_children`
 CHANGES = {False: EventKind.CHANGED, True: EventKind.CHILDREN}
 Answer = TypeVar("Answer")
 
@@ -35,7 +35,7 @@ class Watch:
     Attributes:
         attempt: how many times the watch was set. If an event belongs to an earlier attempt, it is
             ignored, because the answer to the later attempt already includes that change.
-        seen: the numbers in the last answer. A later change is recognised by other numbers.
+        seen: the zxids in the last answer. If a later answer has other zxids, there was a change.
     """
 
     def __init__(self, path: str, callback: WatchCallback, is_of_children: bool) -> None:
@@ -80,7 +80,7 @@ class WatchSetter:
             self._is_over = True
 
     def set_first(self, watch: Watch, set_on: Callable[[Watch], Answer]) -> Answer:
-        """Set a watch for the first time. If this fails, the callback is never called."""
+        """Set a watch for the first time; after an error, its callback is never called."""
         with watch.setting:
             try:
                 return set_on(watch)
@@ -111,7 +111,7 @@ class WatchSetter:
         return sorted(names)
 
     def _next_attempt(self, watch: Watch) -> Callable[[Any], None]:
-        """Return the function that kazoo calls at the event of the next attempt."""
+        """Count an attempt to set a watch; return the function that kazoo calls at its event."""
         with self._lock:
             watch.attempt += 1
             attempt = watch.attempt
@@ -138,8 +138,8 @@ class WatchSetter:
     def set_again(self) -> None:
         """Set lost watches again, until the connection is lost again.
 
-        If the server refuses a watch, its callback is called. Then the owner of the watch reads
-        again, and gets the error itself.
+        If the server refuses a watch, its callback is called, so that the owner of the watch reads
+        again and gets the error itself.
         """
         while self._lost and self._is_connected():
             watch = self._lost[0]

@@ -39,9 +39,9 @@ class LogConfig(Config):
         flush_messages: flush after this many records. If None, the number of records causes no
             flush.
         flush_ms: flush records no later than this time after their append.
-        retention_ms: drop sealed segments whose last record is older than this. With None, the age
-            of a segment does not matter.
-        retention_bytes: drop the oldest sealed segments as long as the log is larger than this.
+        retention_ms: drop sealed segments whose newest record is older than this. With None, the
+            age of a segment does not matter.
+        retention_bytes: drop the oldest sealed segments, but keep at least this many bytes.
         compression_type: "none", "lz4" or "zstd"; in Kafka's layout also "gzip" and "snappy".
         encoded_compression_type: the codec that encoded batches get when they are appended
             (`append_encoded`), as with Kafka's `compression.type`. "producer" keeps the codec of
@@ -49,11 +49,11 @@ class LogConfig(Config):
             Kafka's layout. A batch that has another codec is decompressed and compressed again.
         message_timestamp_before_max_ms, message_timestamp_after_max_ms: how far a timestamp in an
             encoded batch is allowed to be before or after the time of its append
-            (`append_encoded`). With LogAppendTime, these keys have no effect.
+            (`append_encoded`). With LogAppendTime, these two keys have no effect.
         message_timestamp_type: "CreateTime" keeps the timestamps of records. "LogAppendTime" gives
             records the time of their append.
         record_format: "columnar" is the layout of FORMAT.md section 4; "kafka" is the layout of
-            Kafka's own record batches. A change of this key begins a new segment.
+            Kafka's own record batches. A change of `record_format` begins a new segment.
         cleanup_policy: "delete": retention drops old segments. "compact": compaction keeps only the
             latest record of each key, and drops records without a key; retention drops nothing.
             "compact,delete" does both.
@@ -239,16 +239,16 @@ class StoreConfig(Config):
 
     Args:
         broker_id: the number of this store among the brokers of a cluster. None or -1 means the
-            number that the log dirs contain, or 0 for a new store. Any other number must equal the
-            number in the log dirs.
+            number that the log dirs contain, or 0 for a new store. If the log dirs contain a
+            number, any other value must equal this number.
         num_recovery_threads_per_data_dir: how many logs are recovered at the same time in each
             log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is checked.
         log_flush_offset_checkpoint_interval_ms: how often recovery points are written.
         log_retention_check_interval_ms: how often retention runs.
         log_dir_suspect_ms: if a call to a log dir runs longer than this, the log dir is SUSPECT
-            until the call returns. A call that waits for the disk to write is allowed to take three
-            times as long.
+            until the call returns. A call that waits for the disk to write may take three times as
+            long, and a call that does long work may take 12 times as long.
         log_dir_probe_interval_ms: how often each log dir is probed.
         log_scrub_bytes_per_second: how fast the scrubber checks the batches of each log dir in the
             background; 0 turns the scrubber off.
@@ -264,13 +264,13 @@ class StoreConfig(Config):
         max_open_files: how many segment files stay open besides the files in use.
         producer_id_expiration_ms: a log forgets a producer that has sent nothing for this time, and
             that has no open transaction.
-        producers_max: how many producers a log remembers. If there are more, the log forgets the
-            least recently used producers.
+        producers_max: how many producers a log remembers. If there are more producers, the log
+            forgets the least recently used producers.
         read_cache_bytes: how many bytes of decoded batches stay in memory for point reads.
         record_expansion_bytes_max: the memory that one decoded record batch is allowed to need.
-            Appends and reads refuse a batch that needs more, before they allocate memory for it. A
-            compressed batch in Kafka's layout does not state its decoded size, so refusing such a
-            batch may take up to twice this memory.
+            Appends and reads refuse a batch that needs more memory, before they allocate memory for
+            it. A compressed batch in Kafka's layout does not state its decoded size, so the check
+            of such a batch may need up to twice this memory.
         index_cache_bytes: how many bytes of the indexes of sealed segments stay in memory.
         log_config: the configuration of partitions that are created without a configuration of
             their own.

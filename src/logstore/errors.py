@@ -78,8 +78,8 @@ class LogStoreError(Exception):
 
     Attributes:
         retriable: whether the same call may succeed later. If True, nothing was written.
-        is_written: set by an append of encoded batches: True if all batches are in the log; False
-            if none is; None if this is unknown until the log is opened again. Every exception of
+        is_written: after an append of encoded batches, True if all batches are in the log, False if
+            no batch is, None if this is unknown until the log is opened again. Every exception of
             such an append has this attribute, except a KeyboardInterrupt before the append starts.
     """
 
@@ -101,8 +101,8 @@ class LogStoreError(Exception):
         return self._template.format(**self.facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without this method, pickle rebuilds an error from its text alone. The last item restores
-        # the notes of the error.
+        # Without this method, pickle rebuilds an error from its text alone.
+        # The last item restores the notes of the error.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 

@@ -181,7 +181,7 @@ def _answer_row(answer: RoleAnswer) -> Any:
 
 
 def decode_role_answers(message: Any, broker: int) -> list[RoleAnswer]:
-    """Read the answers of a broker. If a partition has any other error, leave it out.
+    """Read a broker's answers; leave out partitions with an error other than a storage error.
 
     Raises:
         BadRequestError: an answer lacks a fact, or a fact is out of its range.

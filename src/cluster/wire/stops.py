@@ -18,7 +18,7 @@ from cluster.wire.roles import Controlling
 from cluster.wire.topic_ids import bytes_of, identity_of
 
 API, VERSION = 5, 4
-# Kafka uses this leader epoch for a topic that is being deleted. Receivers do not compare it.
+# Kafka uses this leader epoch for a topic that is being deleted. A broker does not check the epoch.
 EPOCH_DURING_DELETE = -2
 
 _Topic = StopReplicaRequest.StopReplicaTopicState
@@ -33,7 +33,7 @@ class NamedStop(NamedTuple):
 
 
 def encode_stops(sender: Controlling, stops: Iterable[NamedStop]) -> Any:
-    """Write the deletions for one broker as one message. All name the same broker epoch."""
+    """Write the deletions for one broker as one message; all have the same broker epoch."""
     ordered = sorted(stops, key=lambda one: (one.name, one.stop.topic, one.stop.partition))
     (broker_epoch,) = {one.stop.broker_epoch for one in ordered}
     return StopReplicaRequest(
@@ -86,7 +86,7 @@ def decode_stops(message: Any) -> list[NamedStop]:
 def encode_stop_answers(stops: Iterable[NamedStop], answers: Iterable[StopAnswer]) -> Any:
     """Write which replicas no longer exist.
 
-    For each other replica, write an error, so that the controller asks again.
+    For each replica that may still exist, write an error, so that the controller asks again.
     """
     places = {(one.topic.topic_id, one.partition, one.version) for one in answers}
     Row = StopReplicaResponse.StopReplicaPartitionError  # noqa: N806 - a class

@@ -1,4 +1,4 @@
-"""Convert topic ids: the coordination store has them as text, and messages have 16 bytes."""
+"""Convert topic ids: in the coordination store, an id is text; in messages, it is 16 bytes."""
 
 from __future__ import annotations
 

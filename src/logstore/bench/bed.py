@@ -92,8 +92,8 @@ class Bed:
     def _speeds_of(self, directory: str) -> tuple[float, float]:
         """Write, sync and then read a file, and return both speeds of the disk.
 
-        The speeds are bytes per second, first of writing, then of reading. The measurement takes
-        half a second. So a higher speed at the beginning has little influence.
+        The speeds are bytes per second, first of writing, then of reading. The writing takes half a
+        second, so that a higher speed at the beginning changes the result little.
         """
         path = os.path.join(directory, "calibration")
         data = os.urandom(CALIBRATION_BYTES)

@@ -93,7 +93,7 @@ def moves(plan: Plan) -> tuple[Case, ...]:
 def troubles(plan: Plan) -> tuple[Case, ...]:
     """Return the cases that run while the first disk is healthy, slow, full or dead.
 
-    This program must be able to slow down the first disk, and to stop it.
+    These cases need a first disk that this program can slow down and stop.
     """
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

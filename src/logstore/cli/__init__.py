@@ -22,8 +22,8 @@ def main() -> None:
         raise SystemExit(2) from None
     from logstore.cli.app import app
 
-    # If a standard stream is closed (`logstore ... >&-`), give the stream's descriptor number to
-    # /dev/null. Otherwise a file of a store could get this number.
+    # If a standard stream is closed (`logstore ... >&-`), give its descriptor number to /dev/null.
+    # Otherwise a file of a store could get this number.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, click.open_file(os.devnull, mode))

@@ -60,7 +60,7 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold back interrupts in this block; after the block, raise KeyboardInterrupt if one came."""
+    """Hold back interrupts in this block; if there was an interrupt, raise it after the block."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup

@@ -112,8 +112,8 @@ def store_as_owner(
     Args:
         log_dirs: the log dirs as given on the command line.
         format_new: whether to add unformatted dirs to a store that exists.
-        must_exist: whether to raise an error for a log dir without a store, instead of creating a
-            new store there. The error shows that a path was mistyped.
+        must_exist: whether to raise an error for a log dir without a store (for example, at a
+            mistyped path), instead of creating a new store there.
         interrupts: the interrupts that the caller holds back. If `interrupts` is None, this
             function holds back interrupts itself.
         is_told: whether to report the work that the recovery had to do.
@@ -171,7 +171,8 @@ def partitions_of(
     """Return the partitions that `TOPIC [PARTITION]` names; `orders-0` is accepted, too.
 
     Args:
-        others: partitions that exist, even if the files that can be read do not show them.
+        others: partitions that also exist, although `store` does not list them (for example,
+            because their disk failed).
 
     Raises:
         UnknownPartitionError: the store has no such partition.

@@ -1,7 +1,7 @@
 """Print rows as a table, as one JSON document or as JSON lines; draw bars and progress.
 
-On a terminal, rich draws the table, if rich is installed. Otherwise the table has plain columns,
-and no cell is cut, so that `grep` and `awk` work.
+On a terminal, rich draws the table, if rich is installed. Without rich or without a terminal, the
+table has plain columns, and no cell is cut, so that `grep` and `awk` work.
 """
 
 from __future__ import annotations
@@ -131,8 +131,7 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     console = Console()
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
-        # If the terminal is too narrow, the terminal wraps the lines. Wrapped lines are better than
-        # a table with a path or a number cut off.
+        # If the terminal is too narrow, it wraps the lines, so that no path or number is cut off.
         console = Console(width=wanted)
     console.print(table)
 
@@ -169,7 +168,10 @@ class Show(Protocol):
 
 @contextmanager
 def progress_bar(label: str, total: int | None, *, is_bytes: bool) -> Iterator[Show]:
-    """Yield a function that shows progress; if stderr is not a terminal, it shows nothing."""
+    """Yield a function that shows progress on stderr.
+
+    If stderr is not a terminal, or rich is not installed, the function does nothing.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total=None: None
         return

@@ -66,8 +66,8 @@ def offline_with_owner(log_dirs: tuple[str, ...]) -> dict[TopicPartition, LogDir
     """Return the partitions on the log dirs that the owner of the store has taken offline.
 
     A process that only reads the store's files may overlook that a partition is offline. For
-    example, the failed disk may be readable again. Or the disk failed before the other log dirs
-    recorded which partitions are on it.
+    example, the failed disk may be readable again, or the disk may have failed before the other log
+    dirs recorded its partitions.
     """
     owner = find_owner(named_log_dirs(log_dirs))
     found: dict[TopicPartition, LogDirOfflineError] = {}

@@ -19,11 +19,11 @@ from logstore.disk import files
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 
 BALLAST_NAME = "log-dir-ballast"
-# A ballast of this size suffices for the checkpoints of about 10,000 partitions. On XFS, a file
-# needs more room than its size.
+# A ballast of this size suffices for the checkpoints of about 10,000 partitions.
+# On XFS, a file needs more room than its size.
 BALLAST_BYTES = 1 << 20
-# The ballast repeats one block. The block is larger than the pieces that file systems compress, so
-# that no file system can compress the ballast.
+# The ballast repeats one block, which is larger than the pieces that file systems compress.
+# So no file system can compress the ballast.
 BLOCK_BYTES = 128 << 10
 
 Result = TypeVar("Result")
@@ -55,7 +55,7 @@ class Ballast:
         self._lock = threading.Lock()
         self._missing_bytes = BALLAST_BYTES
         self._removals = 0
-        # Each call of `use` whose work uses the space of the removed ballast has one object here.
+        # One object for each call of `use` whose work uses the space of the removed ballast.
         self._in_use: set[object] = set()
 
     @property
@@ -144,7 +144,7 @@ class Ballast:
             return work()
         finally:
             self._in_use.discard(me)
-            del full  # the traceback of this error refers to this frame
+            del full  # otherwise this frame and the error's traceback would refer to each other
             with suppress(OSError):  # the work is done; a failed disk makes the next call fail
                 if has_room:
                     self.keep()

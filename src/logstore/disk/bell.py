@@ -1,7 +1,7 @@
 """Wake threads in a way that Ctrl-C cannot break; replaces `threading.Event` and `Condition`.
 
 Python's `Event` and `Condition` have a lock that Python code acquires and releases. If Ctrl-C comes
-after the acquire and before the release, the lock is never released. Then every thread that waits,
+after the acquire and before the release, the lock is never released, and every thread that waits,
 or wakes other threads, hangs forever. In this module, each waiting thread has a lock of its own
 that no other thread waits for. Each acquire and each release is one call in C.
 """

@@ -7,9 +7,9 @@ A running call is an entry in one set, which a watchdog reads. A call is added t
 lock. An append is not registered, to save time; instead, the append stores its write position in
 the log (see `log/write/hung_locks`).
 
-Ctrl-C may interrupt the code of this module before a call is removed from the set. So the set has
-weak references to the calls. If a thread has left its call, the call does not count. So the disk is
-not reported as hanging.
+Ctrl-C may interrupt the code of this module before a call is removed from the set. The call would
+then look as if it hung. So the set has weak references to the calls: if no thread refers to a call
+any more, the call does not count.
 
 A process can be stopped, and its machine can be paused or asleep. When the process continues, all
 its calls look old, although no disk is slow. A time in which the process does not run is called a
@@ -30,7 +30,7 @@ from weakref import ref
 
 Waited = TypeVar("Waited")
 
-# The time limit is multiplied by this factor for a call that syncs or does long work.
+# These factors lengthen the time limit of a call that syncs, and of a call that does long work.
 SYNCING = 3.0
 WORKING = 12.0
 
@@ -64,17 +64,16 @@ class call:  # noqa: N801 - the class is used as a statement
         under_way.discard(self._entry)
 
     def beat(self) -> None:
-        """Report that one of several system calls returned; the age of the call is 0 again."""
+        """Report that one of this entry's system calls has returned; set the entry's age to 0."""
         self.since = time.monotonic()
 
 
-# Threads that make calls change this set at any time. A thread that iterates over the set copies it
-# first.
+# Threads change this set at any time. So copy the set before you iterate over it.
 under_way: set[ref[call]] = set()
 
 
 def calls_under_way() -> list[call]:
-    """Return the running calls, except calls that their threads have left."""
+    """Return the running calls, without calls to which no thread refers any more."""
     found = []
     for entry in tuple(under_way):
         one = entry()

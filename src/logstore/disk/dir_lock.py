@@ -116,8 +116,8 @@ class DirLock:
         self.admin_socket: str | None = None
         self.may_be_marked = True
         self.gate = gates.Gate(dir_path, self._give_back)
-        # The descriptor of the lock file, or nothing. If two threads call `pop`, only one thread
-        # gets the descriptor.
+        # The descriptor of the lock file, or nothing.
+        # If two threads call `pop`, only one thread gets the descriptor.
         self._fds: list[int] = []
 
     @property
@@ -130,7 +130,7 @@ class DirLock:
         return bool(self._fds)
 
     def acquire(self) -> None:
-        """Take the lock without waiting, and without changing a byte on the disk.
+        """Take the lock without waiting; if there is no lock file, create an empty lock file.
 
         Raises:
             LogDirLockedError: another process, or another store of this process, holds the lock.
@@ -280,10 +280,10 @@ class DirLock:
 class KafkaLock:
     """The lock of a log dir against Kafka and against a store, from `acquire` to `release`.
 
-    Kafka locks a range of `.lock`, and a store locks the file with a `flock`. The two kinds of
-    locks do not see each other, so a change between Kafka and a store takes both. The lock of the
-    range belongs to the descriptor. So this lock lasts even if the process closes another
-    descriptor of the file.
+    Kafka locks a range of `.lock`, and a store locks the file with a `flock`. A lock of one kind
+    does not prevent a lock of the other kind. So to hand over a log dir from Kafka to a store, or
+    back, take both locks. The lock of the range belongs to the descriptor. So this lock lasts even
+    if the process closes another descriptor of the file.
     """
 
     def __init__(self, dir_path: str) -> None:

@@ -1,14 +1,14 @@
 """Classify the errors of a disk by their meaning for its log dir.
 
-    the disk is gone      EIO, EROFS, ENODEV, a damaged file system
-    the disk is full      ENOSPC, EDQUOT
-    the process is full   EMFILE, ENFILE, ENOMEM
+    the disk is gone      EIO, EROFS, ENODEV, a damaged file system, and the rest of `DISK_IS_GONE`
+    the disk is full      ENOSPC, EDQUOT, EFBIG
+    the process is full   EMFILE, ENFILE, ENOMEM, EAGAIN
     ask the probe         a missing file or permission, and all other errors
 
 If the disk is gone, the dir goes offline without a probe, because a probe of a half-dead disk may
 succeed. If the disk is full, or the process has no free descriptors or memory, the operation can be
 retried later. After any other error, either the disk or a single file may be at fault. A probe of
-the disk shows which of the two it is.
+the disk shows which of the two is at fault.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _CHANGING = os.O_TRUNC | os.O_EXCL
 
 
 class LetGoError(OSError):
-    """Raised if the log dir was released, so that this process must not change it any more."""
+    """Raised if this process has released the log dir, and must not change it any more."""
 
 
 class Change:
@@ -113,8 +113,8 @@ class Gate:
     def is_forgotten(self) -> bool:
         """Forget the gate if no call can need it any more; return whether it was forgotten.
 
-        If a thread hangs in a read, it could change a path after the read. So a gate is not
-        forgotten while any call to the log dir is running, even a read.
+        A thread that hangs in a read could change a path after the read. So a gate is not forgotten
+        while any call to the log dir is running, even a read.
         """
         if not self.is_left or not self.is_closed or self._is_passed() or calls_to(self.path):
             return False
@@ -219,7 +219,7 @@ def changing_fd(call: Callable[[int, *Rest], Result]) -> Callable[[int, *Rest], 
 
 
 def writing(call: Callable[[int, Data, int], int]) -> Callable[[int, Data, int], int]:
-    """Wrap a write of an append like `changing_fd`, but in 0.11 us instead of 0.3 us a call."""
+    """Wrap an append's write as `changing_fd` does; costs 0.11 us a call instead of 0.3 us."""
 
     def write(fd: int, data: Data, position: int, /) -> int:
         opened = _of_fd.get(fd)

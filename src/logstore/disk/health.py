@@ -75,7 +75,7 @@ class Health:
         """Apply an event to the dir; return whether a condition changed.
 
         Args:
-            has_remedy: whether the reason says what to do. If so, the log message has no general
+            has_remedy: whether the reason says what to do, so that the log message needs no general
                 advice.
         """
         with self._changing:
@@ -182,8 +182,8 @@ class Health:
         """Make the error for callers of a dir that is SUSPECT.
 
         Args:
-            retriable: False if the call may have written records. In that case, the records may be
-                in the log, and must not be sent again.
+            retriable: False if the call may have written records, so that the caller must not send
+                the records again.
         """
         reason = self._reasons.get(LogDirState.SUSPECT) or "it does not answer"
         return LogDirSuspectError(path=self.path, reason=reason + more, retriable=retriable)

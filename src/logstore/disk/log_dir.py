@@ -1,8 +1,8 @@
 """Manage one log dir: its identity, lock, probes, failures, checkpoints and free space.
 
-Only `failed` converts an `OSError` of a log dir into an error of this library. Only `take_offline`
-takes a log dir offline, and a log dir never comes back by itself. `health` keeps the other states
-of a log dir, with their reasons.
+Only `failed` (and `failures.refuse_shortage` at a start) converts an `OSError` of a log dir into an
+error of this library. Only `take_offline` takes a log dir offline, and a log dir never comes back
+by itself. `health` keeps the other states of a log dir, with their reasons.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open. If there are any, the dir is not marked clean.
+        # Replicas that are damaged or did not open; without any, a close marks the dir clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before; if True, the page cache may be out of date.
         self.is_back = False
@@ -202,7 +202,7 @@ class LogDir(Health):
         """Check that the path still leads to the same directory; raises OSError.
 
         If a disk is unmounted while it is used, the path leads to the empty mount point. Nothing
-        may be written there. A file that is missing there is not lost.
+        may be written to the mount point. A file that is missing at the mount point is not lost.
         """
         facts = files.stat(self.path)
         place = (facts.st_dev, facts.st_ino)

@@ -6,9 +6,9 @@ are read. `madvise(MADV_POPULATE_READ)` loads the pages. This call through ctype
 and reports an unreadable page as EFAULT. The range is read as soon as its pages are loaded. After
 the read, no view of the map is left, unless the caller asked for zero-copy.
 
-In three cases, the range is read with `pread`, without a map: the kernel is older than 5.14 and
-answers EINVAL; the file system does not support maps; or a page is unreadable. If a page is
-unreadable, `pread` reports the real error.
+A range of less than 64 KiB is read with `pread`, without a map. If a map fails, the range is also
+read with `pread`: the kernel is older than 5.14 and answers EINVAL; the file system does not
+support maps; or a page is unreadable. If a page is unreadable, `pread` reports the real error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _map(fd: int, size_bytes: int, position: int) -> memoryview:
 
 
 def view(fd: int, size_bytes: int, position: int) -> memoryview | bytes:
-    """Read `size_bytes` at `position`; return a view of a populated map, or bytes if this fails.
+    """Read `size_bytes` at `position`; return a view of a populated map, or bytes without a map.
 
     The result is shorter only if the file ends earlier. The caller must ensure that no thread
     shortens the file during the call.

@@ -1,12 +1,12 @@
 """Get descriptors when the process has none left: from a reserve, and from the caches of files.
 
-A log keeps descriptors open until the log is flushed. If a flush lacked one descriptor, no log
-could be flushed, and no descriptor would ever become free. So `Spare` keeps one descriptor in
-reserve.
+A log keeps descriptors open until the log is flushed, and a flush needs one more descriptor. If
+there were none left, no log could be flushed, and no descriptor would ever become free. So `Spare`
+keeps one descriptor in reserve.
 
-The stores of a process cache open files. If their caches kept all descriptors, no other file could
-be opened, and no client could connect. So after such a failure, `relieve` empties half of each
-cache.
+The stores of a process cache open files. If the caches kept all descriptors, no other file could be
+opened, and no client could connect. So if no descriptor is left, `relieve` closes half of the files
+of each cache.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def relieve() -> bool:
 def relieved(work: Callable[[], Result]) -> Result:
     """Do work that opens a file; if no descriptor is free, relieve the process and try again.
 
-    The files that are closed first may still be in use. Then their descriptors stay open. So this
-    function closes files until the work succeeds, or no cache has a file.
+    If a closed file is still in use, its descriptor stays open. So this function closes files until
+    the work succeeds, or no cache has a file.
     """
     while True:
         try:

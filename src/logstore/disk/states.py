@@ -17,8 +17,8 @@ A log dir can have several conditions at once: for example, a full dir can be co
     ACCEPTED   OUTDATED                            OUTDATED
 
 If a `LogDir` object is OFFLINE, it stays OFFLINE. Only `reopen_dir` brings the directory back, with
-a new `LogDir` object. It checks the directory's identity, locks the directory, probes the disk and
-recovers the logs.
+a new `LogDir` object. `reopen_dir` checks the directory's identity, locks the directory, probes the
+disk and recovers the logs.
 """
 
 from __future__ import annotations

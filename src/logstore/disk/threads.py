@@ -72,7 +72,7 @@ def start(thread: threading.Thread) -> None:
 
     Raises:
         RuntimeError: the process cannot start more threads.
-        KeyboardInterrupt: Ctrl-C came during the start. It is then unknown whether the thread
+        KeyboardInterrupt: Ctrl-C came during the start, and it is unknown whether the thread
             started. (Python's Condition can turn the interrupt into a RuntimeError about a lock.)
     """
     try:

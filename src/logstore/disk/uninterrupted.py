@@ -106,9 +106,9 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
     """Do work to its end even if Ctrl-C comes; raises the errors of the work.
 
     Args:
-        work: the function to run. `work` gets another function as its argument, the check. `work`
-            calls the check once, after it has taken its locks and before its first change. The
-            check raises an error if the caller no longer waits.
+        work: the function to run. Its only argument is another function, the check. `work` calls
+            the check once, after it has taken its locks and before its first change. The check
+            raises an error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)
@@ -117,8 +117,7 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # No thread can be started. So Ctrl-C can stop the work in the middle. The work is prepared
-        # for that.
+        # No thread can be started. So Ctrl-C can stop the work in the middle; the work allows that.
         except RuntimeError:
             return work(_go_on)
         except BaseException:

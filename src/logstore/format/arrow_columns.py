@@ -29,8 +29,7 @@ SCHEMA = pa.schema(
 )
 
 INT64, BINARY, HEADERS = pa.int64(), pa.binary(), SCHEMA.field("headers").type
-# Several batches share one array of offsets. The array is long enough for this many batches of the
-# same size.
+# One array of offsets is shared by this many batches of the same size.
 STRETCH = 8
 
 _from_buffers = pa.Array.from_buffers

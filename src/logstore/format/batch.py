@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 new_tuple = tuple.__new__
 
-# In this order: the base offset; the buffer; the position of the first value; the size of every
+# In this order: the base offset; the buffer; the position of the first value; the size of each
 # value; the start of each value (None if all values have the same size); the timestamp.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
@@ -238,8 +238,7 @@ class RecordBatch:
             repeat(partition),
             strict=False,
         )
-        # This makes the same objects as `Record._make` in half the time, because it needs no Python
-        # call for each record.
+        # This makes the same objects as `Record._make` in half the time: no Python call per record.
         return list(map(new_tuple, repeat(Record), rows))
 
     def __iter__(self) -> Iterator[Record]:

@@ -121,9 +121,9 @@ def size_in_frame(codec_id: int, data: bytes) -> int:
 def room_for(data: bytes | memoryview, size_bytes_max: int) -> int:
     """Return the largest size that one decompressed frame is allowed to have.
 
-    lz4 allocates memory for the whole result before it reads the frame. So for an lz4 frame, the
-    result is at most about 256 times the size of the frame, because the largest ratio of lz4 is
-    255. For a zstd frame, the result is the whole limit, because zstd allocates only what it needs.
+    lz4 allocates memory for the whole result before it reads the frame. The largest ratio of lz4 is
+    255. So for an lz4 frame, this function returns at most about 256 times the size of the frame.
+    For a zstd frame, it returns the whole limit, because zstd allocates only what it needs.
     """
     is_lz4 = bytes(data[:4]) == LZ4_MAGIC
     return min(size_bytes_max, LZ4_RATIO_MAX * (len(data) + 1)) if is_lz4 else size_bytes_max

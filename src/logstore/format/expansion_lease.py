@@ -8,8 +8,8 @@
     the size is not known          reserve 16 times the compressed size, decompress; if the records
                                    are larger, reserve the whole limit, and decompress again
 
-The decoders take no lease as an argument: the lease belongs to the thread. A thread without a
-lease decompresses as before, and only `record_expansion_bytes_max` limits it.
+The decoders take no lease as an argument: the lease belongs to the thread. If a thread has no
+lease, only `record_expansion_bytes_max` limits the memory of its batches.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def settle() -> None:
 def suspended() -> Iterator[None]:
     """Decompress without the lease of this thread in the `with` block.
 
-    This is for batches that need little memory, and are read while the thread holds a lock or reads
-    the disk: the lease could make it wait, and could keep memory if the disk hangs.
+    Use this block for batches that need little memory, and are read while the thread holds a lock
+    or reads the disk. A lease could make the thread wait for memory, and could keep its memory
+    while the disk hangs.
     """
     lease, _thread.lease = _thread.lease, None
     try:

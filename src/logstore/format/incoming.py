@@ -19,9 +19,8 @@ def sound_header(data: memoryview, position: int, end: int) -> BatchHeader | Non
     if layout is not columnar:
         header: BatchHeader | None = layout.sound_header(data, position, end, 0)
         return header
-    # Accept any base offset that is not negative. This function would read a negative base offset
-    # as a large positive number. `sound_header` reads the right number, so the two numbers would
-    # differ.
+    # Expect the base offset of the batch itself, so that any base offset is accepted.
+    # Here a negative base offset becomes a large positive number, which `sound_header` refuses.
     base_offset = int.from_bytes(data[position : position + 8], "big")
     return sound.sound_header(data, position, end, base_offset)
 
@@ -31,7 +30,7 @@ def is_plainly_sound(
 ) -> bool:
     """Report whether a quick check shows that `layouts.check_run` accepts a Kafka batch.
 
-    If the quick check cannot decide, the result is False. Then the caller must call
+    If the quick check cannot decide, the result is False, and the caller must call
     `layouts.check_run`.
     """
     if header.magic == columnar.MAGIC:

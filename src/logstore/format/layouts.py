@@ -1,4 +1,4 @@
-"""Choose the layout of a batch by the magic in its prefix; no other module reads the magic.
+"""Choose the layout of a batch by the magic in its prefix, and call the module of this layout.
 
 Kafka's layout needs the extra `kafka`. The module of Kafka's layout is imported only when the first
 batch in this layout is read.
@@ -36,12 +36,12 @@ AnyPayload = Union[Payload, "KafkaPayload"]
 KAFKA_MAGIC = 2
 MAGIC_AT = 16
 MAGICS = {"columnar": columnar.MAGIC, "kafka": KAFKA_MAGIC}
-OLD_MESSAGE_BYTES_MIN = 26  # Kafka's message formats v0 and v1, including offset and size
+OLD_MESSAGE_BYTES_MIN = 26  # a message of Kafka's format v0 with offset and size; v1 is longer
 # This many bytes of a batch are enough to read its header in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
-# Bytes of a file to read at once: for columnar batches, and for Kafka's batches. Kafka's rows are
-# decoded in groups, so more bytes are read.
+# Bytes of a file to read at once: for columnar batches, and for Kafka's batches.
+# More bytes of Kafka's batches are read, because these batches are decoded in groups.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -240,8 +240,8 @@ def may_be_batch(data: Buffer, position: int, size_bytes: int) -> bool:
 def comes_before(last_offset: int, following: Buffer) -> bool:
     """Report whether a batch with this last offset can come before the batch `following`.
 
-    Kafka's checksum does not cover the base offset. If a base offset is too large, this is noticed
-    only if a Kafka batch follows. If no Kafka batch follows, the result is True.
+    Kafka's checksum does not cover the base offset. Only a following Kafka batch shows that a base
+    offset is too large. If no Kafka batch follows, the result is True.
     """
     if len(following) < PREFIX_BYTES or following[MAGIC_AT] != KAFKA_MAGIC:
         return True
@@ -383,7 +383,7 @@ def old_message_set(head: Buffer) -> str:
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
     """List the positions, at or after `position`, where a possible header of a layout begins.
 
-    `position` must be a multiple of the layout's alignment. Each result is such a multiple, too.
+    `position` must be a multiple of the layout's alignment. Each result is also a multiple of it.
     """
     if magic == KAFKA_MAGIC:
         places: list[int] = kafka_layout().candidates(data, position)

@@ -14,11 +14,11 @@ from logstore.format import layouts
 
 SEQUENCE_MAX = 2**31 - 1
 SEQUENCES = 2**31
-# Ids from this number on are derived from names, and a log does not forget these producers. Brokers
-# give out ids 0, 1, 2 and so on, and never reach this number.
+# Ids from this number on are derived from names, and a log does not forget these producers.
+# Brokers give out ids 0, 1, 2 and so on, and never reach this number.
 EMBEDDED_ID_MIN = 2**62
-# If a producer has this epoch, the log does not check the order of the producer's batches. The
-# program that writes with this epoch must find out itself which of its batches are in the log.
+# If a producer has this epoch, the log does not check the order of the producer's batches.
+# The program that writes with this epoch must itself find which of its batches are in the log.
 NO_EPOCH = -1
 
 

@@ -53,7 +53,7 @@ class Figures:
         return None
 
     def serving(self, layout: str) -> tuple[int, int] | None:
-        """Count the log dirs that appended while a disk was dead; also count all log dirs.
+        """Return how many log dirs appended while a disk was dead, and how many log dirs exist.
 
         A log dir counts as appending if it got at least half as many bytes as with healthy disks.
         """

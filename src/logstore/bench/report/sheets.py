@@ -20,7 +20,7 @@ MS = Scale(
     "milliseconds, logarithmic (dot: median; bar: to the 99th percentile)", is_log=True,
 )  # fmt: skip
 KEPT = Scale(
-    "kept", "kept", "kept", "records accepted durably, as a share of what the healthy disks accept"
+    "kept", "kept", "kept", "records accepted durably (1 = as many as with all disks healthy)"
 )
 MOVED = Scale("moved_mb_s", "moved_mb_s", "moved_mb_s", "MB/s of the log that is moved")
 COST = Scale(
@@ -36,7 +36,7 @@ FLUSHES = {
 }
 GRID_APPENDS = {case.name for case in GRID}
 BASE_APPENDS = [case.name for case in BASE if case.phase == "append"]
-MOVE = 2  # the worker number of the move itself in a move's trace
+MOVE = 2  # in the trace of a case with a move, the worker number of the move
 # With four disks: the fraction of the stored bytes that are data, and not copies or parity.
 WRITTEN_SHARE = {"raid1": 0.5, "raid10": 0.5, "raid5": 0.75, "raid6": 0.5}
 
@@ -126,7 +126,7 @@ def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
 
 
 def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Return the appends without a move (once), and the appends during each kind of move."""
+    """Return the appends of each layout: once without a move, and once for each kind of move."""
     found = [row for row in workers if row["phase"] == "move" and row["worker"] != MOVE]
     return sorted(
         (row for row in found if row["worker"] or row["detail"] == MOVES[0]),
@@ -158,7 +158,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Divide the bytes of other disks during trouble by their bytes while no disk had trouble."""
+    """Divide a layout's bytes while a disk had trouble by its bytes while all were healthy."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),

@@ -36,7 +36,7 @@ from logstore.errors import UnknownPartitionError
 
 
 def split_arguments(rest: Sequence[str]) -> tuple[int | None, list[str]]:
-    """Split `[PARTITION] [FILE]...`; as the first argument, `0` is a partition, `./0` is a file."""
+    """Split `[PARTITION] [FILE]...`; a first argument `0` is a partition, and `./0` is a file."""
     if rest and rest[0].isdigit():
         return int(rest[0]), list(rest[1:]) or ["-"]
     return None, list(rest) or ["-"]

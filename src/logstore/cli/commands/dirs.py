@@ -53,8 +53,8 @@ def format_dirs(log_dirs: tuple[str, ...], output_format: str) -> None:
     refuses a dir, with exit code 1, if the dir belongs to another store, or if its disk does not
     work. If the store is completely new, the command `create` also formats its log dirs. But
     `create` does not accept an empty directory at the path of a known log dir; `format` accepts it.
-    The command does not ask, because it deletes nothing: other files stay, and a missing log dir
-    still counts as missing.
+    The command asks no question, because it deletes nothing: other files stay, and a missing log
+    dir still counts as missing.
 
     \b
     Example:

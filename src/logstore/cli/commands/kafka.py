@@ -64,8 +64,8 @@ def last_batches(log: Log) -> tuple[int | None, int | None, list[str]]:
 
     The base timestamp in a header is not enough. So the function reads the records of the first and
     the last batch. In a compacted batch, the base timestamp may be the timestamp of a removed
-    record. Or it may be the delete horizon (the time after which compaction may remove tombstones).
-    If a codec's library is missing, only the largest timestamp is known.
+    record, or the delete horizon (the time after which compaction may remove tombstones). If a
+    codec's library is missing, only the largest timestamp is known.
     """
     times: list[int] = []
     codecs: dict[str, None] = {}
@@ -201,10 +201,10 @@ def adopt(
 ) -> None:
     """Copy or link partitions of a stopped broker into the store; offsets stay the same.
 
-    If the source and the store are on one file system, sealed segments are hard-linked. Otherwise
-    sealed segments are cloned if the file system can share blocks (XFS, btrfs). If the file system
-    cannot share blocks, the segments are copied. The last segment is always copied. The source is
-    never written or truncated.
+    If the source and the store are on one mount and have one owner, sealed segments are
+    hard-linked. On another mount of the same file system, or with another owner, sealed segments
+    are cloned if the file system can share blocks (XFS, btrfs). All other sealed segments are
+    copied. The last segment is always copied. The source is never written or truncated.
 
     \b
     Example:

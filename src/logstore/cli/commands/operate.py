@@ -64,8 +64,8 @@ def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) 
     Args:
         path: the log dir that is given up, as the user named it.
         yes: whether to run the command without a question.
-        run: a function that runs the command. Its first argument says whether the command may lose
-            replicas. Its second argument says whether this run is the first.
+        run: a function that runs the command. The function's first argument says whether the
+            command may lose replicas, and its second argument whether this is the first run.
 
     Raises:
         LogDirError: there is no terminal at which to ask; nothing was changed.
@@ -225,8 +225,8 @@ def promote(
 ) -> None:
     """Accept an incomplete replica as the live replica; the records that it lacks are lost.
 
-    A replica is incomplete if the complete copy is lost (for example, with its disk), and only the
-    part that a move had copied exists. Until the replica is promoted, it can be read but not
+    A replica is incomplete if its complete copy is lost (for example, with its disk), and only the
+    part that a move had copied is left. Until the replica is promoted, it can be read but not
     written.
 
     \b

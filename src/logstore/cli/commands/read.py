@@ -137,7 +137,7 @@ def chosen_records(
 
     The timestamps of a log can be in any order. The time index gives an offset: all records before
     this offset are older than the range. Any record from this offset on may be in the range. So
-    each batch from there on is checked.
+    each batch from this offset on is checked.
     """
     start = log.log_start_offset if offset is None else resolve_offset(log, offset)
     end = log.log_end_offset

@@ -50,7 +50,7 @@ class Page:
 
 
 def rate(records: int, seconds: float) -> str:
-    """Format a rate: a number of records in some seconds."""
+    """Format a number of records and a time as records per second."""
     per_second = records / max(seconds, 1e-9)
     return f"{per_second / 1e6:.1f} million/s" if per_second >= 1e6 else f"{per_second:,.0f}/s"
 

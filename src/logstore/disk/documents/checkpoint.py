@@ -4,10 +4,10 @@
     xxh3-64 0123456789abcdef
 
 If the checksum of a document is wrong, its content is *unknown*, never zero and never empty. The
-function that reads the document raises `CorruptCheckpointError`. The caller of that function then
-uses the log itself instead of the document. An offsets checkpoint also contains its kind and the id
-of its log dir. So a valid file in the wrong place is detected, too. Examples are a copy from
-another log dir, and a file of another kind.
+function that reads the document raises `CorruptCheckpointError`, and its caller uses the log itself
+instead of the document. An offsets checkpoint also contains its kind and the id of its log dir. So
+a valid file in the wrong place (a copy from another log dir, or a file of another kind) is also
+detected.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def write_offsets(
         "kind": kind,
         "directory_id": directory_id,
         "offsets": [[topic, partition, offset] for (topic, partition), offset in offsets.items()],
-        # The ids are in a separate list, in the order of the rows, which earlier versions of this
-        # library ignore. So these versions can still read the rows.
+        # The ids are in a separate list, in the order of the rows.
+        # Earlier versions of this library ignore this list, and can still read the rows.
         "topic_ids": [topic_ids.get(key, b"").hex() for key in offsets],
     }
     write_document(path, document, guard)

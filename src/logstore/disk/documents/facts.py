@@ -2,8 +2,8 @@
 
     log-dir-facts   {"version", "kind", "directory_id", "generation", "facts": {name: JSON}}
 
-A log has facts, too. They are in the log's `partition.metadata`: the key `facts` holds an object
-with the same keys `generation` and `facts`. So the facts of a log move with the replica. The
+A log has facts, too. A log's facts are in its `partition.metadata`, under the key `facts`: an
+object with the same keys `generation` and `facts`. So the facts of a log move with the replica. The
 generation is the number of changes so far. The store itself never reads a fact.
 """
 
@@ -210,8 +210,7 @@ class DirFacts:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._changing = threading.Lock()
-        # `_noted` and `_begun` are changed under `_keeping`, which a thread holds only for a
-        # moment.
+        # `_noted` and `_begun` are changed under `_keeping`, which no thread holds for long.
         self._keeping = threading.Lock()
         self._noted: Noted | None = None
         self._begun = 0  # how many changes of the file were begun

@@ -10,9 +10,9 @@
 
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of this start, and a step. The step grows with each checkpoint that changes an offset, and with an
-orderly close. A log dir first writes its own generation durably. Then the other log dirs record it.
-So even after a crash, no other log dir has recorded a later generation than the log dir's own. If
-another log dir has recorded a later generation, the log dir is an old copy.
+orderly close. A log dir first writes its own generation durably. Then the other log dirs record
+this generation. So even after a crash, no other log dir has recorded a later generation than the
+log dir's own. If another log dir has recorded a later generation, the log dir is an old copy.
 
 `paths` has the last known path of each other log dir, so that a user can name a missing log dir by
 its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the
@@ -20,8 +20,8 @@ ids of missing log dirs. A missing log dir may have replicas that no catalog lis
 store was killed while the dir served.
 
 If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
-replica stays in `doubts` until it is promoted. If the user promotes or deletes a replica in
-`doubts`, `is_accepted` is set. From then on, this copy counts as the log dir, and the disk with the
+replica stays in `doubts` until the user promotes or deletes it. The first time that the user does
+this, `is_accepted` is set. From then on, this copy counts as the log dir, and the disk with the
 later state counts as an old copy. Until `is_accepted` is set, the generation does not change, so
 the disk with the later state is recognised if it comes back. Files of earlier versions of this
 library have no key `is_accepted`.
@@ -44,8 +44,8 @@ from logstore.names import TopicPartition
 GENERATION_NAME = "log-dir-generation"
 WITNESS_NAME = "log-dir-witness"
 
-# How many of its own starts a log dir remembers. They show whether its history has forked. Each
-# start takes about 45 bytes of the file.
+# How many of its own starts a log dir remembers; each takes about 45 bytes of the file.
+# The starts show whether the history of the log dir has forked.
 STARTS_KEPT = 200
 NUMBER_MAX = fields.NUMBER_MAX
 NOTHING: Mapping[TopicPartition, int] = {}
@@ -63,7 +63,7 @@ class Generation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one log dir recorded about another: its generation, and perhaps its recovery points.
+    """What was recorded about a log dir: its generation, and perhaps its recovery points.
 
     Attributes:
         offsets: the recovery points; None if only the generation is recorded.
@@ -88,8 +88,8 @@ class DirGeneration:
         is_accepted: the user accepted the old copy as the log dir; `doubts` has the replicas that
             are still in doubt.
         old: why the log dir is an old copy, or why replicas are still in doubt; otherwise "".
-        is_taken_in: True if the user gave up the log dir, and now adds it again in its present
-            state. Then generations that other log dirs have recorded for it do not count.
+        is_taken_in: the user gave up the log dir, and now adds it again in its present state. The
+            generations that other log dirs have recorded for it no longer count.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
@@ -138,7 +138,7 @@ class DirGeneration:
         return bool(self.old or self.doubts) and not self.is_accepted
 
     def is_behind(self, seen: Generation) -> bool:
-        """Check whether `seen` is later than this dir's generation, or is not in its history."""
+        """Check whether `seen` is later than this dir's generation, or is from another history."""
         if not self.starts:
             return False
         if seen.number > self.starts[-1].number:
@@ -213,7 +213,7 @@ class DirGeneration:
         """Write the generation of a new start, durably; raises OSError.
 
         Args:
-            above: the last generation that other log dirs recorded; the new number is higher.
+            above: the last recorded generation of this dir; the new generation has a higher number.
             doubts: the replicas that are still in doubt, if the dir is an accepted old copy.
         """
         with self._lock:
@@ -261,11 +261,11 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir, so earlier generations no longer count. The
-            # new generation has the next number; no number is skipped. This process may be killed
-            # before other log dirs record the new generation. Then the disk with the later state
-            # takes the same number with another id, and this copy is still recognised as an old
-            # copy.
+            # The user accepts this copy as the log dir, so earlier generations no longer count.
+            # The new generation has the next number; no number is skipped.
+            # The reason: this process may be killed before other log dirs record the generation.
+            # Then the disk with the later state starts with the same number and another id.
+            # So this copy is still recognised as an old copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:

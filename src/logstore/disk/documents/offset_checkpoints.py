@@ -7,8 +7,8 @@ the whole file is removed, because an unknown recovery point is always safe.
 
 A high watermark in a checkpoint means that all in-sync replicas have the records below this offset.
 So if a log loses records, its high watermark is lowered on the disk before other records get the
-same offsets. The high watermark is lowered before a truncation. It is also lowered after a start
-that found the log shorter than before. Only replicated logs have a high watermark.
+same offsets: before a truncation, and at a start that finds the log shorter than before. Only
+replicated logs have a high watermark.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ class OffsetCheckpoints:
         self._check, self._guard = check, guard
         self._paths = {kind: os.path.join(dir_path, kind) for kind in KINDS}
         self._lock = threading.Lock()
-        # The contents of the files on the disk. A file is not rewritten if its contents would stay
-        # the same. This dict is changed under the lock.
+        # The contents of the files on the disk; changed under the lock.
+        # A file is not rewritten if its contents would stay the same.
         self._on_disk: dict[str, Offsets | None] = dict.fromkeys(KINDS)
         self._on_disk[HIGH_WATERMARKS] = NOTHING
-        self._seen: tuple[int, ...] = ()  # the file of high watermarks that was read last
-        # The high watermarks that must be lowered, collected while a start opens many logs. If this
-        # field is None, a high watermark is lowered on the disk immediately.
+        # Inode, time and size of the file of high watermarks that was read last.
+        self._seen: tuple[int, ...] = ()
+        # The high watermarks that must be lowered, collected while a start opens many logs.
+        # If this field is None, a high watermark is lowered on the disk immediately.
         self._to_lower: dict[TopicPartition, int] | None = None
 
     def load(self) -> list[str]:
@@ -86,7 +87,7 @@ class OffsetCheckpoints:
         return (self._on_disk[LOG_START_OFFSETS] or NOTHING).offsets.get(topic_partition)
 
     def high_watermark(self, topic_partition: TopicPartition, topic_id: bytes) -> int | None:
-        """Return a replica's high watermark on the disk; None if this topic id has none."""
+        """Return a replica's high watermark on the disk; None if unknown for this topic id."""
         found = self._on_disk[HIGH_WATERMARKS] or NOTHING
         if found.topic_ids.get(topic_partition) != topic_id:
             return None
@@ -147,7 +148,7 @@ class OffsetCheckpoints:
     def lower(self, kind: str, topic_partition: TopicPartition, offset: int) -> None:
         """If a replica's offset in a checkpoint is above `offset`, durably lower it to `offset`.
 
-        The caller must drop the records above `offset` only after this call.
+        The caller must drop the records at or after `offset` only after this call.
 
         Raises:
             OSError: the disk failed, or is full.

@@ -130,8 +130,8 @@ def _check_names(names: BytesColumn) -> None:
     octets = np.frombuffer(names.data, np.uint8)
     starts = names.starts[:-1]
     within = octets[starts[starts < len(octets)]]
-    # Below, all names are decoded together as one text. So check that no name begins in the middle
-    # of a character.
+    # Below, all names are decoded together as one text.
+    # So check that no name begins in the middle of a character.
     if bool((within & 0xC0 == 0x80).any()):
         raise ValueError("the name of a record header is not UTF-8")
     str(names.data, "utf-8")  # UnicodeDecodeError is a ValueError

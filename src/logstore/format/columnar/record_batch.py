@@ -64,7 +64,7 @@ PRODUCER_POSITION = 48
 _PRODUCER = struct.Struct(">qhHi")  # producer_id, producer_epoch, reserved_58, base_sequence
 ALIGNMENT = 8
 CODECS = frozenset((0, 3, 4))  # none, lz4, zstd
-LAST_DELTA_MAX = 2**31 - 1  # as in Kafka; an index entry has 32 bits for it
+LAST_DELTA_MAX = 2**31 - 1  # as in Kafka; an index entry has 32 bits for an offset delta
 
 HEADER = struct.Struct(
     ">"

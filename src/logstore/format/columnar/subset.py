@@ -62,8 +62,8 @@ class Group:
         self.firsts = np.concatenate(([0], np.cumsum(self._counts)))
         self._batches: list[RecordBatch] = []
         self._keys: list[Buffer] = []  # the data of each batch's keys
-        # For each batch: where its keys begin, and the size of each key. The size is -1 if the
-        # batch has no keys, and 0 if the keys differ in size.
+        # For each batch: where its keys begin, and the size of each key.
+        # The size is -1 if the batch has no keys, and 0 if the keys differ in size.
         self._key_places: list[tuple[int, int]] = []
         self._keys_bytes = 0
 

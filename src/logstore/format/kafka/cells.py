@@ -55,8 +55,8 @@ def _back_to_back(batches: Batches, starts: Numbers, sizes: Numbers) -> Buffer:
         # An array of overlapping items: an item of this size begins at each position of the data.
         places = np.ndarray((len(batches.data) - size + 1,), f"V{size}", batches.data, 0, (1,))
         cells = places[starts].view(np.uint8).data
-        # If there is only one batch, callers read single records. Slicing bytes is faster than
-        # slicing an array.
+        # If there is only one batch, callers read single records.
+        # For single records, slicing bytes is faster than slicing an array.
         return cells if len(batches.counts) > 1 else bytes(cells)
     data, stops = batches.data, (starts + sizes).tolist()
     return b"".join([data[start:stop] for start, stop in zip(starts.tolist(), stops, strict=True)])

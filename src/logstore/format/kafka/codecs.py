@@ -63,8 +63,7 @@ def compress(codec_id: int, data: bytes) -> bytes:
         import lz4.frame
 
         compression.require(codec_id)
-        # Blocks are independent of each other, because Java's reader refuses a block that depends
-        # on the previous block.
+        # Java's reader refuses a block that depends on the previous block.
         try:
             return bytes(lz4.frame.compress(data, block_linked=False, store_size=False))
         except RuntimeError as error:

@@ -54,6 +54,5 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 ATTRIBUTES_KNOWN = 0x7F
 
-# A record has at least one byte each for length, attributes, timestamp delta, offset delta, key
-# size, value size, and header count.
+# One byte each: length, attributes, time delta, offset delta, key size, value size, header count.
 RECORD_BYTES_MIN = 7

@@ -17,8 +17,8 @@ def with_codec(
 ) -> Buffer:
     """Recompress the records of a batch with a codec; the caller must have checked the batch.
 
-    If the batch already has this codec, it is returned unchanged. A batch without records, or of
-    another layout than Kafka's, is also returned unchanged.
+    If the batch already has this codec, has no records, or is not in Kafka's layout, the batch is
+    returned unchanged.
 
     Raises:
         RecordExpansionError: the records need more memory than allowed.

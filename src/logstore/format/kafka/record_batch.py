@@ -208,7 +208,7 @@ def decode_run(
 def _decoded(
     headers: list[BatchHeader], parts: list[Buffer], expansion_bytes_max: int
 ) -> Iterator[RecordBatch]:
-    """Decode batches from their uncompressed records; the part of an empty batch is empty."""
+    """Decode batches from their uncompressed records; a batch without records has an empty part."""
     full = [number for number, part in enumerate(parts) if len(part)]
     rows = [(parts[number], headers[number]) for number in full]
     columns: Iterator[Columns]

@@ -5,8 +5,8 @@
 A client's records usually have no gaps between offsets, no headers, and the same size. This module
 recognises only some of the batches that `decode.check_many` accepts. For any other batch,
 `decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
-write the batch. So this module reads records one by one. If several records in a row have the same
-size, it checks them in one step.
+write the batch. So this module reads records one by one. But it checks several records in a row in
+one step if they have the same size.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from logstore.format.kafka.varints import varint
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
-# After this many runs and single records, a run is recognised only if it ends the batch.
+# This many runs and single records are recognised. A later run is recognised only if it extends
+# to the end of the batch, or to the first longer offset delta.
 RUNS_MAX = 64
-# Offset deltas below these limits have one, two and three bytes. The last limit is the size of the
-# table `_deltas`: deltas from this limit on are not looked up.
+# Offset deltas below these limits have one, two and three bytes.
+# The last limit is the size of the table `_deltas`; a batch with more records is not recognised.
 DELTA_LIMITS = (1 << 6, 1 << 13, 1 << 15)
 ONE_BYTE_MAX, RECORDS_MAX = DELTA_LIMITS[0], DELTA_LIMITS[-1]
-# Limits for remembered objects of `Shape`: their number, and the records and runs of each.
+# How many shapes are remembered, and how many records and runs each of these shapes may have.
 SHAPES_MAX, SHAPE_RECORDS_MAX, SHAPE_RUNS_MAX = 64, 1 << 14, 4
-# The timestamps are a part of a shape. In larger batches with different timestamps, no shape occurs
-# twice.
+# The timestamps are a part of a shape.
+# In larger batches with different timestamps, no shape occurs twice.
 SHAPE_TIMED_MAX = 1 << 9
 WORD_BYTES, WORD_MAX = 8, 2**64 - 1
 
@@ -89,19 +90,20 @@ class Shape(NamedTuple):
     times: Times
 
 
-# The remembered shapes; the key is the number and the total size of a batch's records. A client's
-# next batch often has the shape of an earlier batch.
+# The remembered shapes; the key is the number and the total size of a batch's records.
+# A client's next batch often has the shape of an earlier batch.
 _shapes: dict[tuple[int, int], Shape] = {}
 
 
 def is_regular(
     data: memoryview, start: int, end: int, header: BatchHeader, expansion_bytes_max: int
 ) -> bool:
-    """Return True if the uncompressed records of a batch are valid; False: invalid or unknown.
+    """Return True if a batch's uncompressed records are valid; False if invalid or unknown.
 
     Args:
-        data: a buffer with the records from `start` to `end`. The batch's header comes directly
-            before the records. If the records were compressed, the buffer has only the records.
+        data: a buffer with the records from `start` to `end`. If the records were compressed in the
+            batch, the buffer has only the records. Otherwise the batch's header comes directly
+            before the records.
         header: the header of the batch; its largest timestamp is checked, too.
     """
     count, base = header.record_count, header.base_timestamp
@@ -270,14 +272,17 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 
 
 def _word_at(places: Places, head_end: int) -> int | None:
-    """Return the start of a word that covers a record's head from the time delta on, or None."""
+    """Return the start of an 8-byte word with the bytes from the time delta to `head_end`.
+
+    Return None if no word within the record contains all these bytes.
+    """
     word_at = max(places.start, head_end - WORD_BYTES)
     is_fit = places.stop - places.start >= WORD_BYTES and word_at <= places.time_at
     return word_at if is_fit else None
 
 
 def _lengths_alike(data: memoryview, places: Places, word_at: int, rows: int) -> int:
-    """Count how many of the next records have the same bytes before the word."""
+    """Count how many of the next `rows` records equal `places` in all bytes before `word_at`."""
     start, stride = places.start, places.stop - places.start
     found = np.ndarray((rows, word_at - start), np.uint8, data, places.stop, (stride, 1))
     is_alike = (found == np.frombuffer(data[start:word_at], np.uint8)).all(axis=1)

@@ -31,8 +31,7 @@ MAGIC_AT = PREFIX_BYTES - 1
 _unpack_base_offset = struct.Struct(">q").unpack_from
 _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
-# This many small batches are checked before other threads can run. The check takes less than a
-# millisecond.
+# This many small batches are checked in less than a millisecond, before other threads can run.
 TOGETHER_MAX = 512
 TOGETHER_MIN = 16  # it is faster to check at most this many batches one by one
 
@@ -44,9 +43,9 @@ def sound_header(
 ) -> BatchHeader | None:
     """Check the batch at `position` in few steps; return None if anything is wrong.
 
-    A batch may begin after `expected_offset`. The caller uses the next batch to check whether a gap
-    before this batch is possible. If the result is None, `layouts.fault` finds the reason. Pass a
-    memoryview, because its slices are not copies.
+    If the batch begins after `expected_offset`, the caller must check this gap with the next batch.
+    If the result is None, `layouts.fault` finds the reason. Pass a memoryview, because its slices
+    are not copies.
     """
     if position + HEADER_BYTES > end:
         return None
@@ -84,8 +83,8 @@ def sound_run(
     """Check the batches that begin at `position`; see `sound.sound_run`.
 
     Compaction leaves gaps between offsets. If a batch begins after a gap, it is accepted only if
-    the next batch is also in `data`. No checksum covers the base offset. The next batch shows
-    whether the base offset is too large.
+    `data` also has the start of the next batch, with a later base offset. The reason: no checksum
+    covers the base offset, and only the next batch shows whether the base offset is too large.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)

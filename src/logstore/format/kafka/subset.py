@@ -2,7 +2,7 @@
 
 The copy spans the same offsets, and has the same epoch, producer and base timestamp. So the
 selected records are copied without a change. But if the copy gets a delete horizon (KIP-534), the
-horizon replaces the base timestamp. Then the time deltas are encoded again.
+horizon replaces the base timestamp, and the time deltas are encoded again.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Group:
 
         Args:
             horizon_ms: the copy's delete horizon. If the time deltas from this horizon would not
-                fit into 64 bits, the copy gets no horizon. Then the tombstones of the copy are
-                never removed.
+                fit into 64 bits, the copy gets no horizon, and its tombstones are never removed.
         """
         header, fields = self._headers[number], self._fields
         rows = slice(*self.firsts[number : number + 2].tolist())

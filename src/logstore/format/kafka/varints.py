@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from logstore.format.columnar.columns import Buffer
 
 VARINT_BYTES_MAX = 10
-# Zero padding after the last record lets a reader overrun the record safely. A short key is read as
-# 16 bytes.
+# Zero padding after the last record lets a reader overrun the record safely.
+# For example, a short key is read as 16 bytes.
 PADDING = bytes(16)
 
 Numbers = NDArray[np.int64]
@@ -85,8 +85,7 @@ def _long_varints(data: bytes, position: Numbers) -> tuple[Numbers, Numbers]:
         position[going] += 1
         going = going[octet >= (0x80 if shift < 63 else 2)]
         if not len(going):
-            # Shift the numbers as unsigned numbers, because the highest bit of the tenth byte is
-            # not a sign.
+            # Shift unsigned numbers, because the highest bit of the tenth byte is not a sign.
             halves = (numbers.view(np.uint64) >> np.uint64(1)).view(np.int64)
             return halves ^ -(numbers & 1), position
     raise ValueError("a number does not end")

@@ -53,11 +53,11 @@ def note(
     """Store the latest offset of each key of a window; the windows must come in the log's order.
 
     Args:
-        producers: for each producer id, its last batch is added to this dict.
+        producers: a dict to which this function adds the last batch of each producer id.
 
     Returns:
-        False if the table is full. In that case, the log can be cleaned up to `latest.end_offset`.
-        This offset is always after the first record whose key was stored.
+        False if the table is full. In that case, only the records before `latest.end_offset` can be
+        cleaned. This offset is always after the first record whose key was stored.
 
     Raises:
         The errors of `Window`; after an error, the table must not be used.
@@ -67,7 +67,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # record this batch first, because the table may become full
+        if producers is not None:  # record them first, because the table may become full below
             _note_producers(producers, chunk)
         wanted = [
             (at, header)
@@ -244,7 +244,7 @@ class Cleaner:
         return copies
 
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
-        """Select the records that can be removed; they are before the range of collected keys.
+        """Select the records before the range of collected keys that can be removed.
 
         These are the records without a key, and the records whose key is also in the range.
         """
@@ -272,7 +272,7 @@ class Cleaner:
             self.is_changed = True
 
     def _drop(self, found: _Replacement, at: int, header: BatchHeader) -> None:
-        """Leave out a batch; if its offsets and its producer must stay in the log, record them."""
+        """Leave out a batch; if its offsets or its producer must stay, keep an empty batch."""
         if header.last_offset in self._rules.kept_empty:
             self._put(found, at, header, subsets.empty(header) if header.record_count else None)
             return

@@ -67,7 +67,7 @@ class CompactionReport(NamedTuple):
             replaced them.
         clean_end_offset: all records before this offset are compacted.
         is_complete: False if a truncation, a repair, a move or a change of `cleanup_policy` ended
-            the compaction early. In that case, compact the log again.
+            the compaction early, so that the log must be compacted again.
     """
 
     topic: str
@@ -101,8 +101,8 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
     """Plan the next compaction of a log.
 
     Args:
-        stable_offset: where the compaction has to end. By default, the compaction ends at the last
-            stable offset, or before it.
+        stable_offset: no record at or after this offset is compacted. The default is the smallest
+            of the recovery point, the high watermark and the last stable offset.
 
     Raises:
         LogStoreError: the log is closed or unavailable.

@@ -23,8 +23,8 @@ from logstore.log.compaction.fingerprints import Fingerprints
 # The largest fraction of places in use. In a fuller table, some keys need many steps.
 LOAD_FACTOR = 0.7
 PLACE_BYTES = 24 + 8 * LOAD_FACTOR
-# Most keys are at the first place of their sequence. If a key is not at its first place, this many
-# of the next places are compared in one step.
+# Most keys are at the first place of their sequence.
+# For any other key, the first step compares the next 4 places, and each later step 16 places.
 WIDTHS = (4, 16)
 PLACES_MIN = 64
 HALF = np.uint64(32)
@@ -164,8 +164,8 @@ class LatestOffsets:
         new = np.flatnonzero(~is_found)
         while len(new):
             at, wanted = places[new], keys[new]
-            # Several new keys may have the same free place, and one new key may occur several
-            # times. NumPy keeps the row that it writes last.
+            # Several new keys may have the same free place, or one new key may occur several times.
+            # NumPy keeps the row that it writes last.
             self._held[at] = wanted
             self._offsets[at] = new
             self.key_count += int(np.count_nonzero(self._offsets.take(at) == new))

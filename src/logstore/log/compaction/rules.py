@@ -145,8 +145,7 @@ class Rules:
         keep = is_beyond | ((offsets < first) & ~is_superseded)
         winners = self.latest.between(int(offsets[0]), min(int(offsets[-1]) + 1, end))
         places = np.searchsorted(offsets, winners)
-        # `winners` may also contain offsets of records in other batches. These offsets are not in
-        # `offsets`.
+        # `winners` may also contain offsets of records in other batches, which `offsets` lacks.
         keep[places[offsets[places] == winners]] = True
         is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
         if any(is_over):
@@ -155,8 +154,8 @@ class Rules:
         if any(is_control):
             keep |= np.repeat(is_control, counts)
         begins = np.logical_or.reduceat(keep & is_null, firsts[:-1])
-        # A batch that ends after the key range gets no delete horizon, because older records of
-        # its keys may still exist.
+        # A batch that ends after the key range gets no delete horizon.
+        # The reason: older records of its keys may still exist.
         begins &= [header.last_offset < end for header in headers]
         begins |= is_control
         return keep, [

@@ -1,4 +1,4 @@
-"""Plan a cleaning: which segments are cleaned, when it is due, and how segments are grouped.
+"""Plan a cleaning: decide which segments are cleaned and when, and divide them into groups.
 
 All functions are pure. Invariants: the active segment is never cleaned. No record at or after the
 stable offset is cleaned, so cleaning does not go beyond the high watermark or the first open
@@ -82,7 +82,7 @@ def plan(
         segments: all segments of the log; the last segment is active.
         clean_end_offset: where the last cleaning ended; 0 if the log was never cleaned. If the log
             does not contain this offset any more, the whole log is dirty.
-        stable_offset: the high watermark or the last stable offset, whichever is smaller.
+        stable_offset: no record at or after this offset is cleaned.
         horizon_ms: the earliest time at which a tombstone or a marker can be removed; None if
             unknown.
     """

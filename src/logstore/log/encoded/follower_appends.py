@@ -1,9 +1,9 @@
 """Append a leader's batches unchanged, with the offsets and leader epochs that they carry.
 
-A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. If a
-compacted follower appends batches of this leader, it keeps these gaps, and also the gap before the
-first batch. There is never a gap between two segments: a new segment begins at the end offset of
-the previous segment.
+A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. If
+the follower's log is also compacted, the follower keeps these gaps, and also a gap before the first
+batch. There is never a gap between two segments: a new segment begins at the end offset of the
+previous segment.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def _append(
 
     Args:
         begun: the function adds an item to this list when the write begins.
-        may_begin: if True, an empty log may begin at the offset of the first batch, and a compacted
-            log may have gaps. In that case, the caller must hold the flush lock.
+        may_begin: if True, an empty log may begin at the offset of the first batch, a compacted log
+            may have gaps, and the caller must hold the flush lock.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -125,9 +125,9 @@ def _may_lack(state: LogState, batches: Found) -> bool:
 def _keeps_start(state: LogState, header: BatchHeader) -> bool:
     """Check whether an empty log keeps its start although the first batch has a later offset.
 
-    If only compaction removes records, the leader's log most likely begins at the start of this
-    log. If the log knows producers, the skipped records may include the markers of their
-    transactions.
+    If retention never removes records, the leader's log most likely begins at the same start: the
+    offsets before the first batch are missing because of compaction. But a log that knows producers
+    does not keep its start, because the missing records may include markers of transactions.
     """
     has_producers = state.producers.are_known and len(appends.current(state)) > 0
     is_near = header.last_offset - state.log_end_offset <= RELATIVE_OFFSET_MAX
