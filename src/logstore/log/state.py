@@ -352,7 +352,7 @@ class LogState(Replica):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """After the `with` block, report a new log start, and whether the log was detached.
+        """After the `with` block, report a new log start or a detached log to the subscribers.
 
         The caller must hold no lock.
         """
