@@ -147,7 +147,7 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             linger: for how many seconds a record waits for further records.
-            max_bytes: a batch is sent when it has this size.
+            max_bytes: a batch is sent if the next record would make it larger than this size.
             durable: a future is done only after its record is on the disk. One sync covers a batch
                 and everything appended before it. If the sync fails, every future of the batch
                 raises an error. `close` waits for the syncs.

@@ -272,7 +272,7 @@ def write_batch(
 
 
 def after_append(state: LogState, offset: int) -> None:
-    """Wake threads that wait for records; flush if `flush_messages` or open files require it."""
+    """Wake waiting threads, call subscribers, and flush if the append has reached `flush_at`."""
     if state.waiters:
         state.arrivals.wake()
     if state.subscriptions:
