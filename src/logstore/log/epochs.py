@@ -98,7 +98,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest recorded epoch not above `epoch`, and its end offset (KIP-101)."""
+        """Return the largest recorded epoch <= `epoch`, and its end offset (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1

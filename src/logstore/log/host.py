@@ -84,7 +84,7 @@ def check(log: ReadableLog) -> None:
 
 
 def is_detached(log: ReadableLog) -> bool:
-    """Check whether a log was closed, deleted or released by its log dir; this uses no disk."""
+    """Check, without the disk, whether a log was closed, deleted or released by its log dir."""
     return log._state.unavailable is not None
 
 

@@ -231,8 +231,8 @@ class ReadableLog:
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
             CorruptRecordBatchError, RecordExpansionError: the batch at `offset` is damaged, or
-                needs more memory than the store allows. If only a later batch is at fault, the
-                records before that batch are returned.
+                needs more memory than the store allows. If only a later batch has this fault, the
+                records before the later batch are returned.
         """
         offset = whole(offset, "offset")
         if max_records is not None:

@@ -284,7 +284,7 @@ class LogState(Replica):
             self.room_bytes = 0
 
     def roll_time(self, first_time_ms: int) -> int:
-        """Return the time at which a segment with this first append is too old (`segment_ms`)."""
+        """Return the time at which a segment is too old, from the time of its first append."""
         segment_ms = self.rules.segment_ms
         return first_time_ms + segment_ms if segment_ms < NEVER else NEVER
 

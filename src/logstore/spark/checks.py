@@ -131,7 +131,7 @@ def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
-    """Check one segment; if it has problems, check again, and return those that are still there."""
+    """Check one segment; check again if it has problems, and return the problems that remain."""
     first = _look(place, topic, partition, base)
     if not first:
         return []

@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _repeatable(columns: appending.Columns) -> appending.Columns:
-    """Convert iterables that can be read only once to lists: records may be encoded twice."""
+    """Copy one-time iterables into lists, because the records may be encoded twice."""
     times, headers = columns.timestamps, columns.headers
     if isinstance(times, Iterable) and not hasattr(times, "__len__"):
         times = list(times)

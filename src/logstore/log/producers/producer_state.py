@@ -211,8 +211,8 @@ class Producers:
 
         A caller first gets the token. Then it asks the coordinator whether the transaction is
         ongoing and has this partition. If so, the caller appends the batch with the token. If a
-        marker or another batch of the producer is appended in between, the token is no longer
-        valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
+        marker or another batch of the producer is appended before this batch, the token is no
+        longer valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
         transaction is already open in this log, and the caller does not have to ask the
         coordinator.
         """

@@ -31,7 +31,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.segments.search import find_batch, magic_of
 from logstore.log.segments.segment import Block, Segment
 
-# A read of one record caches at most this many bytes: small compressed batches may expand a lot.
+# A read of one record caches one batch, or more batches that have at most this many bytes in all.
+# A limit is needed, because small compressed batches may need much memory.
 BLOCK_BYTES_MAX = 16 << 20
 
 # A buffer, its position in the file, and for each batch its place in the buffer and its header.
@@ -233,7 +234,7 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
+        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
 
         One of two proofs is enough. Both of the next two batches contradict the base offset of
         `liar`. Or no offset is missing if `liar` begins at the expected offset.
@@ -351,8 +352,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # The block is damaged, or has compressed batches that expand a lot. So return only the
-        # batch that contains the offset, if this batch is undamaged.
+        # The block is damaged, or its batches need too much memory. So return only the batch that
+        # contains the offset, if this batch is undamaged.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:

@@ -87,7 +87,7 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
 
     Args:
         offset: the next offset that the tail will yield.
-        batch: the last records that the tail has yielded; None if it has yielded none.
+        batch: the last records that the tail has yielded; None if it has yielded no record.
     """
     lowest: Cut | None = None
     while cut.later is not None:

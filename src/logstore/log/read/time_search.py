@@ -158,7 +158,10 @@ def _latest_between(state: Replica, start: int, end: int, most: int) -> Found | 
 
 
 def _later(one: Found | None, other: Found | None) -> Found | None:
-    """Return the pair with the larger timestamp; of equal timestamps, the smaller offset."""
+    """Return the pair with the larger timestamp.
+
+    If the timestamps are equal, return the pair with the smaller offset.
+    """
     if other is None or other[0] < 0:
         return one
     if one is None:

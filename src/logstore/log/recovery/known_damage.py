@@ -113,7 +113,7 @@ def falling_entries(directory: str) -> Problem | None:
 
 
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
-    """Report the first leader epoch that is lower than an earlier one, without reading files.
+    """Report the first leader epoch that is lower than an earlier epoch, without reading files.
 
     Recovery has read all epochs of the scanned segments, and the last epoch of other segments.
 

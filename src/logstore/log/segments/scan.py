@@ -95,7 +95,7 @@ class Scan:
         self.last_epoch = -1
         self.epochs: list[tuple[int, int]] = []
         self.last_position = 0
-        self.magic = 0  # the layout of the batches found; 0 before the first batch
+        self.magic = 0  # the layout of the batches; 0 before the first batch
         self.is_checked = True
         self.batch_bytes = 0  # the size of the last batch
         self.batches = self.records = 0

@@ -70,7 +70,7 @@ def find_batch(
 ) -> tuple[int, int] | None:
     """Find the next whole batch at or after `position`; return its position and base offset.
 
-    Only batches of the segment's own layout are searched for, because a record's value may contain
+    The search finds only batches of the segment's own layout, because a record's value may contain
     a batch of the other layout.
     """
     layout = layouts.layout_of(magic)

@@ -34,7 +34,7 @@ HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
 class Block:
-    """The decoded batches between two index entries; reads of single records use them."""
+    """The decoded batches between two index entries, for reads of single records."""
 
     __slots__ = ("bases", "batches", "end_offset", "plain")
 
@@ -100,9 +100,9 @@ class Segment:
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
-        # What identifies the file of a segment that another process owns: the inode number; the
-        # modification time, which is None while the file grows; and the position, the end and the
-        # checksum of the last known batch. The inode number alone is not enough, because a file
+        # These fields identify the file of a segment that another process owns: the inode number;
+        # the modification time, which is None while the file grows; and the position, the end and
+        # the checksum of the last known batch. The inode number alone is not enough, because a file
         # system gives the number of a deleted file to a new file. `inode` is 0 if only this process
         # creates files in the directory.
         self.inode = 0

@@ -95,7 +95,7 @@ def check_keys(keys: Sequence[bytes | None] | None, count: int) -> None:
 def check_size(
     payload: layouts.AnyPayload, max_message_bytes: int, expansion_bytes_max: int
 ) -> None:
-    """Refuse a batch that is too large, or that needs more memory than any reader would allow."""
+    """Refuse a batch that is too large, or that needs more memory than the store allows."""
     if payload.size_bytes > max_message_bytes:
         raise too_large(payload.size_bytes, max_message_bytes, expansion_bytes_max)
     if payload.expansion_bytes > expansion_bytes_max:

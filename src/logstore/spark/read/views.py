@@ -120,7 +120,7 @@ def _take_advice_away(record: logging.LogRecord) -> bool:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if a log dir belongs to a broker instead of a store, or vice versa.
+    """Raise LogDirIdentityError if the option `kafkaLogDirs` is wrong for one of the log dirs.
 
     Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
     """
