@@ -287,8 +287,7 @@ class ReadableLog:
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
 
-        If retention deletes records that the iterator has not reached yet, the iterator raises
-        OffsetOutOfRangeError.
+        If retention deletes unread records, the iterator raises OffsetOutOfRangeError.
         """
         batches_now = batches_of(self._state, None, None)  # this call sets the end of the range
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
@@ -326,11 +325,10 @@ class ReadableLog:
         """Return whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. The range has as many batches of one segment as fit into
-        `max_bytes`, but at least one. A large range may leave out up to `index_interval_bytes` of
-        batches that would fit. If there is no batch to read yet, the range is empty. The bytes of a
-        range stay readable until the range is closed, even if the log is deleted. All batches are
-        verified: batches that this process appended count as verified, and other batches are read
-        once.
+        `max_bytes`, but at least one. A large range may have up to `index_interval_bytes` less. If
+        there is no batch to read yet, the range is empty. The bytes of a range stay readable until
+        the range is closed, even if the log is deleted. All batches are verified: batches that this
+        process appended count as verified, and other batches are read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.
@@ -393,8 +391,7 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        The caller may hold the log's locks, so this call does not call the subscribers. Afterwards,
-        call `host.tell_end` without a lock.
+        This call does not notify subscribers: call `host.tell_end` later, without a lock.
 
         Args:
             of: a log dir, or None. If a move has taken the log to another log dir, this call does

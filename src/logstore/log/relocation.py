@@ -192,7 +192,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Set a generation that is higher than the target copy's, and record that no move runs.
+    """Set a generation above the generation of the target's copy; record that no move runs.
 
     The caller must hold both locks.
     """

@@ -174,7 +174,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Find the directory to which a move took the replica; return whether it was found."""
+        """Follow a moved replica to its new directory; return whether the replica was found."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False

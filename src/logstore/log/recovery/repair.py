@@ -102,7 +102,10 @@ def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
 
 
 def _raise_epochs(state: LogState, report: RepairReport) -> bool:
-    """Raise each leader epoch that is lower than an earlier epoch; return whether any changed."""
+    """Raise each leader epoch that is lower than an earlier epoch.
+
+    Return whether an epoch was raised.
+    """
     latest, changed = -1, False
     for row in list_partition(state.directory).segments:
         segment = Segment(state.directory, row.base_offset)
