@@ -70,7 +70,7 @@ FAMILIES = (
 
 
 class Collector(Collecting):
-    """Collect the gauges of one store; a closed store has no gauges."""
+    """Collect the gauges of one store."""
 
     def __init__(self, store: StoreReader) -> None:
         self._store = store

@@ -98,7 +98,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0] if number else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest recorded epoch not above `epoch`, and its end offset (KIP-101)."""
+        """Return the largest recorded epoch <= `epoch`, and its end offset (KIP-101)."""
         number = bisect_right([known for known, _ in self.entries], epoch)
         if number == 0:
             return -1, -1
@@ -152,7 +152,7 @@ class LeaderEpochs:
 def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
     """Read the (epoch, start offset) pairs; both numbers must rise from each pair to the next.
 
-    Raises an error of `fields.WRONG` if the document is wrong.
+    Raises one of the errors in `fields.WRONG` if the document is wrong.
     """
     entries: list[tuple[int, int]] = []
     for epoch, start in fields.rows(document["epochs"], "epochs", 2):
@@ -168,7 +168,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _of_log(document: dict[str, Any]) -> OfLog | None:
-    """Read the fields that say to which log the file belongs; raises an error of `fields.WRONG`."""
+    """Read the log to which the file belongs; raises one of the errors in `fields.WRONG`."""
     if "kind" not in document:
         return None
     key = fields.partition_key(document["topic"], document["partition"])

@@ -84,7 +84,7 @@ def check(log: ReadableLog) -> None:
 
 
 def is_detached(log: ReadableLog) -> bool:
-    """Check whether a log was closed, deleted or released by its log dir; this uses no disk."""
+    """Check, without the disk, whether a log was closed, deleted or released by its log dir."""
     return log._state.unavailable is not None
 
 
@@ -163,7 +163,7 @@ def refresh(log: ReadableLog) -> None:
 def end_problems(log: ReadableLog) -> list[Problem]:
     """Return the damage at the end of a followed log, as far as small files show it.
 
-    The files of a Kafka broker show where each log ended. For all other logs, the list is empty.
+    A Kafka broker's checkpoints contain the end of each log. For other logs, the list is empty.
     """
     from logstore.log.follow.followed_replica import FollowedReplica
 
@@ -182,7 +182,7 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
     """Return an open file of a segment; raises OSError, or LogStoreError if the log is closed."""
     handle = segment.handle(log._state.environment)
-    if log._state.unavailable is not None:  # detached meanwhile: no other code closes the file
+    if log._state.unavailable is not None:  # detached meanwhile, so close the file here
         segment.forget(log._state.environment)
         log._state.check()
     return handle
@@ -271,8 +271,8 @@ def change_metadata(log: Log, change: Callable[[PartitionMetadata], dict[str, An
     """Replace fields of `partition.metadata` durably, under the log's flush lock.
 
     Args:
-        change: a function that gets the old metadata and returns the new values of fields. If this
-            function returns None, nothing is written.
+        change: a function that gets the old metadata and returns the new values of fields. If
+            `change` returns None, nothing is written.
 
     Raises:
         LogStoreError: the log is closed or unavailable, or its disk failed.
@@ -288,8 +288,8 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
     """Replace the configuration of a log durably, apply it, and return it.
 
     Args:
-        change: a function that gets the old configuration and returns the new configuration. This
-            function raises an error if the new configuration is wrong.
+        change: a function that gets the old configuration and returns the new configuration. If
+            the new configuration is wrong, `change` raises an error.
 
     Raises:
         LogStoreError: the log is closed or unavailable, or its disk failed. The old configuration
@@ -358,7 +358,7 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in generation `seen` of its dir, or after it."""
+    """Check whether a log was created or truncated in generation `seen` of its log dir or later."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 

@@ -112,7 +112,8 @@ class Log(ReplicatedLog, ReadableLog):
         """Append records as one batch, all or none, and return their offsets.
 
         Args:
-            values: bytes or None; or Records, whose keys, timestamps and headers are appended, too.
+            values: each is bytes or None. Or each is a Record, which has its own key, timestamp and
+                headers.
             keys, headers: one item for each value.
             timestamps: one for each value, or one for all values; now by default.
 
@@ -146,7 +147,7 @@ class Log(ReplicatedLog, ReadableLog):
 
         Args:
             linger: for how many seconds a record waits for further records.
-            max_bytes: a batch is sent when it has this size.
+            max_bytes: a batch is sent if the next record would make it larger than this size.
             durable: a future is done only after its record is on the disk. One sync covers a batch
                 and everything appended before it. If the sync fails, every future of the batch
                 raises an error. `close` waits for the syncs.
@@ -190,10 +191,10 @@ class Log(ReplicatedLog, ReadableLog):
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
         """Call `callback` whenever the log changes, until the subscription is closed or dropped.
 
-        To miss no change: first subscribe, then read `log_end_offset`, and then wait. An event says
-        what kind of change happened, but not how much has changed. The subscription survives a move
-        of the replica. The last event is `CLOSED`: after this event, ask the store for the log
-        again.
+        Subscribe first, then read `log_end_offset`, and then wait for events. In this order, a
+        caller misses no change. An event says what kind of change happened, but not how much has
+        changed. The subscription survives a move of the replica. The last event is `CLOSED`. After
+        this event, ask the store for the log again.
 
         Args:
             callback: runs in the thread that changed the log, after that thread released the log's
@@ -249,9 +250,9 @@ class Log(ReplicatedLog, ReadableLog):
         """Durably drop all records, and begin at `offset`, which must not be before the log end.
 
         A follower calls this method if its leader's log begins after the follower's last record.
-        The offsets in between are skipped. The high watermark of a replicated log becomes `offset`.
-        A crash leaves one of three states: the log is unchanged, or is empty at its old start, or
-        is empty at `offset`.
+        No record gets the offsets between the log end and `offset`. The high watermark of a
+        replicated log becomes `offset`. A crash leaves one of three states: the log is unchanged,
+        or is empty at its old start, or is empty at `offset`.
 
         Args:
             keep_lost: as in `truncate_to`.

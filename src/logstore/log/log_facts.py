@@ -1,7 +1,8 @@
 """Keep a log's facts in `partition.metadata`: small JSON values that a program stores there.
 
-A move of the replica copies that file, and so keeps the facts. The log itself never reads a fact.
-`disk/documents/facts` has the class `Facts`, and the facts about log dirs.
+A move of the replica copies `partition.metadata`, and so keeps the facts. The log itself never
+reads a fact. The module `disk/documents/facts` defines the class `Facts`, and stores the facts
+about log dirs.
 """
 
 from __future__ import annotations

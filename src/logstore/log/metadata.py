@@ -1,8 +1,7 @@
 """Keep a partition's properties: topic id, generation, configuration, log start offset and move.
 
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
-section 7). A move of the replica copies that file. During a move, these directories have these
-further keys:
+section 7). A move of the replica copies this file. During a move, the file has more keys:
 
     live dir       moving          which move builds a copy of this replica, and in which log dir
                    move_rates      the rates at which a later process continues that move
@@ -42,8 +41,8 @@ HIGH_WATERMARK = "high_watermark"
 FACTS = "facts"
 
 # The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. Other log dirs record states of this log dir, too. A state from before that generation does
-# not show where the log ends.
+# step]. The other log dirs record recovery points of this log dir's logs. A recovery point that
+# was recorded before this generation does not show where the log ends.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -266,7 +265,7 @@ KNOWN = frozenset({*PartitionMetadata._fields, "version", "kind"})
 
 
 def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> PartitionMetadata:
-    """Make metadata from a document; raises an error of `fields.WRONG` if a field is not valid."""
+    """Make metadata from a document; a wrong field raises one of the errors in `fields.WRONG`."""
     fields.check_kind(document, FILE_NAME)
     moving = document.get("moving")
     metadata = kind(
@@ -278,7 +277,7 @@ def _checked(kind: type[PartitionMetadata], document: dict[str, Any]) -> Partiti
         read_mark(Moving, fields.mapping(moving, "moving")) if moving is not None else None,
         {key: value for key, value in document.items() if key not in KNOWN},
     )
-    _ = metadata.move_record, metadata.superseded_by  # each raises an error if a part is missing
+    _ = metadata.move_record, metadata.superseded_by  # both raise an error if a key is missing
     extra = metadata.extra
     for name in (RECOVERY_POINT_LIMIT, HIGH_WATERMARK):
         fields.number(extra.get(name, 0), name, fields.OFFSET_MAX)

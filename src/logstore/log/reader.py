@@ -114,7 +114,7 @@ class ReadableLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which all records are replicated, and all transactions are ended."""
+        """The offset below which all records are replicated, and all transactions have ended."""
         return end_of(self._state, READ_COMMITTED)
 
     @property
@@ -231,8 +231,8 @@ class ReadableLog:
         Raises:
             OffsetOutOfRangeError: the offset is before the log start or after the log end.
             CorruptRecordBatchError, RecordExpansionError: the batch at `offset` is damaged, or
-                needs more memory than the store allows. If only a later batch is at fault, the
-                records before that batch are returned.
+                needs more memory than the store allows. If only a later batch has this fault, the
+                records before the later batch are returned.
         """
         offset = whole(offset, "offset")
         if max_records is not None:
@@ -287,7 +287,7 @@ class ReadableLog:
     def __iter__(self) -> Iterator[Record]:
         """Iterate over all records from `log_start_offset` to the current end.
 
-        Records that retention deletes are left out; `log[offset:]` raises an error for them.
+        If retention deletes unread records, the iterator raises OffsetOutOfRangeError.
         """
         batches_now = batches_of(self._state, None, None)  # this call sets the end of the range
         return (r for batch in batches_now for r in batch.records(self.topic, self.partition))
@@ -325,10 +325,10 @@ class ReadableLog:
         """Return whole batches as a range of an open file; the first batch contains `offset`.
 
         The range is for `os.sendfile`. The range has as many batches of one segment as fit into
-        `max_bytes`, but at least one. A large range can be up to `index_interval_bytes` smaller
-        than that. If there is no batch to read yet, the range is empty. The bytes of a range stay
-        readable until the range is closed, even if the log is deleted. All batches are verified:
-        batches that this process appended count as verified, and other batches are read once.
+        `max_bytes`, but at least one. A large range may have up to `index_interval_bytes` less. If
+        there is no batch to read yet, the range is empty. The bytes of a range stay readable until
+        the range is closed, even if the log is deleted. All batches are verified: batches that this
+        process appended count as verified, and other batches are read once.
 
         Args:
             end_offset: all records of the range are before this offset; no limit by default.
@@ -391,7 +391,7 @@ class ReadableLog:
     def detach(self, reason: LogStoreError, of: LogDir | None = None) -> None:
         """Release all files now; each later call to the log raises a copy of `reason`.
 
-        A caller may hold the log's locks, so `host.tell_end` calls the subscribers later.
+        This call does not notify subscribers: call `host.tell_end` later, without a lock.
 
         Args:
             of: a log dir, or None. If a move has taken the log to another log dir, this call does

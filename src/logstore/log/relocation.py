@@ -96,7 +96,7 @@ def has_producers(log: Log) -> bool:
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
     """Durably record the running move, or that no move runs (`moving` is None).
 
-    If no move runs, the record of the copy that was to replace this log is removed, too.
+    If no move runs, the key `superseded_by` is removed, too.
 
     Args:
         rates: the rates at which a later process continues the move.
@@ -124,7 +124,7 @@ def write_marks(log: Log, moving: Moving, superseded_by: Superseded) -> None:
 
 
 def settle(log: Log) -> None:
-    """Write the metadata without the keys of the completed move to this log dir."""
+    """After a move, write the metadata, without the keys of the move, to the new log dir."""
     state = log._state
     with state.flush_lock, hung_locks.held(state, "flush_lock"):
         state.check()
@@ -150,7 +150,7 @@ def hide(log: Log) -> None:
 
 
 def show(log: Log) -> None:
-    """Undo `hide` if the files are not renamed after all; the caller must hold both locks."""
+    """Undo `hide` if the rename does not happen; the caller must hold both locks."""
     for segment in log._state.segments:
         segment.is_dropped = False
 
@@ -181,8 +181,8 @@ def point_to(
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
-        state.activate(segments, state.foreign_magic)  # no file is read: the bytes are the same
-        if state.is_left_by_dir:  # the old disk failed after the swap's last step there
+        state.activate(segments, state.foreign_magic)  # the layout is the same: read no file
+        if state.is_left_by_dir:  # the old disk failed after the last step of the swap on this disk
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()
@@ -192,7 +192,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Raise the log's generation above the generation of the target's copy.
+    """Set a generation above the generation of the target's copy; record that no move runs.
 
     The caller must hold both locks.
     """

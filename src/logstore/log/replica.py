@@ -235,7 +235,7 @@ class Replica:
         """Read the directory again even if it seems unchanged, because a file no longer exists."""
 
     def stale(self, segment: Segment) -> None:
-        """If the view has a dropped segment, wait a moment: a move is swapping the files."""
+        """If the view still has a dropped segment, wait a moment: a move is swapping the files."""
         if segment in self.view[0]:
             time.sleep(SWAP_PAUSE_SECONDS)
 

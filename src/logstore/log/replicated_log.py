@@ -229,8 +229,9 @@ class ReplicatedLog:
         """Begin to verify a transaction whose first batch is to be appended (KIP-890).
 
         First ask for the token, then ask the coordinator, and then append the batch with the token.
-        If a marker ends the transaction in between, the append is refused. The token 0 means that
-        the transaction is already open in this log. Then you do not have to ask the coordinator.
+        If a marker ends the transaction before this append, the append is refused. The token 0
+        means that the transaction is already open in this log. In this case, do not ask the
+        coordinator.
 
         Args:
             sequence: the first sequence number of the batch.
@@ -284,8 +285,8 @@ class ReplicatedLog:
     def latest_record(self) -> tuple[int, int] | None:
         """Return the largest timestamp of the records, and the first offset with it, or None.
 
-        The markers of transactions are no records. Records with a negative timestamp have no time,
-        and are left out.
+        The markers of transactions do not count as records. Records with a negative timestamp have
+        no time, and are left out.
 
         Raises:
             LogStoreError: the log is closed or unavailable, or a batch is damaged.
@@ -353,8 +354,8 @@ class ReplicatedLog:
         method and `start_at` raise the high watermark, at most to the log end, and only
         `truncate_to` lowers it. An offset below the high watermark changes nothing. Neither
         retention nor `delete_records_before` removes records at or above the high watermark. Reads
-        end at the high watermark if their `isolation_level` says so. After a crash, the high
-        watermark may be the value in the last checkpoint.
+        with the isolation level "read_replicated" end at the high watermark. After a crash, the
+        high watermark may be the value in the last checkpoint.
 
         Raises:
             LogStoreError: the log is closed or unavailable, or the disk failed at the first call.

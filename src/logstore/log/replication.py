@@ -20,7 +20,8 @@ class Replication:
 
     Attributes:
         leader_epoch: the epoch that appended batches carry. Written under `lock`.
-        epochs: the first offset of each epoch. Changed under `lock`; replaced under both locks.
+        epochs: the first offset of each epoch. The object is changed under `lock`, and replaced
+            under both locks.
         epochs_changed: how many changes of `epochs` are not durable yet. Written under `lock`. A
             flush sets this number to 0, unless the number changed during the flush.
         confirmed_start: the log start in `leader-epoch-checkpoint`; None if only

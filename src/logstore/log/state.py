@@ -284,7 +284,7 @@ class LogState(Replica):
             self.room_bytes = 0
 
     def roll_time(self, first_time_ms: int) -> int:
-        """Return the time at which a segment with this first append is too old (`segment_ms`)."""
+        """Return the time at which a segment is too old, from the time of its first append."""
         segment_ms = self.rules.segment_ms
         return first_time_ms + segment_ms if segment_ms < NEVER else NEVER
 
@@ -352,7 +352,7 @@ class LogState(Replica):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """After the `with` block, report a new log start, and whether the log was detached.
+        """After the `with` block, report a new log start or a detached log to the subscribers.
 
         The caller must hold no lock.
         """

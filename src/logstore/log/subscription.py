@@ -39,7 +39,7 @@ _numbers = count()
 
 
 class Subscription:
-    """Receives the events of one log, until the event `CLOSED`, or a close or drop of this object.
+    """Receives the events of one log, until `CLOSED`, or until this object is closed or dropped.
 
     Keep a reference to the subscription: it ends when no object refers to it any more. A
     subscription keeps neither its log nor the store open. Use a subscription in a `with` block, or

@@ -36,8 +36,8 @@ def open_view(
     """Open the log in the directory `name` for reading only; raises LogStoreError.
 
     Args:
-        missing: why the copy may lack records; "" if it lacks none. If a call would write, it
-            raises an error with this reason.
+        missing: why the copy may lack records; "" if the copy has all records. A call that would
+            write raises an error with this reason.
     """
     parsed = parse_dir_name(name)
     assert parsed is not None

@@ -1,9 +1,9 @@
 """Check every batch of a whole store, or measure every partition of it, with Spark.
 
-Each segment is one task. The task finds its segment by the names of the partition and the segment,
-because the replica may have moved. A task that finds a problem checks the segment again with a new
-view. So if an owner truncates the log or retention removes records during the check, only real
-damage is reported.
+Up to 512 tasks share the segments. A task finds a segment by the names of the partition and the
+segment, because the replica may have moved. A task that finds a problem checks the segment again
+with a new view. So if an owner truncates the log or retention removes records during the check,
+only real damage is reported.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _check_batches(place: Place, batches: Iterable[pa.RecordBatch]) -> Iterator[
 
 
 def check_segment(place: Place, topic: str, partition: int, base: int) -> list[Row]:
-    """Check one segment; if a problem is found, check again, and return what both checks found."""
+    """Check one segment; check again if it has problems, and return the problems that remain."""
     first = _look(place, topic, partition, base)
     if not first:
         return []

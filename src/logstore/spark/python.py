@@ -24,7 +24,7 @@ def choose_python(environment: MutableMapping[str, str], *, is_quiet: bool) -> N
         is_quiet: whether to start Python through the script, which exists only on this machine.
     """
     wanted = environment.get("PYSPARK_PYTHON", SCRIPT)
-    if wanted == SCRIPT:  # unset, or the choice of an earlier session, which stays
+    if wanted == SCRIPT:  # the user chose no Python; keep the choice of an earlier session
         wanted = environment.get(COMMAND_NAME, sys.executable)
     environment[COMMAND_NAME] = wanted
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):

@@ -57,7 +57,7 @@ def _make() -> str:
 
 
 def _sweep(parent: str) -> None:
-    """Remove the directories that processes left when they were killed."""
+    """Remove the directories that killed processes left."""
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(parent):
         if entry.name.startswith(PREFIX) and entry.is_dir and entry.mtime_ns < old_ns:
@@ -66,7 +66,7 @@ def _sweep(parent: str) -> None:
 
 
 def _remove_left(path: str) -> None:
-    """Remove a directory that a killed process left; raise OSError if a process locks it."""
+    """Remove a directory that a killed process left; raise OSError if a process has locked it."""
     fd = files.open_file(path, files.DIRECTORY)
     try:
         files.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
 """Append each record of a named source once, even if the caller crashes and appends it again.
 
-Each record has a sequence number: 0, 1, 2, ... For each name, the log stores the last number
-together with the records. After a crash, a caller reads `next_sequence` and continues with this
-number. Or the caller numbers its records and appends them again. If the log already has a record,
-the record is not written again, and its offset is returned.
+Each record has a sequence number: 0, 1, 2, ... The log stores this number with each record. After
+a crash, a caller has two ways to continue. It can read `next_sequence`, and append the record with
+this number next. Or it can append earlier records again, with the same numbers. If the log already
+has a record, the record is not written again, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LastAppend(NamedTuple):
-    """The record that was appended last under a name, and its offset."""
+    """The sequence number and the offset of the last record under a name."""
 
     sequence: int
     offset: int
@@ -100,16 +100,16 @@ class IdempotentProducer:
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append all records or none, and return their offsets; write none if the log has them all.
+        """Append all records or none; if the log has them already, only return their offsets.
 
         Args:
             values, keys, timestamps, headers, durable: as for `Log.extend`.
             sequence: the number of the first record, as for `append`.
 
         Raises:
-            OutOfOrderSequenceError: records with smaller numbers are missing. This error is also
-                raised if the log has the records, but did not get them in the last five appends:
-                the log does not know the offsets of earlier appends.
+            OutOfOrderSequenceError: records with smaller numbers are missing, or the log has the
+                records already, but got them before the last five appends. The log knows only the
+                offsets of the last five appends.
             ValueError: the log has the first of these records, but not all of them.
             LogStoreError, TypeError: as for `Log.extend`.
         """
@@ -159,7 +159,7 @@ class IdempotentProducer:
 
 
 def _repeatable(columns: appending.Columns) -> appending.Columns:
-    """Convert iterables that can be read only once to lists: records may be encoded twice."""
+    """Copy one-time iterables into lists, because the records may be encoded twice."""
     times, headers = columns.timestamps, columns.headers
     if isinstance(times, Iterable) and not hasattr(times, "__len__"):
         times = list(times)

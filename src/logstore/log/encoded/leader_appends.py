@@ -82,7 +82,7 @@ def append_encoded(
                     is_begun = True
                     write_and_take(state, batches, end, known, now_ms)
             except BaseException as error:
-                # Without the lock, another thread's batches could be taken for these batches.
+                # Compare under the lock: later, another thread's append may move the log end.
                 mark(error, is_begun and state.active.end_offset >= end)
                 raise
         if duplicates and rules.is_log_append_time:
@@ -93,7 +93,7 @@ def append_encoded(
             flush.flush_appended(state, end)
         return AppendInfo(base_offset, end - 1, append_time, state.log_start_offset, latest)
     except BaseException as error:
-        # No effect if the error is already marked.
+        # `mark` changes nothing if the error is already marked.
         mark(error, is_begun and state.active.end_offset >= end)
         raise
 
@@ -111,7 +111,7 @@ def _look_at(batches: Found) -> tuple[int, bool]:
 def _range_of(
     duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
 ) -> tuple[int, int]:
-    """Return the offsets of batches that the log has; raise an error if it lacks some of them."""
+    """Return the offsets of batches that the log has; raise ValueError if it has only some."""
     if not takes_known:
         out_of_order(batches[duplicates[0].number][1], -1)
     if len(duplicates) < len(batches):

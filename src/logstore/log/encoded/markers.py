@@ -49,8 +49,7 @@ def append_marker(
                 if later is not None:
                     known.restore(producer_id, later)
             except BaseException as error:
-                # Hold the lock: without it, a batch that another thread appends would be taken for
-                # this marker.
+                # Compare under the lock: later, another thread's append may move the log end.
                 mark(error, state.active.end_offset > offset)
                 raise
         appending.after_append(state, offset)

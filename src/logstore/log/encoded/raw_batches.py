@@ -27,7 +27,7 @@ Found = list[tuple[Buffer, BatchHeader]]
 # check then get the full check, all together. If there are more batches, it is faster to give all
 # of them the full check at once.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # all offsets of records are lower, so they fit into 64 bits
+OFFSETS_MAX = 2**62  # the offset of every record is lower, so it fits into 64 bits
 
 
 def parse(
@@ -112,7 +112,7 @@ def _check_records(look: memoryview, run: Run, expansion_bytes_max: int) -> None
 def placed(
     buffers: list[Buffer], header: BatchHeader, base_offset: int, last_offset: int, epoch: int
 ) -> PlacedBatch:
-    """Give a batch its place in a log."""
+    """Make a PlacedBatch from the buffers and the header of a batch, with its offsets in a log."""
     return PlacedBatch(
         buffers,
         header.size_bytes,

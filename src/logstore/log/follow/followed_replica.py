@@ -7,9 +7,8 @@ as failed. If the new listing shows that the log no longer has the offset, Offse
 raised.
 
 Appended records are visible before they are flushed. So a reader may see a record whose offset the
-owner later gives to another record. The offset is given again after a power cut. It is also given
-again if Ctrl-C interrupts an append after the write of its batch, because the owner then removes
-the batch.
+owner later gives to another record. This happens in two cases: a power cut loses the record, or
+Ctrl-C interrupts its append after the write of the batch, and the owner removes the batch.
 
 A listing is not a snapshot: the names in the directory are read one after the other, and the owner
 may change the directory meanwhile. So the end of a segment is taken from the next segment's base
@@ -48,7 +47,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If a directory changed less than this time ago, its mtime may stay the same at its next change.
+# If two changes of a directory are less than this time apart, its mtime may be the same after both.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -69,9 +68,8 @@ class FollowedReplica(Replica):
 
     Attributes:
         files: the object that reads the files of the directory, in their layout; never changes.
-        missing: why this copy may lack records. If it may lack records, it can only be read. The
-            field is "" if the copy has all records.
-        find_anew: if the directory is gone, this function finds the partition's new state. The
+        missing: why this copy may lack records; "" if the copy has all records.
+        find_anew: a function that finds the partition's new state if the directory is gone. The
             field is set once.
     """
 
@@ -176,7 +174,7 @@ class FollowedReplica(Replica):
             raise self.failed(error) from error
 
     def _follow_move(self) -> bool:
-        """Continue in the directory to which a move took the replica; False if there was none."""
+        """Follow a moved replica to its new directory; return whether the replica was found."""
         found = self.find_anew()
         if found is None or found.metadata.topic_id != self.metadata.topic_id:
             return False
@@ -256,7 +254,7 @@ class FollowedReplica(Replica):
             raise FileNotFoundError(errno.ENOENT, "of another topic now", self.directory)
 
     def _cut_by(self, segments: list[Segment]) -> Cut | None:
-        """Cut the view at the first replaced file; return None if no file was replaced.
+        """Make a `Cut` at the first replaced file; return None if no file was replaced.
 
         A truncation, a compaction, a move or a seal may have replaced files.
         """
@@ -341,7 +339,7 @@ class FollowedReplica(Replica):
             if tail is not None and trailers.stored_checksum(fd, *tail[:2]) != tail[2]:
                 raise FileNotFoundError(errno.ENOENT, "cut and written anew", segment.log_path)
         except FileNotFoundError:
-            self._last = None  # the next look makes a new segment
+            self._last = None  # the next `refresh` makes a new segment
             raise
         end = files.fstat(fd).st_size
         if end > scan.position:
@@ -354,7 +352,7 @@ class FollowedReplica(Replica):
             self._note_tail(segment, fd, scan)
 
     def _note_tail(self, segment: Segment, fd: int, scan: Scan) -> None:
-        """Remember the last batch that the walk checked, to recognise the file by it."""
+        """Remember the place and the checksum of the last checked batch; they identify the file."""
         at, end = scan.last_position, scan.good_end
         segment.tail = (at, end, trailers.stored_checksum(fd, at, end))
 
@@ -368,7 +366,7 @@ class FollowedReplica(Replica):
         self.look_anew()
 
     def retry(self, segment: Segment, offset: int, error: FileNotFoundError) -> None:
-        """Return if the log still has the offset in another file; otherwise raise an error."""
+        """Raise an error, unless the log still has the offset in another file."""
         self.look_anew()
         if not self.log_start_offset <= offset < self.log_end_offset:
             raise self.out_of_range(offset) from error

@@ -162,7 +162,7 @@ class KafkaFiles(PartitionFiles):
         seen = (scan.position, facts.st_size, facts.st_mtime_ns)
         if scan.position >= facts.st_size or seen == self._ended:
             return False
-        scan.magic = layouts.KAFKA_MAGIC  # even if the first batch of the segment is damaged
+        scan.magic = layouts.KAFKA_MAGIC  # the first batch of the segment may be damaged
         while find_batch(fd, scan.position, facts.st_size, layouts.KAFKA_MAGIC) is not None:
             reason = _fault(fd, scan)
             scan.skip_damage(fd, facts.st_size, reason)
@@ -187,7 +187,7 @@ class KafkaFiles(PartitionFiles):
             limit_offset = 2**63 if next_base is None else next_base
             bound = state.environment.record_expansion_bytes_max
             scans.append(SideScan(segment, limit_offset, is_growing, bound))
-            scans[-1].magic = layouts.KAFKA_MAGIC  # even if the first batch is damaged
+            scans[-1].magic = layouts.KAFKA_MAGIC  # the first batch may be damaged
             return scans[-1]
 
         problems = verify(state, progress, begin) + self.end_problems(state)

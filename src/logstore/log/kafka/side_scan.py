@@ -38,7 +38,7 @@ def read_if_there(path: str) -> bytes | None:
 
 
 def read_or_report(path: str, problems: list[Problem], offset: int) -> bytes | None:
-    """Read a whole file; if it is no regular file or is too large, report this and return None."""
+    """Read a whole file; if it is not a regular file or is too large, report it, return None."""
     try:
         return read_if_there(path)
     except files.UnfitError as error:
@@ -211,7 +211,7 @@ class SideScan(Scan):
         self._tell(self.segment.index_path, number * OFFSET_ENTRY_BYTES, reason)
 
     def _meet(self, header: BatchHeader, position: int) -> None:
-        """Check the index entries that lead to the start of a batch, or to an earlier position."""
+        """Check the index entries up to a batch's position: each must point to a batch's start."""
         while self._position_wanted < position:
             reason = (
                 f"the entry points to position {self._position_wanted}, but no batch begins there"
@@ -296,7 +296,7 @@ class SideScan(Scan):
             self._check_last_time()
 
     def _check_last_time(self) -> None:
-        """Check the last time index entry, which a broker writes when a segment is complete."""
+        """Check the last entry of the time index: a broker writes it when a segment is complete."""
         said = int(self._times[-1]) if len(self._times) else -1
         allowed = (self.max_timestamp, self._latest_full)
         is_there = files.exists(self.segment.time_index_path)

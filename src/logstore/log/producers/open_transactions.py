@@ -65,9 +65,9 @@ class OpenTransactions:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
         # Pairs of first offset and marker offset; both offsets rise from pair to pair. If a
         # transaction lies inside another (outer) transaction, only the outer transaction is kept.
-        # It begins earlier and ends later, so it alone decides the last stable offset. A log that
-        # is not replicated keeps pairs, too, because it may be replicated later. So the number of
-        # pairs is limited.
+        # The outer transaction begins earlier and ends later, so it alone decides the last stable
+        # offset. A log that is not replicated keeps pairs, too, because the log may be replicated
+        # later. So the number of pairs is limited.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -114,7 +114,7 @@ class OpenTransactions:
         while self._undecided and self._undecided[-1][0] > first:
             self._undecided.pop()
         self._undecided.append((first, marker_offset))
-        if len(self._undecided) > UNDECIDED_MAX:  # join the two oldest into one
+        if len(self._undecided) > UNDECIDED_MAX:  # join the two oldest pairs into one pair
             oldest, following = self._undecided.popleft(), self._undecided.popleft()
             self._undecided.appendleft((oldest[0], following[1]))
         stable = next(iter(self.open.values()), marker_offset + 1)
@@ -135,7 +135,7 @@ class OpenTransactions:
         return max(min(next(iter(self.open.values()), end_offset), end_offset), log_start_offset)
 
     def expire(self, limit_ms: int) -> None:
-        """Forget verifications that were requested before a time and not used."""
+        """Forget the unused verifications that were requested at or before a time."""
         for producer_id, found in list(self._verifications.items()):
             if found.asked_ms <= limit_ms:
                 del self._verifications[producer_id]

@@ -131,8 +131,8 @@ class Producers:
         """Check all batches of one append before any is written; return the duplicates among them.
 
         Args:
-            headers: the batches in the order of the append. The offsets in a header are ignored,
-                except for their number.
+            headers: the batches in the order of the append. Of the offsets in a header, only their
+                count is used.
             token: the result of `verification`; None if there is no coordinator, so that
                 transactions are not verified.
 
@@ -211,8 +211,8 @@ class Producers:
 
         A caller first gets the token. Then it asks the coordinator whether the transaction is
         ongoing and has this partition. If so, the caller appends the batch with the token. If a
-        marker or another batch of the producer is appended in between, the token is no longer
-        valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
+        marker or another batch of the producer is appended before this batch, the token is no
+        longer valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
         transaction is already open in this log, and the caller does not have to ask the
         coordinator.
         """
@@ -241,8 +241,9 @@ class Producers:
     ) -> Verification | None:
         """Return the verification that a marker need not cancel; pass it to `restore`.
 
-        It belongs to a later transaction: its epoch is higher than that of the marker. If each end
-        of a transaction raises the epoch, the transaction after the marker has the marker's epoch.
+        This verification belongs to a transaction after the marker. Usually, its epoch is then
+        higher than the marker's epoch. But if each end of a transaction raises the epoch, the
+        marker already has the raised epoch, so the two epochs are equal.
         """
         found = self._transactions.verification_of(producer_id)
         if found is None or found.epoch < epoch + (not is_epoch_raised):
@@ -259,8 +260,8 @@ class Producers:
         """Record an appended batch without a check: a follower accepts every batch of its leader.
 
         Args:
-            header: its offsets are ignored, except for their number. For a marker, call
-                `take_marker`; for any other control batch, nothing is recorded.
+            header: only the count of its offsets is used. For a marker, call `take_marker`. For any
+                other control batch, only `end_offset` changes.
             base_offset: the offset of the batch in the log.
         """
         old_base, _, _, magic, attributes, _, old_last, _, _, timestamp, producer_id, epoch, \

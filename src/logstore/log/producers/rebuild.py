@@ -89,7 +89,7 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
 
 
 def before(state: LogState, offset: int) -> Rebuilt:
-    """Find the producers in their state before an offset at which the log is cut or begins.
+    """Find the producers in their state before an offset: the new log end or the new log start.
 
     If a producer has no batch or marker at or after the offset, its state in memory is used. If
     batches of a producer were deleted, and no early snapshot is left, a replay would find less

@@ -61,6 +61,6 @@ def write(
 
 
 def remove(directory: str, offsets: Iterable[int]) -> None:
-    """Remove snapshots; a sync of the directory makes that durable. Raises OSError."""
+    """Remove snapshots; a sync of the directory makes the removal durable. Raises OSError."""
     for offset in offsets:
         files.remove_if_there(path_of(directory, offset))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from logstore.log.producers.producer_state import Producers
     from logstore.log.state import LogState
 
-KEPT = 2  # if the newest snapshot is damaged, the previous one is read
+KEPT = 2  # if the newest snapshot is damaged, the previous snapshot is read
 
 
 def copy(state: LogState) -> Snapshot | None:
@@ -138,9 +138,10 @@ def forget(state: LogState) -> None:
 
 
 def remove_after(state: LogState, offset: int) -> None:
-    """Remove all snapshots after an offset; a sync of the directory makes that durable.
+    """Remove all snapshots after an offset; a sync of the directory makes the removal durable.
 
-    An interrupt may have left a snapshot that is not in `producers.snapshots`. Raises OSError.
+    The files are listed, because an interrupt may have left a snapshot that is not in
+    `producers.snapshots`. Raises OSError.
     """
     found = map(producer_file.offset_of, files.names(state.directory))
     snapshot_files.remove(

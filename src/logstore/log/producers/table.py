@@ -62,7 +62,7 @@ class ProducerTable:
             self._free = [place for place, each in zip(places, ids, strict=True) if each < 0]
 
     def add(self, producer_id: int) -> int:
-        """Give a new producer a row; return where it begins."""
+        """Give a new producer a row; return where the row begins."""
         if self._free:
             place = self._free.pop()
         else:

@@ -31,7 +31,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.log.segments.search import find_batch, magic_of
 from logstore.log.segments.segment import Block, Segment
 
-# A read of one record caches at most this many bytes: small compressed batches may expand a lot.
+# A read of one record caches one batch, or more batches that have at most this many bytes in all.
+# A limit is needed, because small compressed batches may need much memory.
 BLOCK_BYTES_MAX = 16 << 20
 
 # A buffer, its position in the file, and for each batch its place in the buffer and its header.
@@ -233,10 +234,10 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
+        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
 
-        There are two proofs. In the first, both of the next two batches contradict the base offset
-        of `liar`. In the second, no offset is missing if `liar` begins at the expected offset.
+        One of two proofs is enough. Both of the next two batches contradict the base offset of
+        `liar`. Or no offset is missing if `liar` begins at the expected offset.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -280,15 +281,16 @@ def batches(
 ) -> Iterator[RecordBatch]:
     """Yield, as batches, the records in `offset..end_offset` from one segment.
 
-    Before each read of the disk, the memory of the thread's lease is given back. A caller with a
-    lease must drop each batch before it asks for the next one.
+    If the thread has a lease of memory for decompressed batches (`expansion_lease`), it returns
+    this memory before each read of the disk. So a caller with a lease must drop each batch before
+    it asks for the next batch.
     """
     cursor = Cursor(segment, offset, environment)
     bound = environment.record_expansion_bytes_max
     for data, start, run in cursor.runs(window_bytes, zero_copy=zero_copy):
         decode = layouts.run_decoder_of(data, run[0][0], segment.log_path, bound)
         is_last = run[-1][1].last_offset + 1 >= end_offset
-        if is_last:  # so that batches after the range are not decoded
+        if is_last:  # do not decode batches after the range
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         bounds = offset, end_offset
         yield from _wanted(segment, start, decode(data, run), run, bounds)
@@ -307,8 +309,8 @@ def _wanted(
     """Yield the records of a run that are within the bounds.
 
     Args:
-        start: the position in the file of the window with the run.
-        decoded: the decoded batches of the run. Only this call may refer to them.
+        start: where the window that contains the run begins in the file.
+        decoded: the decoded batches of the run. The caller must keep no reference to a batch.
         bounds: the first offset, and the offset after the last.
     """
     offset, end_offset = bounds
@@ -350,8 +352,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # The block is damaged, or has compressed batches that expand a lot. So return only the
-        # batch that contains the offset, if this batch is undamaged.
+        # The block is damaged, or its batches need too much memory. So return only the batch that
+        # contains the offset, if this batch is undamaged.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:

@@ -1,4 +1,4 @@
-"""Record each time at which the log end offset went back, so that readers notice it later.
+"""Record each decrease of the log end offset, so that readers notice the decrease later.
 
 A reader keeps the last cut that it has seen. Each cut refers to the next cut, and a log refers to
 its last cut. So Python frees a cut as soon as every reader has seen it.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 
 class Cut:
-    """One occasion on which the log end offset went back to `offset`.
+    """One decrease of the log end offset, to `offset`.
 
     Attributes:
         offset: records at or after this offset were dropped; if `is_sure` is False, they may still
             exist.
-        is_sure: False if another process writes the log. If it is False, the log's files from this
+        is_sure: False if another process writes the log. In this case, the log's files from this
             offset on were replaced, perhaps by files with the same records.
         later: the next cut; None if there is no later cut. This field is set after the log's view
             is replaced. So a reader misses no cut if it first reads the last cut, and then reads

@@ -179,8 +179,8 @@ def _verified(
         at, following = position, first
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
-    # If the next index entry is after the goal, only batches of less than one index interval could
-    # be added. So a large range ends at the last index entry before the goal, without these
+    # If the next index entry is after the goal, the batches up to the goal add less than one index
+    # interval. So a large range ends at the last index entry before the goal, without these
     # batches.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
@@ -251,7 +251,7 @@ def _header_at(data: bytes, at: int) -> BatchHeader | None:
 def _verify(
     state: Replica, segment: Segment, fd: int, offset: int, max_bytes: int, end: int
 ) -> Place | None:
-    """Read, verify and remember batches; return None if none of them is wanted yet.
+    """Read and verify batches, and mark them as sound; return None if no batch is in the range.
 
     Raises:
         CorruptRecordBatchError: the first batch is damaged. If a later batch is damaged, the range
@@ -270,7 +270,7 @@ def _verify(
                 raise
     if not taken.size_bytes:
         return None
-    if not segment.inode:  # this process owns the file; another owner might cut and change it
+    if not segment.inode:  # this process owns the file, so no other process changes the bytes
         segment.mark_sound(taken.position, taken.position + taken.size_bytes)
     return taken.position, taken.size_bytes, taken.first_offset, taken.next_offset
 
@@ -299,7 +299,7 @@ def _take_sound_run(state: Replica, segment: Segment, fd: int, taken: _Taken) ->
         if not run or not taken.take(run, position) or size < WINDOW_BYTES:
             return
         position += used
-        del data, run  # so only one window is in memory, and fits into a core's cache
+        del data, run  # only one window is in memory; one window fits into a core's cache
 
 
 class _Taken:

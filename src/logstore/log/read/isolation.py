@@ -1,7 +1,7 @@
 """Define the three isolation levels, each with the offset at which its readers stop.
 
 read_uncommitted    the log end
-read_replicated     the high watermark; the log end if nobody replicates the log
+read_replicated     the high watermark; the log end if the log is not replicated
 read_committed      the last stable offset; records of aborted transactions are left out
 """
 
@@ -33,7 +33,7 @@ def end_of(state: Replica, level: str) -> int:
     """Return the offset at which a reader with an isolation level stops now.
 
     Raises:
-        TypeError, ValueError: `level` is no isolation level.
+        TypeError, ValueError: `level` is not an isolation level.
         LogStoreError: the log is closed or unavailable; raised only for read_committed.
     """
     check_level(level)

@@ -127,7 +127,7 @@ def _walk(
             ):
                 offset = batch.header.last_offset + 1
                 yield batch
-                del batch  # so that no memory is in use during the next read
+                del batch  # release its memory before the next read
                 if state.unavailable is not None or state.log_dir.is_refusing:
                     state.check()
                 if segment.is_dropped:

@@ -38,7 +38,7 @@ class LogSlice:
     """
 
     # A slice is not a collections.abc.Sequence, because Polars reads the items of such a sequence
-    # one by one. Polars uses the capsule only for other objects.
+    # one by one. Polars uses the Arrow capsule only for objects of other types.
 
     __slots__ = ("log", "start", "stop")
 

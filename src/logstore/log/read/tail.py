@@ -87,7 +87,7 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
 
     Args:
         offset: the next offset that the tail will yield.
-        batch: the last records that the tail has yielded; None if it has yielded none.
+        batch: the last records that the tail has yielded; None if it has yielded no record.
     """
     lowest: Cut | None = None
     while cut.later is not None:
@@ -109,8 +109,7 @@ def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None
 def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
     """In a log that another process writes, check that the last yielded record still exists.
 
-    If compaction has removed the record, or the record has become unreadable, it still counts as
-    present.
+    A record that compaction has removed, or that has become unreadable, counts as present.
     """
     if offset > state.log_end_offset:
         return False

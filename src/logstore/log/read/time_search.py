@@ -1,10 +1,11 @@
-"""Use the time indexes to find a record by its time: the first at or after it, or the latest.
+"""Use the time indexes to find the first record at or after a time, or the latest record.
 
 A batch without records of clients, such as a transaction marker, is never found. But a segment's
-largest timestamp and its time index also count these batches. So both are only upper bounds.
+largest timestamp and its time index also count these batches. So the two are only upper bounds of
+the timestamps of records.
 
-If the thread has a lease for decompressed batches, a search keeps none of its memory while it reads
-the disk. So each loop drops its batch, before it asks for the next one.
+If the thread has a lease of memory for decompressed batches, it returns this memory before each
+read of the disk. So each loop drops its batch before it asks for the next batch.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def first_record_at(state: Replica, timestamp: int) -> Found | None:
 
 
 def _repeated(state: Replica, search: Callable[[], tuple[bool, Found | None]]) -> Found | None:
-    """Repeat a search until the log drops no segment that it reads."""
+    """Repeat a search until no segment is dropped during the search."""
     while True:
         state.check()
         log_start = state.log_start_offset
@@ -61,7 +62,7 @@ def _repeated(state: Replica, search: Callable[[], tuple[bool, Found | None]]) -
 
 
 def _first_record_at(state: Replica, timestamp: int) -> tuple[bool, Found | None]:
-    """Return whether no segment was dropped meanwhile, and the first record."""
+    """Return whether the search was undisturbed (no segment was dropped), and the first record."""
     for segment in state.segments:
         if segment.max_timestamp < timestamp or segment.end_offset <= state.log_start_offset:
             continue
@@ -104,7 +105,7 @@ def _latest_record(state: Replica) -> tuple[bool, Found | None]:
         if segment.max_timestamp < 0:
             break
         if best is not None and (segment.max_timestamp, -segment.base_offset) < (best[0], -best[1]):
-            continue  # no record of the segment is earlier than the found record
+            continue  # every record of the segment is older, or has a larger offset
         if segment.end_offset <= state.log_start_offset:
             continue
         size_bytes, kept = segment.size_bytes, segment.latest
@@ -121,7 +122,7 @@ def _latest_record(state: Replica) -> tuple[bool, Found | None]:
 
 
 def _is_left(state: Replica, found: Found | None) -> bool:
-    """Return whether a search's result is still right: a found record was not deleted."""
+    """Return whether an earlier result is still right: retention has not deleted its record."""
     return found is None or found[1] >= state.log_start_offset
 
 
@@ -157,7 +158,10 @@ def _latest_between(state: Replica, start: int, end: int, most: int) -> Found | 
 
 
 def _later(one: Found | None, other: Found | None) -> Found | None:
-    """Return the pair with the larger timestamp; of equal timestamps, the smaller offset."""
+    """Return the pair with the larger timestamp.
+
+    If the timestamps are equal, return the pair with the smaller offset.
+    """
     if other is None or other[0] < 0:
         return one
     if one is None:

@@ -3,7 +3,8 @@
 A transaction consists of the batches of one producer up to its marker. A marker is a control batch
 with a commit or an abort (KIP-98). One walk over the headers of each segment finds the markers. The
 result is kept until the segment grows. The last stable offset is the offset of the first batch
-whose transaction has no marker yet. Readers of committed records stop at this offset.
+whose transaction has no marker below the high watermark. If there is no such batch, the last stable
+offset is the high watermark. Readers of committed records stop at the last stable offset.
 """
 
 from __future__ import annotations
@@ -105,9 +106,7 @@ def _note(
     header: BatchHeader,
 ) -> None:
     producer_id, attributes = header.producer_id, header.attributes
-    if (
-        producer_id < 0
-    ):  # such a transaction cannot be ended, and the log's producers ignore it, too
+    if producer_id < 0:  # no marker can end its transaction; `Producers` ignores this batch, too
         return
     if attributes & CONTROL:
         kind = marker_of(data, at, header)
@@ -210,7 +209,7 @@ def fates_after(state: Replica, offset: int) -> list[tuple[RecordBatch, str]]:
 
 
 def _fate(header: BatchHeader, ends: Sequence[tuple[int, str]]) -> str:
-    """Find the first marker that the producer of a batch wrote after that batch."""
+    """Return the outcome of a batch's transaction, from the producer's next marker in `ends`."""
     if header.magic != layouts.KAFKA_MAGIC or not header.attributes & TRANSACTIONAL:
         return FATES[COMMIT]
     kinds = (kind for at, kind in ends if at > header.base_offset)

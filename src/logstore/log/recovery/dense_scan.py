@@ -1,13 +1,14 @@
 """Walk over a segment in which no offsets are missing: each batch continues the batch before it.
 
 No checksum covers the base offset of a Kafka batch. In a log with gaps, only the next batch can
-show that a base offset is too large. In a log without gaps, every base offset is known. So if a
-base offset is wrong, even that of the last batch, this is damage. In the walk over a sparse log, a
-last batch with a larger base offset would count as the new end of the log.
+show that a base offset is too large. So in such a log, the walk accepts a last batch with a base
+offset that is too large, and the log end is too large, too. In a log without gaps, the end of a
+batch is the base offset of the next batch. So this walk reports every wrong base offset as damage,
+also in the last batch.
 
-A batch with another base offset than expected may be followed by a batch that continues it. Then
-its base offset is right, and offsets before it are missing. Otherwise its base offset is wrong, and
-the expected base offset is right.
+If a batch does not have the expected base offset, the walk reads the header of the next batch. If
+the next batch continues this batch, the base offset of this batch is right, and the offsets before
+it are missing. Otherwise, the expected base offset is right.
 """
 
 from __future__ import annotations

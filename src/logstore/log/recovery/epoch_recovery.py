@@ -1,9 +1,9 @@
 """Recover the leader epochs of a log: from their file if possible, otherwise from the batches.
 
 If the file and the batches differ, the batches are right. Recovery compares the file with the last
-epoch of each segment, and with the first batch of each epoch in the file. A file that is old, or
-belongs to another log, is rewritten. If this file were used, a new batch could get a lower epoch
-than an earlier batch. Or the log could refuse the appends of the current leader.
+epoch of each segment, and with the first batches of the latest epochs in the file. A file that is
+old, or belongs to another log, is rewritten. If this file were used, a new batch could get a lower
+epoch than an earlier batch, or the log could refuse the appends of the current leader.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 # For this many of the latest epochs, recovery compares the first offset with the batches.
 LOOKED_UP_MAX = 16
-# No checksum covers the leader epoch of a Kafka batch. Each election raises the epoch by 1, and an
-# epoch without a batch leaves no trace. A leap over more epochs is more likely a flipped bit.
+# No checksum covers the leader epoch of a Kafka batch. Each election raises the epoch by 1, and the
+# log may lack batches of some epochs. If an epoch is larger than the previous epoch in the log by
+# more than this number, a flipped bit is the likely cause.
 LEAP_MAX = 1 << 16
 
 
@@ -54,8 +55,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         # start.
         epochs.start_at(state.log_start_offset)
         if state.log_start_offset == end and stored >= 0:
-            # All records are deleted. If the next record has the same leader epoch as the last
-            # deleted record, the segment has no new entry for this epoch.
+            # All records are deleted. If the next record has the leader epoch of the last deleted
+            # record, the append does not record this epoch. So record it here.
             epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
         # If the log is damaged, the batches that would confirm the file may be unreadable.
@@ -83,10 +84,10 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
 
 
 def _doubtful_epochs(recovered: Recovered, latest: int) -> list[str]:
-    """Describe the first new epoch in the batches that the file should know, or that is too large.
+    """Describe the first epoch after `latest` that has a flushed batch, or that is far too large.
 
-    A flush writes the file before the recovery point rises. So the file knows the epochs of all
-    flushed batches, and a crash loses only the epochs of later batches.
+    A flush writes the file before the recovery point rises. So an undamaged file has the epochs of
+    all flushed batches, and a crash loses only the epochs of later batches.
 
     Args:
         latest: the latest epoch in the file.

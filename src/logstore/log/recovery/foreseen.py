@@ -1,4 +1,4 @@
-"""Find the damage that an owner of a log finds at its start, without being the owner."""
+"""Find, without owning a log, the damage that the next start of the log's owner will find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logstore.log.segments.segment import Segment
 
 
 def problems_of(log: ReadableLog) -> list[Problem]:
-    """Return the damage that an owner finds at its start, or that is at the head of a segment.
+    """Return the damage that the next start will find, and damage at the start of a segment.
 
     If a trailer describes each segment of a followed log, and each segment begins with a batch,
     there is no such damage. Otherwise the whole log is read.

@@ -113,7 +113,7 @@ def falling_entries(directory: str) -> Problem | None:
 
 
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
-    """Report the first leader epoch that is lower than an earlier one, without reading files.
+    """Report the first leader epoch that is lower than an earlier epoch, without reading files.
 
     Recovery has read all epochs of the scanned segments, and the last epoch of other segments.
 
@@ -137,7 +137,7 @@ def falling_batch(
 
     Args:
         epochs: (epoch, first offset) in the order of the batches.
-        latest: the largest epoch in the segments before this one.
+        latest: the largest epoch in the segments before this segment.
 
     Returns:
         A pair: the problem or None, and the largest epoch up to the end of this segment.
@@ -187,5 +187,5 @@ def is_of_0_1_0(directory: str) -> bool:
     try:
         document = checkpoint.read_document(os.path.join(directory, METADATA_NAME))
     except (CorruptCheckpointError, UnsupportedFormatError):
-        return False  # the opening reports and replaces a damaged file
+        return False  # the opening of the log reports and replaces a damaged file
     return "kind" not in (document or {})

@@ -15,10 +15,10 @@ belongs to another log, perhaps of an earlier topic of the same name.
 | E is missing | M |
 | M is missing | E; if E is missing too, C |
 
-The first segment may begin after the log start that this table gives. If one of the three files has
-a start at or after the base offset of the first segment, this start is used: the records before the
-first segment are gone anyway. **If only one file has a start, records before this start are hidden,
-but not deleted.**
+The first segment may begin after the log start that this table gives. In this case, if one of the
+three files has a start at or after the base offset of the first segment, this start is used,
+because the records before the first segment do not exist any more. **If only one file has a start,
+records before this start are hidden, but not deleted.**
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files have this start or a later start. Only then may records
-            before this start be deleted.
+        is_confirmed: whether two files have this start or a later start. If not, no record before
+            this start may be deleted.
         doubt: a sentence for the report, which says what contradicts this start; "" if nothing
             contradicts it.
     """

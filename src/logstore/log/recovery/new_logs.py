@@ -7,8 +7,8 @@
 
 If the power fails before step 3, the next start removes the directory as an unfinished creation. If
 the power fails after step 3, the log exists, and the next start makes a missing first segment. A
-log is durable after its directory was synced in step 3. Several threads do the syncs of a step. So
-a file system with a journal, and the disk, can complete many syncs with one write.
+log is durable after its directory was synced in step 3. Several threads sync at the same time, so
+that the journal of the file system, and the disk, can complete many syncs with one write.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def create_many(
     remove the directories that were created.
 
     Args:
-        kind: a function that makes, for each log, the object that is returned.
-        for_all: calls a function for each log, in any number of threads.
+        kind: a function that makes the returned object of a log from the log's state.
+        for_all: a function that calls another function for each log, in any number of threads.
 
     Raises:
         LogStoreError: the log dir refuses calls, or its disk failed.

@@ -120,8 +120,8 @@ def open_log(
         if is_clean or (recovery_point is not None and limited == recovery_point):
             # A truncation has set a limit on the recovery point. Remove the limit if the checkpoint
             # was written after the truncation, or is not above the limit. The log end offset does
-            # not show which of the two is older, because a killed process may have appended records
-            # without a flush.
+            # not show whether the checkpoint is older than the truncation, because a killed process
+            # may have appended records without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -286,7 +286,7 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 def _write_small_files(state: LogState) -> None:
     """Rewrite the log's small files, because a file is wrong; raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    # Write this file first: its log start must never be before the log start in
+    # Write the file of the epochs first: its log start must never be before the log start in
     # `partition.metadata`.
     flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)

@@ -2,9 +2,9 @@
 
 A segment with damage is rewritten without the damage. Batches without records take the place of
 lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
-again. The old file stays beside the new one as `*.quarantine`. A batch may have no damage except
+again. The old file stays beside the new file as `*.quarantine`. A batch may have no damage except
 one wrong value in its header: the largest timestamp, the base offset in a log without gaps, or a
-leader epoch that is lower than an earlier one. Such a batch keeps its records, and the value is
+leader epoch that is lower than an earlier epoch. Such a batch keeps its records, and the value is
 corrected.
 """
 
@@ -96,13 +96,16 @@ def repair(state: LogState) -> RepairReport:
 
 
 def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
-    """Accept a resurrected partition: record that no other copy replaces this copy."""
+    """If the log is a resurrected partition, remove the record that another copy replaces it."""
     if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
         set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 
 
 def _raise_epochs(state: LogState, report: RepairReport) -> bool:
-    """Raise each leader epoch that is lower than an earlier one; return whether any was raised."""
+    """Raise each leader epoch that is lower than an earlier epoch.
+
+    Return whether an epoch was raised.
+    """
     latest, changed = -1, False
     for row in list_partition(state.directory).segments:
         segment = Segment(state.directory, row.base_offset)
@@ -287,7 +290,7 @@ def _fill(state: LogState, offset: int, end_offset: int, report: RepairReport) -
 
 
 def _quarantine(state: LogState, segment: Segment, report: RepairReport, *, keep: bool) -> None:
-    """Rename a segment's file to a `.quarantine` name; with `keep`, keep the old name, too."""
+    """Give a segment's file a `.quarantine` name; if `keep` is True, the old name stays, too."""
     for path in (segment.index_path, segment.time_index_path):
         files.remove_if_there(path)
     path = f"{segment.log_path}.{os.urandom(4).hex()}.quarantine"

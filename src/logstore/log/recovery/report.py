@@ -81,7 +81,7 @@ class RecoveryEntry:
         problems: damage that prevents appends until `repair`.
         findings: damage that loses no record and does not prevent appends.
         flushed_end: where the flushed records end, as far as recovery knows. If flushed records are
-            missing, this is after the log end.
+            missing at the end, this offset is after the log end.
     """
 
     topic: str
@@ -101,7 +101,8 @@ class RecoveryEntry:
     def checkpoint_of(self, recovery_point: int) -> int:
         """Return the recovery point that the checkpoint gets.
 
-        Until a repair, missing records must stay known: with a recovery point at the log end, the
-        next start would take the damage for a torn tail, and the log would give out their offsets.
+        Until a repair, the checkpoint must show that flushed records are missing. If the recovery
+        point were at the log end, the next start would treat the damage as a torn tail, and new
+        records would get the offsets of the missing records.
         """
         return max(recovery_point, self.flushed_end) if self.problems else recovery_point

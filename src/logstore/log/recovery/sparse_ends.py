@@ -1,8 +1,9 @@
 """Decide where a compacted segment ends: at its last batch, or where the next segment begins.
 
 The compaction of this library keeps the last batch of a segment. So the file shows where the
-segment ends. If Kafka compacted a segment, it may end before the next segment begins. A crash can
-leave similar files: the records at the end of a segment are lost, but the next segment exists.
+segment ends. If Kafka compacted a segment, the last batch may end before the next segment begins. A
+crash can leave similar files: the records at the end of a segment are lost, but the next segment
+exists.
 """
 
 from __future__ import annotations

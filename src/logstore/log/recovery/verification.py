@@ -80,7 +80,7 @@ def verify(
 
 
 def _replacement(state: Replica, segment: Segment, error: FileNotFoundError) -> Segment | None:
-    """Return the segment that has replaced a segment whose file is gone; None if there is none.
+    """If a segment's file is gone, return the segment that replaced this segment, or None.
 
     A view of another process's log makes a new segment even if only the contents of the file were
     changed. So the new segment must be checked, too.
@@ -175,7 +175,8 @@ class SegmentCheck:
     """Checks one segment like `verify_segment`, but in any number of steps.
 
     No file is kept open between two steps. If retention, a truncation or a move drops the segment
-    in between, the check ends. If another file replaces the segment, the check begins again.
+    before the check is done, the check ends. If another file replaces the segment, the check begins
+    again.
 
     Attributes:
         found: the damage that was found so far, in order of position.
@@ -186,7 +187,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; `from_disk` drops the kernel's cache of the file before and after it."""
+        """Begin a check; `from_disk`: drop the kernel's cache of the file before and after it."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -197,7 +198,7 @@ class SegmentCheck:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin the check of the present segment; if there is none, the check ends."""
+        """Begin to check the segment that the log has now; if there is none, end the check."""
         state, base_offset = self._state, self._base_offset
         segments, bases = state.view
         self.found, self._end = [], -1
@@ -241,7 +242,7 @@ class SegmentCheck:
             return 0
         except OSError as error:
             raise state.failed(error) from error
-        if state.unavailable is not None:  # the log was detached; no other code closes the file
+        if state.unavailable is not None:  # the log was detached, so close the file here
             segment.forget(state.environment)
             state.check()
         return self._scan.position - started

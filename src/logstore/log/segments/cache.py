@@ -31,13 +31,17 @@ class Handle:
         return f"Handle(fd={self.fd})"
 
     def __del__(self) -> None:
-        # a close writes no data, so an earlier sync has reported any error
+        # Ignore errors: a close writes no data, and each sync reports its own errors.
         with suppress(OSError):
             files.close(self.fd)
 
 
 class Cached:
-    """One cached value. A thread that uses the value sets `is_used`, without a lock."""
+    """One cached value. A thread that uses the value sets `is_used`, without a lock.
+
+    Attributes:
+        home: the dict that holds the cached values of one object, for example `Segment.cached`.
+    """
 
     __slots__ = ("home", "is_used", "key", "value", "weight")
 

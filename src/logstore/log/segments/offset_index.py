@@ -2,8 +2,9 @@
 
     entry   u32 relative_offset | u32 position      (docs/FORMAT.md, section 5)
 
-Invariants: both columns strictly increase; the first entry is (0, 0). An index is only a hint: code
-that uses an entry checks that a batch with the entry's offset begins at the entry's position.
+Invariants: both columns strictly increase. The first entry is (0, 0), unless offsets are missing at
+the start of the segment, or a broker wrote the segment. An index is only a hint: code that uses an
+entry checks that a batch with the entry's offset begins at the entry's position.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class OffsetIndex:
         return len(self.offsets) * ENTRY_BYTES
 
     def append(self, relative_offset: int, position: int) -> None:
-        """Add an entry, at least `index_interval_bytes` after the position of the last entry."""
+        """Add an entry; its offset and its position must be larger than in the last entry."""
         positions, offsets = self.positions, self.offsets
         assert isinstance(positions, array) and isinstance(offsets, array)
         known = len(offsets)

@@ -64,7 +64,7 @@ class Scan:
         position: the first byte that was not checked.
         good_end: where the last whole batch ends.
         offset: the base offset that the next batch must have.
-        limit_offset: the next segment's base offset; all batches of this segment end before it.
+        limit_offset: the next segment's base offset; all batches must end before this offset.
         index, time_index: the walk adds entries to these indexes; None if no index is needed.
         is_checked: whether checksums are verified, not only the sizes and offsets of batches.
         expansion_bytes_max: the most memory for a decoded batch; None if records are not checked.
@@ -95,7 +95,7 @@ class Scan:
         self.last_epoch = -1
         self.epochs: list[tuple[int, int]] = []
         self.last_position = 0
-        self.magic = 0  # the layout of the batches found; 0 before the first batch
+        self.magic = 0  # the layout of the batches; 0 before the first batch
         self.is_checked = True
         self.batch_bytes = 0  # the size of the last batch
         self.batches = self.records = 0
@@ -193,7 +193,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches at once. A subclass returns False if they must be checked one by one.
+        """Record many batches at once; a subclass returns False to check each batch alone instead.
 
         Args:
             start: where the window of the batches begins in the file.

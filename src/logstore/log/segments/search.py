@@ -20,7 +20,8 @@ RUN_MAX = 1000
 def magic_of(fd: int, end: int | None = None) -> int:
     """Read a segment's layout from its first batch; if that batch is damaged, from later batches.
 
-    Without a whole batch, the first magic decides. If it is unknown, the result is columnar.
+    If there is no whole batch, the first batch's magic decides. If this magic is unknown, the
+    result is columnar.
 
     Args:
         end: where the segment ends; by default, where the file ends.
@@ -42,8 +43,8 @@ def magic_of(fd: int, end: int | None = None) -> int:
 def _reach(fd: int, end: int, magic: int) -> int:
     """Return where the first run of whole batches of a layout ends; 0 if there is no whole batch.
 
-    A record's value may contain batches of the other layout. The run of these batches ends inside
-    the value, so the run of the segment's own batches ends later.
+    A record's value may contain batches of the other layout. A run of such batches ends inside the
+    value, so the run of the segment's own batches ends later.
     """
     try:
         layout = layouts.layout_of(magic)
@@ -69,7 +70,7 @@ def find_batch(
 ) -> tuple[int, int] | None:
     """Find the next whole batch at or after `position`; return its position and base offset.
 
-    Only batches of the segment's own layout are searched for, because a record's value may contain
+    The search finds only batches of the segment's own layout, because a record's value may contain
     a batch of the other layout.
     """
     layout = layouts.layout_of(magic)

@@ -5,7 +5,7 @@ change while the object is in use. Only the active segment grows: the appending 
 batch, then the index entry, then `size_bytes`, then `end_offset`. So a reader that reads
 `end_offset` first finds all batches before that offset. If a truncation replaces a segment or
 retention removes it, the segment is marked `is_dropped` before its file is removed. If a reader
-fails on a dropped segment, the reader lists the log's segments again.
+fails on a dropped segment, the reader takes the log's new view.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HANDLE, WRITER, INDEX, TIME_INDEX = "handle", "writer", "index", "time_index"
 
 
 class Block:
-    """The decoded batches between two index entries; reads of single records use them."""
+    """The decoded batches between two index entries, for reads of single records."""
 
     __slots__ = ("bases", "batches", "end_offset", "plain")
 
@@ -88,8 +88,8 @@ class Segment:
         self.size_bytes = 0
         self.last_position = 0
         self.max_timestamp = -1
-        # What `time_search` found last: the size of the segment then, and its latest record, or
-        # None if it had none. Any thread may replace it as a whole.
+        # The last result of `time_search`: the size of the segment at the time of the search, and
+        # the latest record, or None if no record had a time. Any thread may replace this pair.
         self.latest: tuple[int, tuple[int, int] | None] | None = None
         self.last_epoch = -1
         self.first_time_ms: int | None = None
@@ -100,10 +100,10 @@ class Segment:
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
-        # What identifies the file of a segment that another process owns: the inode number; the
-        # modification time, which is None while the file grows; and the position, the end and the
-        # checksum of the last known batch. The number alone is not enough, because a file system
-        # gives the number of a deleted file to a new file. `inode` is 0 if only this process
+        # These fields identify the file of a segment that another process owns: the inode number;
+        # the modification time, which is None while the file grows; and the position, the end and
+        # the checksum of the last known batch. The inode number alone is not enough, because a file
+        # system gives the number of a deleted file to a new file. `inode` is 0 if only this process
         # creates files in the directory.
         self.inode = 0
         self.modified_ns: int | None = None
@@ -188,7 +188,7 @@ class Segment:
         self._verified[at] |= 1 << (position >> 5 & 7)
 
     def sound_until(self, position: int) -> int:
-        """Return the end of the verified bytes at `position`, or 0 if that byte is not verified.
+        """Return where the verified bytes at `position` end; 0 if the first byte is not verified.
 
         Bytes that this process wrote count as verified. The result may be after the end of the
         file.
@@ -225,7 +225,7 @@ class Segment:
         """
         item = self.cached.get(HANDLE)
         known: Handle | None = None if item is None else item.value
-        if item is not None and known is not None:  # an evicted item has no value
+        if item is not None and known is not None:  # an item that was dropped has no value
             item.is_used = True
             return known
         handle = relieved(lambda: Handle(files.open_regular(self.log_path, files.READ)))

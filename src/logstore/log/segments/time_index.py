@@ -52,7 +52,7 @@ class TimeIndex:
             timestamps.append(timestamp)
 
     def start_for(self, timestamp: int) -> int:
-        """Return the relative offset to search from: all records before it are too early."""
+        """Return the relative offset to search from; all records before this offset are older."""
         entry = bisect_left(self.timestamps, timestamp) - 1
         return self.offsets[entry] if entry >= 0 else 0
 

@@ -1,12 +1,13 @@
 """Gather small appends into batches (`log.appender()`).
 
-A batch is sent (that is, appended to the log) in four cases: its records reach `max_bytes`,
-`linger` is over, or `flush` or `close` is called. A future has three small fields, and no lock of
-its own. If a caller asks a future for its offset, the caller waits until the batch is sent.
+A batch is sent (that is, appended to the log) in four cases: the next record would make it larger
+than `max_bytes`, `linger` is over, or `flush` or `close` is called. A future has three small
+fields, and no lock of its own. If a caller asks a future for its offset, the caller waits until the
+batch is sent.
 
 While records wait to be sent, the appender's thread refers to the appender, so the appender and its
 store stay alive. At other times, the thread does not refer to the appender. If no other object
-refers to the appender then, the thread ends.
+refers to the appender at such a time, the thread ends.
 
 Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
 last batch is the newest batch, which takes records. A batch is closed when the next batch is linked
@@ -61,7 +62,7 @@ class _Batch:
         self.headers: list[Headers] | None = None
         self.size_bytes = 0
         self.offset = -1
-        # the batch's offset once it is in the log; its futures may still wait for the disk
+        # The base offset of the batch, after the append; the futures may still wait for a sync.
         self.written = -1
         self.error: Exception | None = None
         self.is_rich = False
@@ -73,7 +74,7 @@ class _Batch:
         self.next: _Batch | None = None
 
     def trim(self) -> None:
-        """Remove from the columns what an interrupted append of one record left there."""
+        """Remove the cells that an interrupted append of one record left in the columns."""
         count = len(self.values)
         for column in (self.keys, self.timestamps, self.headers):
             if column is not None:
@@ -275,7 +276,8 @@ class Appender:
     def _send(self, batch: _Batch) -> None:
         """Append a batch.
 
-        The caller must hold `_send_lock`. The futures of the batch raise any error.
+        The caller must hold `_send_lock`. If the append fails, the futures of the batch raise the
+        error.
 
         If the append is interrupted before the records are in the log, the batch is sent again
         later.

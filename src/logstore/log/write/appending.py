@@ -169,7 +169,7 @@ def append_payload(state: LogState, payload: AnyPayload, receipt: list[int] | No
 
     Args:
         receipt: a list whose first item is set to the base offset as soon as the records are in the
-            log. So a caller that is interrupted after that still knows the offset.
+            log. So a caller that is interrupted later still knows the offset.
     """
     size = payload.size_bytes
     with state.lock:
@@ -272,7 +272,7 @@ def write_batch(
 
 
 def after_append(state: LogState, offset: int) -> None:
-    """Wake threads that wait for records; flush if `flush_messages` or open files require it."""
+    """Wake waiting threads, call subscribers, and flush if the append has reached `flush_at`."""
     if state.waiters:
         state.arrivals.wake()
     if state.subscriptions:

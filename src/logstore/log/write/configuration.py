@@ -22,8 +22,8 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
     """Replace the configuration of a log durably, apply the new configuration, and return it.
 
     Args:
-        change: a function that gets the old configuration and returns the new configuration. This
-            function raises an error if the new configuration is wrong.
+        change: a function that gets the old configuration and returns the new configuration. If
+            the new configuration is wrong, `change` raises an error.
 
     Raises:
         LogStoreError: the log refuses appends, or its disk failed. The old configuration stays in
@@ -40,7 +40,7 @@ def set_config(state: LogState, change: Callable[[LogConfig], LogConfig]) -> Log
         require_layout(new, state.directory)
         try:
             set_metadata(state, config=new, extra=extra)
-        finally:  # the interrupt may come after the file was written
+        finally:  # an interrupt may come after the file was written
             if state.config is new:
                 _put_in_force(state, new)
     return new

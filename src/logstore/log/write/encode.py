@@ -95,7 +95,7 @@ def check_keys(keys: Sequence[bytes | None] | None, count: int) -> None:
 def check_size(
     payload: layouts.AnyPayload, max_message_bytes: int, expansion_bytes_max: int
 ) -> None:
-    """Refuse a batch that is too large, or that needs more memory than any reader would allow."""
+    """Refuse a batch that is too large, or that needs more memory than the store allows."""
     if payload.size_bytes > max_message_bytes:
         raise too_large(payload.size_bytes, max_message_bytes, expansion_bytes_max)
     if payload.expansion_bytes > expansion_bytes_max:
@@ -105,7 +105,7 @@ def check_size(
 def too_large(
     size_bytes: int, max_message_bytes: int, expansion_bytes_max: int
 ) -> RecordTooLargeError | RecordExpansionError:
-    """Make the error for a batch of one record, which is larger than one of the two limits."""
+    """Make the error for a batch of one record that is larger than one of the two limits."""
     if size_bytes <= max_message_bytes:
         needed = expansion_bytes(size_bytes - columnar.OVERHEAD_BYTES, 1)
         return too_much(needed, expansion_bytes_max)
@@ -182,7 +182,7 @@ def unpack_records(
 
 
 def as_list(cells: Iterable[Any], what: str, of: str = "bytes") -> Sequence[Any]:
-    """Return a sequence unchanged, other iterables as a list; refuse a bytes or str object."""
+    """Return a list or tuple unchanged, and other iterables as a list; refuse bytes and str."""
     if isinstance(cells, list | tuple):
         return cells
     return list(many(cells, what, of))

@@ -203,8 +203,8 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
 def hidden_failure(error: BaseException, outer: BaseException | None) -> OSError | None:
     """Find the disk failure that an interrupt hides: a failed sync, or a missing disk.
 
-    Other errors do not count as failures of the disk. For example, an interrupt may come while code
-    handles the error of a missing file. Then the interrupt refers to that error, too.
+    Other errors do not count as failures of the disk. For example, if an interrupt comes while code
+    handles the error of a missing file, this error is in the interrupt's `__context__`, too.
 
     Args:
         outer: the error that the caller was handling before it called the disk.

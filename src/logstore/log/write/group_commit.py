@@ -40,8 +40,8 @@ class _Leaving:
     """Counts the threads that have not passed a group's gate; the last thread releases `is_over`.
 
     A thread lowers the count while it passes the gate, so only one thread lowers the count at a
-    time. If an interrupted thread does not lower the count, a leader waits for `PATIENCE_SECONDS`.
-    There is no other harm.
+    time. If an interrupted thread does not lower the count, the only harm is that a leader waits
+    for `PATIENCE_SECONDS`.
     """
 
     __slots__ = ("count", "is_over")

@@ -1,8 +1,8 @@
-"""Describe the outcome of an append of encoded batches: the offsets, or what was written.
+"""Describe the outcome of an append of encoded batches: the offsets, or an exception.
 
 Each exception that such an append raises has the attribute `is_written` (see `LogStoreError`). So a
 caller knows whether it can append the batches again. The attribute is set first by the code that
-knows the outcome best. Later code does not change it.
+knows the outcome best. Later code does not change the attribute.
 """
 
 from __future__ import annotations

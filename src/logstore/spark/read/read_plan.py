@@ -291,7 +291,7 @@ def pieces_of(
     ends: Mapping[TopicPartition, int],
     options: ReadOptions,
 ) -> list[Piece]:
-    """Cut the ranges into pieces of similar size; the options set the least number of pieces."""
+    """Cut the ranges into pieces of similar size: about `minPartitions` pieces, or more."""
     total = sum(host.bytes_between(span.log, starts[key], ends[key]) for key, span in spans.items())
     piece_bytes = piece_bytes_of(total, options)
     for key, span in spans.items():

@@ -84,7 +84,7 @@ def _batches(piece: Piece, options: ReadOptions) -> Iterator[RecordBatch]:
                 return
             time.sleep(PAUSE_SECONDS)
         except OffsetOutOfRangeError as error:
-            # The log was reset during the read. Check again which records the log still has.
+            # The log lost records during the read. Check again which records the log still has.
             if options.fails_on_data_loss and error.offset < error.log_start_offset:
                 raise lost(
                     key, offset, error.log_start_offset, error.log_end_offset, "a task"

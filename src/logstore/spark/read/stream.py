@@ -110,7 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan the pieces of one batch; if Spark repeats a batch, the ranges are the same."""
         begun, ends = from_document(start), from_document(end)
         is_strict = self._options.fails_on_data_loss
-        # If nothing is to be read from a partition, only a strict stream needs to know its range.
+        # If failOnDataLoss is false, leave out the partitions from which nothing is to be read.
         done = {} if is_strict else same(begun, ends.ids)
         keys = [key for key, last in sorted(ends.offsets.items()) if done.get(key) != last]
         spans = self._origin.look(keys, self._options, begun)

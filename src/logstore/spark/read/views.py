@@ -35,7 +35,7 @@ from logstore.store.kafka.broker_listing import read_meta
 from logstore.store.start.refusals import without_remedy
 from logstore.store.store import LogStore
 
-# A swap takes milliseconds. On a busy disk, it takes as long as two syncs of a directory.
+# A swap takes milliseconds. On a busy disk, a swap takes as long as two syncs of a directory.
 SWAP_SECONDS_MAX = 5.0
 PAUSE_SECONDS = 0.02
 # After this time, a new view searches again for a log dir that was missing.
@@ -120,7 +120,7 @@ def _take_advice_away(record: logging.LogRecord) -> bool:
 
 
 def _check_kind(place: Place, error: LogDirError) -> None:
-    """Raise LogDirIdentityError if a log dir belongs to a broker instead of a store, or vice versa.
+    """Raise LogDirIdentityError if the option `kafkaLogDirs` is wrong for one of the log dirs.
 
     Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
     """
@@ -162,8 +162,8 @@ def settle_in() -> None:
     """Make garbage collection cheap in a Python worker; this runs only once per process.
 
     After each task, the worker searches all objects for garbage, including the objects of all
-    imported modules. This search takes as long as reading 20 MB. This call comes at the worker's
-    first task. Later searches leave out all objects that existed then.
+    imported modules. This search takes as long as reading 20 MB. The first task of a worker calls
+    this function. After this call, the searches leave out all objects that existed at the call.
     """
     if TaskContext.get() is not None:
         gc.freeze()
