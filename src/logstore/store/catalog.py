@@ -46,8 +46,8 @@ class Catalog:
 
     Attributes:
         is_known: whether the catalog has an entry for every replica. This is False if a log dir is
-            bad and no catalog file is whole. For example, the store may have been made before
-            catalogs existed.
+            bad and no catalog file is whole, for example because a version without catalogs made
+            the store.
         unsure_ids: the ids of missing log dirs. These log dirs served when the store was killed, so
             they may contain replicas that no catalog lists (`old_copies.note_unsure`).
     """

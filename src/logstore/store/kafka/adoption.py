@@ -49,7 +49,7 @@ NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENO
 
 
 class Place(NamedTuple):
-    """Where a log is adopted, if the caller decides this.
+    """The log dir, configuration and topic id that a caller chooses for an adopted log.
 
     Attributes:
         topic_id: the topic id of the new log.
