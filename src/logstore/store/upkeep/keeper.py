@@ -193,7 +193,7 @@ class DirKeeper:
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
         points = {key_of(log): log.recovery_point for log in self._replicas.on(self.log_dir)}
-        # The logs of an old copy are not open, so a new checkpoint would lack their offsets.
+        # The logs of an old copy are read-only, so a new checkpoint would lack their offsets.
         if not self.log_dir.is_outdated:
             self._write_checkpoints()
         self._replicas.catalog.write(self.log_dir)
