@@ -182,8 +182,8 @@ class Catalog:
     def write_at_once(self, log_dirs: Iterable[LogDir], count: int | None = None) -> None:
         """Bring the catalog files of log dirs up to date, in parallel.
 
-        If a log dir hangs, this function waits for it only until it is SUSPECT. The next checkpoint
-        writes what this call did not write.
+        If a log dir hangs, this function waits only until the log dir is SUSPECT. The next
+        checkpoint writes what this call did not write.
 
         Args:
             count: how many of the serving log dirs to bring up to date; None means all.

@@ -116,7 +116,7 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise if one log dir is inside another: a deletion in the outer dir could delete the inner.
+    """Raise if one log dir is inside another, because a deletion could delete the inner one.
 
     Raises:
         LogDirIdentityError: one of two log dirs is inside the other.

@@ -95,7 +95,7 @@ class Loader:
                 self.report.was_clean = False
 
     def load_dir(self, log_dir: LogDir) -> None:
-        """Open the logs of a returned log dir, and the logs that were undecided without it.
+        """Open the logs of a returned log dir, and replicas that were undecided without this dir.
 
         The dir is locked, probed and in `replicas` already. A log that is open in another log dir
         stays open. If a copy in the returned dir outranks an open log, the report has a

@@ -98,7 +98,7 @@ class Act(enum.Enum):
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in the order of the decision
-    PURGE_COVERED = "purge covered"  # like PURGE, but after the live copy has as many records
+    PURGE_COVERED = "purge covered"  # like PURGE, after the live copy has at least as many records
     LEAVE = "leave"
 
 
