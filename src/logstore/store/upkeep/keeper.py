@@ -261,8 +261,8 @@ class DirKeeper:
     def keep_pace(self) -> None:
         """Probe a disk that is in use or SLOW, to compare it with the other disks.
 
-        An idle disk is not probed: a probe would wake a sleeping disk, and no caller waits for an
-        idle disk.
+        An idle disk is not probed, because a probe would wake a sleeping disk, and no caller waits
+        for an idle disk.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:

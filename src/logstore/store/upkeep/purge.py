@@ -180,8 +180,8 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     """List the other copies of a replica, which are removed before the record of its deletion.
 
-    The list includes copies that are being removed already: without the record of the deletion, a
-    start would serve a half removed copy.
+    The list includes copies that are being removed already, because a start would serve a half
+    removed copy if there is no record of the deletion.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
