@@ -301,7 +301,7 @@ def rate_left(store: LogStore) -> Rate:
 
 
 def left_moves(store: LogStore) -> list[Row]:
-    """List the moves that an earlier mover left unfinished: each still has a `.move` directory."""
+    """List the unfinished moves of an earlier mover, which still have a `.move` directory."""
     described = store.describe_dirs().log_dirs
     live = {
         (each.topic, each.partition): (one.path, each.size)

@@ -2,11 +2,12 @@
 
 marks     first the field `moving` in the live copy's metadata, then the `.move` directory with its
           record of the move
-give up   the `.move` directory is removed, but only after the mark in the live copy is cleared. The
-          directory is kept while its copy may be better than the source: if the source's disk
-          failed, or if a swap stopped halfway. If the move failed, the live copy keeps the mark,
-          and the move is resumed when the source is back. If the move was cancelled, the directory
-          gets a move id that no mark has, and the next start removes the directory
+give up   the mark in the live copy is cleared, then the `.move` directory is removed. If the
+          source's disk is full and the mark stays, the directory first gets a move id that no mark
+          has. The directory is kept while its copy may be better than the source: if the source's
+          disk failed, or if a swap stopped halfway. If the move failed, the live copy keeps the
+          mark, and the move is resumed when the source is back. If the move was cancelled, the
+          directory gets a move id that no mark has, and the next start removes the directory
 """
 
 from __future__ import annotations

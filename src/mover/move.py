@@ -195,7 +195,7 @@ class Move:
 
     @uninterruptible
     def _wait_until(self, deadline: float) -> bool:
-        """Wait at most `LOOK_SECONDS`, because a wait blocks Ctrl-C; return True to end `wait`."""
+        """Wait at most `LOOK_SECONDS`, which delays Ctrl-C; return True if `wait` must return."""
         seconds = max(0.0, deadline - time.monotonic())
         with self._changed:
             is_over = self._changed.wait_for(
@@ -293,7 +293,7 @@ class Move:
     def _discard(self) -> None:
         try:
             self._controller.discard(self)
-        except BaseException:  # even after Ctrl-C, a later `cancel` must not wait for this call
+        except BaseException:  # also after Ctrl-C, so that a later `cancel` does not wait forever
             with self._changed:
                 self._is_ending = self._state.is_end
                 self._changed.notify_all()

@@ -183,7 +183,7 @@ class Moves:
             mark = relocation.moving_of(self.replicas.opened[move.key].log)
             is_run = self.is_closed or move.key in self.replicas.running_moves
             if mark is not None and not is_run:
-                # The copy has the id that the move had before a failed retry.
+                # A failed retry gave the move a new id. The mark and the copy have the old id.
                 move.move_id = mark.move_id
                 self._give_up(move)
 

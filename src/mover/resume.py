@@ -105,7 +105,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
         if relocation.moving_of(log) is None or source.is_refusing:
             continue
         with suppress(LogStoreError), replicas.reserved(key):
-            relocation.segments_of(log)  # raises if the log does not serve, even if its dir does
+            relocation.segments_of(log)  # raises if the log does not serve
             replica, mark = replicas.opened.get(key), relocation.moving_of(log)
             if replica is None or replica.log is not log or mark is None:
                 continue

@@ -14,16 +14,15 @@
 If a crash comes before the rename of the source (step 2) is durable, the source stays live. After
 such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. After a
 crash between the two renames (steps 2 and 3), no directory has the live name, and the next start
-finishes the swap. The start finishes the swap only if all of these are there: the source's
-`.delete` name, the intent in the source's metadata, and the caught-up mark of the copy. Then it is
-safe to finish the swap, because the source is renamed only when the copy is complete. The disks may
-sync in any order. Even so, two directories with a live name never have the same generation (KIP-113
-section 3; ADR 7).
+finishes the swap. The start finishes the swap only if it finds the source's `.delete` name, the
+intent in the source's metadata, and the caught-up mark of the copy. Then the copy is complete,
+because the source is renamed only when the copy is complete. In whatever order the disks sync, two
+directories with a live name never have the same generation (KIP-113 section 3; ADR 7).
 
 If a call fails before the rename of the source, the source stays live. If the rename of the source
 fails, the disk of the source shows which name the source has. If the rename of the copy (step 3)
-fails, the source gets its live name back. The new generation of the source is higher than the
-generation that a live copy at the target would have.
+fails, the source gets its live name back, and a new generation. This generation outranks the copy
+if the rename of the copy reaches the disk later.
 """
 
 from __future__ import annotations
@@ -202,7 +201,7 @@ class Swap:
             raise failure from error
 
     def _return(self, names: Handle) -> None:
-        """Rename the source back, with a higher generation than any live copy at the target has."""
+        """Rename the source back; give it a generation that outranks a live copy at the target."""
         source = self.ends.source
         try:
             files.rename(self.doomed_path, self.live_path)

@@ -46,8 +46,8 @@ class Catalog:
 
     Attributes:
         is_known: whether the catalog has an entry for every replica. This is False if a log dir is
-            bad and no catalog file is whole. For example, the store may have been made before
-            catalogs existed.
+            bad and no catalog file is whole, for example because a version without catalogs made
+            the store.
         unsure_ids: the ids of missing log dirs. These log dirs served when the store was killed, so
             they may contain replicas that no catalog lists (`old_copies.note_unsure`).
     """
@@ -182,8 +182,8 @@ class Catalog:
     def write_at_once(self, log_dirs: Iterable[LogDir], count: int | None = None) -> None:
         """Bring the catalog files of log dirs up to date, in parallel.
 
-        If a log dir hangs, this function waits for it only until it is SUSPECT. The next checkpoint
-        writes what this call did not write.
+        If a log dir hangs, this function waits only until the log dir is SUSPECT. The next
+        checkpoint writes what this call did not write.
 
         Args:
             count: how many of the serving log dirs to bring up to date; None means all.

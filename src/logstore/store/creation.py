@@ -150,11 +150,11 @@ def create(
     log_dir: LogDir | None,
     topic_id: bytes,
 ) -> Log:
-    """Create a log on `log_dir`; if that is None, on the best log dir that works.
+    """Create a log on `log_dir`; if `log_dir` is None, use the best log dir that works.
 
-    If a log dir failed during the creation of this replica, it may keep a part of the replica. So
-    the generation of the new copy grows with the number of bad log dirs: the new copy outranks
-    these parts when the log dirs return.
+    If a log dir failed during an earlier creation of this replica, it may keep a part of the
+    replica. So the generation of the new copy is the number of bad log dirs. With this generation,
+    the new copy outranks these parts when their log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -204,10 +204,9 @@ def check_takes_replicas(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def candidates(replicas: Replicas) -> tuple[list[DirFigures], LogDirError | None]:
-    """List the log dirs that accept new replicas, and explain why another log dir does not.
+    """List the log dirs that accept new replicas; also return the error of one other log dir.
 
-    The explanation names one such log dir. A log dir with a retriable reason, such as a full disk,
-    is preferred.
+    If several log dirs accept no replica, a retriable error is preferred, such as a full disk.
     """
     good: list[DirFigures] = []
     failure: LogDirError | None = None
@@ -259,7 +258,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # catch MemoryError, too: a start would open the incomplete log
+    except BaseException:  # also MemoryError, because a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)

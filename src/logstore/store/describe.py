@@ -86,8 +86,8 @@ class Whereabouts:
     """Record in which log dirs the replicas of a store were at one moment.
 
     If each log dir were described at a different moment, a replica that is swapped meanwhile could
-    appear in no log dir, or in two. The list of moves is copied after the list of replicas. So if a
-    move ends in between, the replica appears only in the old log dir.
+    appear in no log dir, or in two. The list of moves is copied after the list of replicas. If a
+    move ends between these two copies, the replica appears only in the old log dir.
     """
 
     def __init__(self, replicas: Replicas) -> None:

@@ -31,7 +31,7 @@ def free_bytes(load: DirLoad, allowance_bytes: int) -> int:
 
 
 def choose(loads: Sequence[DirLoad], allowance_bytes: int) -> int:
-    """Return the index of the log dir for the next replica: the first of equal log dirs.
+    """Return the index of the best log dir for the next replica; if several are equal, the first.
 
     Raises:
         ValueError: there is no log dir to choose from.

@@ -44,7 +44,7 @@ class RecoveryReport:
         incomplete: the replicas that may lack records and are open for reading only. The error of
             each replica says what is missing.
         offline_dirs: the log dirs that do not serve.
-        lost: the replicas that were on a disk which was replaced by an empty disk.
+        lost: the replicas that were lost when an empty disk replaced their disk.
         damaged_files: the damaged files in a broker's log dirs that belong to no partition, each
             with a description of the damage.
         warnings: sentences about files that do not belong to the store, checkpoints that were not

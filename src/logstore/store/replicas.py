@@ -166,7 +166,7 @@ class Replicas(ReplicaReservations):
         self.figures.pop(log_dir.path, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Record copies that stay, so that a later deletion of the replica removes them."""
+        """Record copies that are left as they are; a deletion of the replica removes them, too."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
@@ -209,11 +209,10 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """If an open replica's log dir serves, keep only its `opened` record; forget an old record.
+        """Keep only the `opened` record if its log dir serves; forget it if the log dir returned.
 
-        Two log dirs can come back at the same time. `add` records the opened replica first, and
-        then removes other records. So for any order of the threads, only the opened replica stays
-        recorded.
+        Two log dirs can come back at the same time. `add` adds the `opened` record first, and then
+        removes other records. So whichever thread is first, only the `opened` record remains.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -382,9 +381,9 @@ class Replicas(ReplicaReservations):
         return bool(self.missing_ids) or any(log_dir.is_away for log_dir in self.log_dirs)
 
     def is_a_dir_in_doubt(self) -> bool:
-        """Check whether a log dir is bad or hangs, so that the copies in it may soon be lost.
+        """Check whether a log dir is missing, OFFLINE, OUTDATED or SUSPECT.
 
-        A copy in a bad or hanging log dir is no reason to purge another copy.
+        The copies in such a log dir may be lost, so they are no reason to purge another copy.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

@@ -69,7 +69,7 @@ class ReplicaReservations:
         self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
 
     def _check_answers(self, key: TopicPartition) -> None:
-        """Raise LogDirSuspectError if the thread that reserved a replica hangs in a log dir."""
+        """Raise LogDirSuspectError if the thread that reserved a replica may hang in a log dir."""
         replica = self.opened.get(key)
         suspects = [log_dir for log_dir in self.log_dirs if log_dir.is_suspect]
         if key in self._reserved and suspects:
@@ -107,7 +107,7 @@ class ReplicaReservations:
             self._check_answers(key)
 
     def give_up(self, reservation: Reservation) -> None:
-        """End a reservation: its thread is done, or hangs and will not change the replica."""
+        """End a reservation; its thread is done, or hangs and will never change the replica."""
         with self._changing:
             if self._reserved.get(reservation.key) is reservation:
                 del self._reserved[reservation.key]

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class LogStore(StoreReader):
-    """A store of partitions over several log dirs. Each log dir is on its own disk.
+    """A store of partitions over several log dirs, normally one log dir on each disk.
 
     The class is thread-safe. In a forked child, every call raises LogClosedError.
 
     If a store is dropped without a close, a ResourceWarning is given and its log dirs are unlocked.
-    The next open recovers the store. A log in use keeps its store open. At the end of the process,
-    Python warns of an open store only if it drops the store. `-X dev` shows warnings.
+    The next open recovers the store. A log in use keeps its store open. If the process ends with an
+    open store, the warning is given only if Python drops the store. `-X dev` shows warnings.
 
     Attributes:
         admin: the commands for other processes, served through the admin socket.

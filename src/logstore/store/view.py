@@ -140,7 +140,7 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # if the key is listed, a swap is running: list again
+                break  # a listed replica without a directory is being swapped: list again
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
@@ -179,7 +179,7 @@ class StoreView(Partitions):
             return log
 
     def _log_if_there(self, key: TopicPartition) -> Log | None:
-        """Find a log whose directory is missing: a move may have taken it to another log dir."""
+        """Find a log whose directory is missing; a move may have taken the log to another dir."""
         try:
             return self.log(*key)
         except UnknownPartitionError:
@@ -207,7 +207,7 @@ class StoreView(Partitions):
         return {*self._seen, *self._replicas.offline, *self._replicas.absent()}
 
     def _look_into(self, log_dir: LogDir) -> None:
-        """Open the logs of a log dir for a description: only an open log knows its size."""
+        """Open the logs of a log dir for a description, because only an open log knows its size."""
         for key, facts in list(self._seen.items()):
             if facts.log_dir == log_dir.path and not log_dir.is_offline:
                 try:
@@ -216,7 +216,7 @@ class StoreView(Partitions):
                     self._replicas.found_offline(key, OfflineReplica(error, log_dir))
 
     def close(self, timeout: float | None) -> tuple[str, ...]:
-        """Release all descriptors, without waiting: a view writes nothing."""
+        """Release all descriptors; this waits for nothing, because a view writes nothing."""
         if self._state.closed is None:
             self._state.closed = CLOSED
             self._state.failures.disarm()

@@ -342,7 +342,7 @@ def _common_bytes(
 
 
 def _same_bytes(one: bytes, other: bytes) -> int:
-    """Count how many bytes two strings share from their beginning."""
+    """Count how many of the first bytes are equal in `one` and `other`."""
     size = min(len(one), len(other))
     pairs = np.frombuffer(one, np.uint8, size) != np.frombuffer(other, np.uint8, size)
     return int(pairs.argmax()) if pairs.any() else size

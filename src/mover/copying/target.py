@@ -294,6 +294,6 @@ def bytes_standing(log_dir: LogDir, key: TopicPartition, move_id: str) -> int:
     """Count the bytes of a copy that an earlier run left; return 0 if a disk call fails."""
     try:
         listing = list_partition(os.path.join(log_dir.path, move_dir_name(*key, move_id)))
-    except OSError:  # no copy exists yet, or the move later handles the same error
+    except OSError:  # no copy exists yet, or the disk fails and the move gets the error later
         return 0
     return sum(row.log_bytes for row in listing.segments)

@@ -2,9 +2,9 @@
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
-dirs are not allowed to give or to receive replicas. If a plan needs such a log dir to give or
-receive a replica, the log dir keeps its replicas. Then the other log dirs share the rest. Log dirs
-on one disk count as equally large.
+dirs are not allowed to give or to receive replicas. If such a log dir is above its share and must
+not give, or is below its share and must not receive, it keeps its replicas. Then the shares of the
+other log dirs are computed without this log dir. Log dirs on one disk count as equally large.
 
 First, a greedy choice moves one replica at a time, to close the widest gap. If there are at most
 `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when it has
@@ -178,7 +178,7 @@ def _empty_the_leaving(table: _Table) -> None:
 
 
 def _widest_gap(table: _Table, size_bytes: int) -> str:
-    """Find the dir that is furthest below its share; prefer a dir that stays within its band."""
+    """Find the dir furthest below its share; prefer a dir whose band has room for the replica."""
 
     def gap(path: str) -> tuple[bool, float]:
         band, held = table.wanted[path], table.sizes[path]
@@ -196,7 +196,7 @@ def _close_gaps(table: _Table) -> None:
 
 
 def _close_one(table: _Table, miss: float) -> bool:
-    """Make one move that closes a gap, from the fullest possible dir to an emptier dir."""
+    """Make one move that closes a gap; try the emptiest target and the fullest source first."""
     surplus = {path: table.sizes[path] - table.wanted[path].share for path in table.wanted}
     givers = table.givers - table.leaving
     for target in sorted(table.targets, key=lambda path: surplus[path]):
@@ -215,7 +215,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the smallest replica that closes the gap, or the replica that closes most of it."""
+    """Find the smallest replica that closes the gap; if none does, the one that closes most."""
     here = [
         n
         for n in table.movable

@@ -19,7 +19,7 @@ class SkippedMove(NamedTuple):
     """Name a move that a plan leaves out, and the reason; if `topic` is None, name a whole log dir.
 
     Attributes:
-        is_unasked: whether the plan's document requests no move of this replica.
+        is_unasked: whether the plan's document accepts any log dir for this replica ("any").
     """
 
     log_dir: str

@@ -15,12 +15,12 @@ excess reaches `EXCESS_MAX` in one tick. If only slightly too many calls are slo
 several ticks to reach `EXCESS_MAX`. If one or two calls are slow by chance, later ticks soon reduce
 the excess again.
 
-While the excess is below the limit, the rate rises, but only if the copy uses the present rate. For
-example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
+While the excess is below `EXCESS_MAX`, the rate rises, but only if the copy uses the present rate.
+For example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
 until it is close to the last rate that was too high. Close to that rate, the pilot keeps the
 present rate, but tries a slightly higher rate now and then. After each failed try, the pilot waits
-longer before the next try. If a higher rate does no harm, the old limit is forgotten. If there are
-no foreground calls, nothing has to be protected, so there is no ceiling.
+longer before the next try. If a try succeeds, the pilot forgets the last rate that was too high. If
+there are no foreground calls, nothing has to be protected, so the ceiling is removed.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 FACTOR = 1.7  # less than 2, because a move should at most double the p99
 QUANTILE = 0.99
-# In total, the fraction of calls that may be slow is the fraction on the idle disk plus SLOW_PART,
-# but at most SLOW_PART_MAX. A p99 allows one slow call in a hundred. Both fractions are smaller
-# than a hundredth, because some calls are slow before the rate falls.
+# The fraction of calls that may be slow is the fraction on the idle disk plus SLOW_PART, at most
+# SLOW_PART_MAX. A p99 allows one slow call in a hundred. SLOW_PART_MAX is smaller than a hundredth,
+# because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
@@ -57,7 +57,9 @@ LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-IDLE_TICKS = 10  # after this many ticks without an append, a move is not slowed down for appends
+# After this many ticks without a foreground call, the rate doubles in each tick. After as many
+# ticks in which no move copied or waited, the thread ends.
+IDLE_TICKS = 10
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
 REMEMBER_SECONDS = 30.0
@@ -70,8 +72,12 @@ FALL, RISE = 0.7, 1.5
 CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
-CALM_TICKS = 10  # after this many ticks without a fall, the next fall counts as chance
-FALLS_MAX = 6  # if the rate falls more often, the copy is not the cause of slow calls: learn again
+# After this many ticks without a fall, the next fall counts as chance, and does not lower the
+# remembered rate that was too high.
+CALM_TICKS = 10
+# If the rate falls more often in a short time, the pilot learns again, because slow calls then have
+# another cause than the copy.
+FALLS_MAX = 6
 
 
 class _Kind:

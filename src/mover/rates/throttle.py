@@ -271,8 +271,8 @@ class MoveThrottle:
     def set_dirs(self, log_dirs: Iterable[str]) -> None:
         """Apply the ceilings of the move's present source and target, not of earlier log dirs.
 
-        The source changes if another move of the replica ended first. A chunk that is already
-        waiting continues to wait for the ceilings of the earlier log dirs.
+        The source changes if another move of the replica ends before this move begins. A chunk that
+        is already waiting continues to wait for the ceilings of the earlier log dirs.
         """
         throttle = self._throttle
         with self._changed:

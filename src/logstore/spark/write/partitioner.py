@@ -32,7 +32,7 @@ def murmur2(keys: pa.Array) -> Numbers:
 
 
 def _murmur2(octets: Numbers, length: int) -> Numbers:
-    """Hash rows of `length` bytes each."""
+    """Hash each row of `octets`, which has `length` bytes."""
     hashes = np.full(len(octets), SEED ^ length, np.uint32)
     whole = length & ~3
     words = np.ascontiguousarray(octets[:, :whole]).view("<u4")
@@ -49,7 +49,7 @@ def _murmur2(octets: Numbers, length: int) -> Numbers:
 
 
 def by_key(keys: pa.Array | None, partitions: list[int], rows_before: int, count: int) -> Numbers:
-    """Choose the partition of each row by its key; rows without a key take turns."""
+    """Choose the partition of each row by its key; distribute rows without a key evenly."""
     numbers = np.array(partitions, np.int64)
     turns = (rows_before + np.arange(count)) % len(numbers)
     if keys is None or keys.null_count == count:

@@ -45,7 +45,8 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# Even on a slow disk, a commit of another query, or of a killed driver, takes less time.
+# The longest wait for a commit of another query or of a killed driver. Even on a slow disk, such a
+# commit takes less time.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
@@ -92,7 +93,7 @@ def write_options(given: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def own(log_dirs: tuple[str, ...]) -> LogStore:
-    """Open the store as its owner; if another commit owns the store, wait for the commit's end.
+    """Open the store as its owner; if a commit owns the store, wait at most `LOCK_SECONDS_MAX`.
 
     An owner without an admin socket is treated as a commit, because a commit has no admin socket.
 

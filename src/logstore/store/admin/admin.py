@@ -98,7 +98,7 @@ class Admin:
             self._commands[command] = Command(handler, is_quick)
 
     def register_elsewhere(self, prefix: str, load: Callable[[], object]) -> None:
-        """When a client first requests a command with a prefix, let `load` register the commands.
+        """Call `load`, which registers commands, when a client first requests one with the prefix.
 
         `load` may be called several times, even by several threads at once.
         """
@@ -209,7 +209,7 @@ class Admin:
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a running request that may hang; refuse it if too many of them run."""
+        """Count a running request that may hang; refuse the request if too many of these run."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))

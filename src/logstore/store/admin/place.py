@@ -1,7 +1,7 @@
 """Find a path for an admin socket, connect to it, and remove the sockets of killed owners.
 
 A socket is in a directory that only the owner's user can access (mode 0700). The socket is not in a
-log dir: a disk that hangs must not block the clients that ask about this disk. `.lock` in each log
+log dir, so a disk that hangs does not block clients that ask about this disk. `.lock` in each log
 dir contains the path of the socket. The address of a socket has at most 107 bytes. If a path is
 longer, the socket is reached through `/proc/self/fd`.
 """

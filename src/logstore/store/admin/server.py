@@ -33,8 +33,8 @@ _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 # A function that answers a request. Its arguments are: the line of the request; a function that
 # sends lines of progress; and a function that returns whether the client has closed the connection.
-# The result is the last line of the answer. The function runs in a thread of its own and raises
-# nothing.
+# The result is the last line of the answer. Each call runs in a thread of its own and raises no
+# error.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 

@@ -46,7 +46,7 @@ class DirClaims:
             self._claims[path] = mine
         try:
             yield path
-        except OSError as error:  # not every step converts its own errors
+        except OSError as error:  # some changes do not convert an OSError
             raise LogDirOfflineError(path=path, reason=reason_of(error)) from error
         finally:
             with self._changing:

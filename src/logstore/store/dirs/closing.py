@@ -106,7 +106,7 @@ class Closing:
 
 
 def _wait_for_all() -> None:
-    """Do nothing, so that `for_each`, which calls this after Ctrl-C, waits for its threads.
+    """Ask no thread to end: after Ctrl-C, `for_each` calls this, then waits for its threads.
 
     The next call of `close` does the remaining work.
     """

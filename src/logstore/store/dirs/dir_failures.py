@@ -39,8 +39,8 @@ class DirFailures:
 
     Attributes:
         is_armed: whether failures are handled. The value is True from the end of the opening until
-            the close. This field is written under `_handling`, except when a store is dropped: then
-            no other thread uses the store.
+            the close. This field is written under `_handling`, except when a store is dropped,
+            because then no other thread uses the store.
     """
 
     def __init__(self, callback: FailureCallback | None, keepers: Mapping[str, DirKeeper]) -> None:

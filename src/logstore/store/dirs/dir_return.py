@@ -146,7 +146,7 @@ def _take_possession(state: OwnerState, admission: Admission, log_dir: LogDir) -
     """Lock and probe a log dir, and write its identity; after an error, the caller must unlock it.
 
     The order ensures that only a dir that works becomes a member of the store. If a step hangs, its
-    thread is abandoned. When the call returns, the thread only frees the lock.
+    thread is abandoned. When the hung call returns, the thread only frees the lock.
     """
     log_dir.belong(state.membership.cluster_id, admission.directory_id)
     log_dir.lock.admin_socket = state.admin.path

@@ -84,9 +84,9 @@ def replicas_of(
 ) -> list[TopicPartition]:
     """List the known replicas of a log dir that does not serve.
 
-    An open replica counts as a replica of the log dir that holds its log. Any other replica counts
-    as a replica of the log dir in the catalog, if that log dir does not serve. A copy of the
-    replica in a serving log dir is ignored, because it may be only the unfinished copy of a move.
+    An open replica belongs to the log dir that has its log. For any other replica, the catalog
+    records a log dir. If that log dir does not serve, the replica belongs to it. Then a copy in a
+    serving log dir is ignored, because it may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]

@@ -2,11 +2,10 @@
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
 decides its role. `admit` writes nothing. `join` and `forget` write the roster to each log dir. At
-the next start, the roster with the highest epoch counts. A crash may interrupt the writes of the
-roster. Even then, the next start sees either the old members or the new members. A joining dir gets
-its identity before the other log dirs get the roster that contains the joining dir. If a crash
-comes before the other log dirs get this roster, the joining dir is not a member yet, and has no
-data.
+the next start, the roster with the highest epoch counts. If a crash interrupts the writes of the
+roster, the next start sees either the old members or the new members. A joining dir gets its
+identity before the other log dirs get the roster that contains the joining dir. If a crash comes
+before the other log dirs get this roster, the joining dir is not a member yet, and has no data.
 """
 
 from __future__ import annotations
@@ -147,9 +146,10 @@ class Membership:
             raise LogDirIdentityError(path=path, reason=reason)
 
     def _known_id(self, facts: DirFacts) -> str | None:
-        """Find the id of a member without an identity: the id in a hint, or the only absent id.
+        """Find the id of a member whose identity is lost: the hinted id, or the only absent id.
 
-        The result is None if the dir is not a member, or if it could be one of several members.
+        The hint is from the lock file or from the readable part of the identity. The result is None
+        if the dir is not a member, or if it could be one of several members.
         """
         absent, hinted = self._absent_ids(), facts.hint.directory_id
         was_ours = facts.found is Found.DAMAGED or facts.has_replicas or hinted is not None
@@ -172,9 +172,8 @@ class Membership:
     def join(self, log_dir: LogDir, admission: Admission) -> None:
         """Make a locked log dir a member, durably, and write the roster to the other log dirs.
 
-        Each epoch is used only once. A failed write may still reach the disk later. But every
-        roster that was written in between has a higher epoch, and outranks the roster of this
-        write.
+        Each epoch is used only once. After a failed write, the roster of this write may still reach
+        the disk later. A roster that was written in between has a higher epoch and outranks it.
 
         Raises:
             LogDirOfflineError: the identity cannot be written; the roster is unchanged.

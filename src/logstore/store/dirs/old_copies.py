@@ -4,8 +4,8 @@
                 process, have recorded for the log dir
     decide      make the replicas of an old copy INCOMPLETE: readable, not writable
                 (`store/doubts`)
-    conclude    write the doubts, or begin a new generation; the other dirs then record this
-                generation
+    conclude    write the list of replicas in doubt, or begin a new generation; the other dirs then
+                record this generation
     close       in a clean close, each dir records the others' last generations (`farewell`)
 
 While a log dir counts as an old copy, it is OUTDATED: it can be read, but not changed. If an old
@@ -111,7 +111,8 @@ def recognise(replicas: Replicas) -> None:
 def _recognise_one(replicas: Replicas, log_dir: LogDir) -> None:
     """Check whether a log dir is an old copy.
 
-    If an earlier start recognised the old copy, only the replicas in its list are in doubt.
+    If an earlier start recognised the old copy, only the replicas in its list are in doubt, unless
+    another log dir has recorded an even later generation since that start.
     """
     own = log_dir.generation
     ahead = [(who, seen.generation) for who, seen in _seen_of(replicas, log_dir)]
@@ -181,10 +182,10 @@ def has_witness(replicas: Replicas) -> bool:
 
 
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
-    """Write each loaded log dir's doubts or new generation; then the other log dirs record it.
+    """Write the replicas in doubt, or a new generation, to each loaded log dir.
 
-    If the disk fails during a write, its log dir goes offline. If a log dir is full even after its
-    ballast was removed, it keeps its generation.
+    Then the other log dirs record the generations. If the disk fails during a write, its log dir
+    goes offline. If a log dir is full even after its ballast was removed, it keeps its generation.
     """
     if is_start:
         note_unsure(replicas)
@@ -225,7 +226,7 @@ def witness_all(replicas: Replicas) -> None:
 
 
 def _is_in_doubt(replicas: Replicas, key: TopicPartition, log_dir: LogDir) -> bool:
-    """Check whether a replica is still known, but is not open in another log dir."""
+    """Check whether a replica is known, and no other log dir has the open copy of it."""
     replica = replicas.opened.get(key)
     return key in replicas and (replica is None or replica.log_dir is log_dir)
 
@@ -258,8 +259,8 @@ def checkpoint(
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
-    # its generation continues after the recorded generation. So the log dir does not count as an
-    # old copy, even if another log dir was missing in between.
+    # its generation continues after the recorded generation. Another log dir may be missing at that
+    # time. When it returns, its older record does not make the added log dir an old copy.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

@@ -87,7 +87,7 @@ def _close_good_dir(
     farewell.wait()
     _witness(replicas, log_dir)
     if not log_dir.start_id:
-        log_dir.begin(new_id())  # at the start, a full disk prevented this call
+        log_dir.begin(new_id())  # this call failed at the start if the disk was full
     if not failures and not log_dir.not_loaded and log_dir.start_id:
         log_dir.ballast.use(partial(log_dir.lock.mark_clean, log_dir.start_id))
     return failures
@@ -138,7 +138,7 @@ def drop_logs(replicas: Replicas, log_dir: LogDir) -> None:
             if not log_dir.is_refusing:
                 log.close(flush=False)
                 continue
-            if isinstance(log, Log):  # this process cannot write to a log of another class
+            if isinstance(log, Log):  # a log of another class is open for reading only
                 unflushed += host.unflushed_paths(log)
             log.detach(log_dir.refusal(), of=log_dir)
             host.tell_end(log)

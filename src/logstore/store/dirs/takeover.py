@@ -53,7 +53,7 @@ def each(
     or were abandoned.
 
     Args:
-        when: words for the time at which a dir hung; they are part of the reason why it is offline.
+        when: the phrase in a dir's offline reason that says when the dir hung.
     """
     is_broken_off = threading.Event()
     # A thread adds its dir to `ended` before it checks whether the dir is offline. The caller takes

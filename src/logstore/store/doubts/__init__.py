@@ -1,1 +1,1 @@
-"""Decide about the replicas in an old copy of a log dir, and accept the copy if the user does."""
+"""Decide about the replicas in an old copy of a log dir; let the user accept the copy."""

@@ -1,7 +1,8 @@
 """Accept an old copy of a log dir as the current log dir, after a decision of the user.
 
-First, the user promotes or deletes a replica in doubt. Then the old copy removes this replica from
-its doubts, and begins a new generation. Then the other log dirs record this generation.
+First, the user promotes or deletes a replica in doubt. Then this replica is removed from the old
+copy's list of replicas in doubt, and the old copy begins a new generation. Then the other log dirs
+record this generation.
 
 The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
 replicas again. If the disk that was current before is mounted later, it counts as an old copy of
@@ -74,9 +75,9 @@ def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
 
 
 def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy lacks, because the user gave it up; raises LogStoreError.
+    """Forget a replica that an old copy lacks and the user gave up; raises LogStoreError.
 
-    Returns False, and does nothing, if the replica is not a replica that an old copy lacks.
+    If `is_missing` is False for the replica, do nothing, and return False.
     """
     offline = replicas.offline.get(key)
     if offline is None or not offline.is_missing:

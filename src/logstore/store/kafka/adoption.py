@@ -5,7 +5,8 @@ copy is durable. If the process is killed before the renaming, the next start pu
 Sealed segments are linked if possible. A store never writes into a sealed segment, so the broker's
 file does not change. If a link is impossible (another mount, another owner), the new file shares
 the blocks of the broker's file. If the file system cannot share blocks, the file is copied. The
-last segment is always copied, because the broker and the store could still append to it.
+last segment is copied, because the broker and the store could still append to it. Only with
+`Place.links_all`, the last segment is linked, too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ NO_CLONES = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL, errno.ENO
 
 
 class Place(NamedTuple):
-    """Where a log is adopted, if the caller decides this.
+    """The log dir, configuration and topic id that a caller chooses for an adopted log.
 
     Attributes:
         topic_id: the topic id of the new log.

@@ -98,7 +98,7 @@ class BrokerDirs:
             sleep(PAUSE_SECONDS)
 
     def _list_dirs(self) -> list[KafkaListing]:
-        """List each log dir that can be listed."""
+        """List the serving log dirs; if a log dir cannot be listed, take it offline."""
         found = []
         for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:

@@ -16,8 +16,8 @@ The steps of each log dir, in their order:
 
 If a log dir has no such file, it belongs to Kafka, or to a store that never belonged to Kafka. No
 log dir leaves BUILDING or RETURNING before all log dirs are built durably. So after a crash, the
-step shows whether to build again or to continue. Kafka refuses to start while a directory whose
-name begins with a point is in its log dir.
+step shows whether to build again or to continue. Kafka refuses to start while its log dir
+contains a directory whose name begins with a dot.
 """
 
 from __future__ import annotations

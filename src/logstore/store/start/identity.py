@@ -116,7 +116,7 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise if one log dir is inside another: a deletion in the outer dir could delete the inner.
+    """Raise if one log dir is inside another, because a deletion could delete the inner one.
 
     Raises:
         LogDirIdentityError: one of two log dirs is inside the other.
@@ -285,7 +285,7 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
 
 
 def _to_update(members: Sequence[Member], joining: Sequence[Member]) -> list[Member]:
-    """List the dirs that still need the final roster, which the last joined dir already has."""
+    """List the dirs that still need the final roster; the dir that joined last already has it."""
     return [member for member in members if member.is_changed and member not in joining[-1:]]
 
 

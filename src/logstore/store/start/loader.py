@@ -95,7 +95,7 @@ class Loader:
                 self.report.was_clean = False
 
     def load_dir(self, log_dir: LogDir) -> None:
-        """Open the logs of a returned log dir, and the logs that were undecided without it.
+        """Open the logs of a returned log dir, and replicas that were undecided without this dir.
 
         The dir is locked, probed and in `replicas` already. A log that is open in another log dir
         stays open. If a copy in the returned dir outranks an open log, the report has a
@@ -110,7 +110,8 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # A replica may have left this dir meanwhile: for example, its deletion failed halfway.
+        # This dir may lack a replica that it had before. For example, a deletion renamed the
+        # directory, and then failed.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
                 self.replicas.forget_record(key, record)
@@ -119,7 +120,7 @@ class Loader:
         self.report.was_clean = log_dir.was_clean
 
     def load_again(self, keys: Iterable[TopicPartition]) -> None:
-        """Open some replicas, and all undecided replicas, if they can be opened now."""
+        """Open the replicas in `keys`, and all undecided replicas, if they can be opened now."""
         self._is_serving = True
         self._load(settle_again(self.replicas, self.environment, None, keys))
 

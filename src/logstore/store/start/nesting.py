@@ -34,7 +34,7 @@ def nested(path: str, *, is_there: bool) -> str:
         is_there: whether the path is already a directory, so that another log dir may be below it.
     """
     if any(name.startswith(BENCH_PREFIX) for name in path.split(os.sep)):
-        return ""  # `logstore bench` removes its directories later
+        return ""  # `logstore bench` made the directory, and removes it later
     outer = os.path.dirname(path)
     while outer != os.path.dirname(outer):
         if _has(outer, FILE_NAME):

@@ -236,7 +236,7 @@ def look(configured: Configured, patience_seconds: float) -> list[DirFacts]:
 
 
 def _lock(opened: OpenedDirs, roll: Roll, patience_seconds: float) -> None:
-    """Lock all log dirs; a bad disk takes its dir offline; raise if another process owns a dir."""
+    """Lock all log dirs; raise if another process owns a dir, or if no log dir works."""
     new = {member.path for member in roll.members if member.is_new}
     each(opened.good(), lambda d: takeover.lock(d, is_new=d.path in new), patience_seconds)
     check_one_serves(opened.log_dirs)

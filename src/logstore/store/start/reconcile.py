@@ -82,7 +82,7 @@ def settle_again(
     back: LogDir | None,
     keys: Iterable[TopicPartition] = (),
 ) -> Settled:
-    """Decide about a returned log dir, about replicas in `keys`, and about all that are not open.
+    """Decide about a returned log dir, the replicas in `keys`, and all replicas that are not open.
 
     If a replica is open, only its directories in the returned dir are changed. Its directories in
     other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
@@ -103,8 +103,8 @@ def settle_again(
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # Only the first pass skips replicas that are open. So the passes come to an end even if
-        # callers always create and delete replicas.
+        # Only the first pass skips replicas that are open. So the passes end even if callers
+        # create and delete replicas all the time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()

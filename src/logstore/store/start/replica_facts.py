@@ -1,4 +1,4 @@
-"""Read metadata and end offsets of copies, which a listing lacks, for the start-up table.
+"""Read what the start-up table needs besides a listing: metadata and end offsets of copies.
 
 If a replica has only one directory, and this directory is live, the table needs neither the
 metadata nor the end offset of the replica. The directory is read only when its log opens. So the
@@ -138,7 +138,7 @@ def facts_of_open(replica: Replica) -> ReplicaFacts:
         generation=metadata.generation,
         directory_id=log_dir.directory_id,
         moving=metadata.moving,
-        # A power cut can remove unflushed data, so no decision relies on it.
+        # No decision relies on unflushed data, because a power cut can remove this data.
         end_offset=log.recovery_point,
         is_open=True,
     )

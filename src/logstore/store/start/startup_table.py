@@ -7,7 +7,7 @@
 | several live, highest generation twice or two topic ids | replica offline; an error names them |
 | `.move` beside live | resume the move that `moving` of the live copy names; purge others |
 | superseded `.delete` beside live | purge it once the live copy's end offset is not smaller |
-| no live, a dir is bad | replica offline, nothing is touched |
+| no live, a dir is bad | replica offline, nothing is changed |
 | no live, a `.delete` superseded by a caught-up `.move` that is as long | rename the `.move` |
 | no live, copies of two topic ids, or of an unknown name | replica offline; an error names them |
 | no live, anything else | open the highest (generation, end offset) as incomplete |
@@ -98,7 +98,7 @@ class Act(enum.Enum):
     RESUME = "resume"  # continue the move; first mark a caught-up `.move` as copying
     STRAY = "stray"
     PURGE = "purge"  # remove all directories of the decision, in the order of the decision
-    PURGE_COVERED = "purge covered"  # like PURGE, but after the live copy has as many records
+    PURGE_COVERED = "purge covered"  # like PURGE, after the live copy has at least as many records
     LEAVE = "leave"
 
 
@@ -164,7 +164,8 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    doomed = (*dead, *deletions)  # deletions come last: without them, other copies would come back
+    # The records of the deletion are purged last. Without them, a start would serve another copy.
+    doomed = (*dead, *deletions)
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged when no log dir is bad"
         decisions += [_leave(key, facts, reason) for facts in doomed]
@@ -250,7 +251,7 @@ def _names(moving: Moving | None, move: ReplicaFacts) -> bool:
 def _without_live(
     key: TopicPartition, copies: Sequence[ReplicaFacts], is_a_dir_bad: bool
 ) -> list[Decision]:
-    """Decide about a replica without a live copy; another copy may have the last records."""
+    """Decide about a replica that has only `.move` and `.delete` copies."""
     names = ", ".join(facts.path for facts in copies)
     if is_a_dir_bad:
         reason = f"its live copy may be on a log dir that is offline; found: {names}"

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
-    """Apply the start-up table to some replicas, and to all replicas that were undecided.
+    """Apply the start-up table to the replicas in `keys`, and to all undecided replicas.
 
-    If one of the replicas stays closed or incomplete, this is logged. If no decision is possible
-    now, the next start decides. A copy or log dir that was given up stays given up.
+    If a replica in `keys` stays closed or incomplete, this is logged. If no decision is possible
+    now, the next start decides. Even then, the copy or log dir stays given up.
     """
     keys, replicas, report = set(keys), state.replicas, RecoveryReport()
     threads_per_dir = state.config.num_recovery_threads_per_data_dir

@@ -198,8 +198,8 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
     """Write a deletion to the catalogs of other log dirs, because the replica's dir may get lost.
 
-    Old copies are left out: the catalog of an old copy is no longer used when the current disk is
-    mounted.
+    Old copies are left out, because the catalog of an old copy is no longer used when the current
+    disk is mounted.
     """
     from logstore.store.dirs.old_copies import WITNESSES
 

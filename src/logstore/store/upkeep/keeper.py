@@ -193,7 +193,7 @@ class DirKeeper:
     def _write_offsets(self, is_last: bool) -> None:
         self.log_dir.check_place()
         points = {key_of(log): log.recovery_point for log in self._replicas.on(self.log_dir)}
-        # The logs of an old copy are not open for writing, so their rows stay until it is accepted.
+        # The logs of an old copy are read-only, so a new checkpoint would lack their offsets.
         if not self.log_dir.is_outdated:
             self._write_checkpoints()
         self._replicas.catalog.write(self.log_dir)
@@ -261,8 +261,8 @@ class DirKeeper:
     def keep_pace(self) -> None:
         """Probe a disk that is in use or SLOW, to compare it with the other disks.
 
-        An idle disk is not probed: a probe would wake a sleeping disk, and no caller waits for an
-        idle disk.
+        An idle disk is not probed, because a probe would wake a sleeping disk, and no caller waits
+        for an idle disk.
         """
         flushes = self.log_dir.flush_count
         if flushes != self._flushes_seen or self.log_dir.is_slow:

@@ -2,8 +2,8 @@
 
 First, remove the marks of a move and of an incomplete deletion from `partition.metadata`, and raise
 the generation above all known generations. Then rename the directory to the live name. In an old
-copy of a log dir, the directory may already have this name. Finally, in an old copy of a log dir,
-remove the replica from the doubts.
+copy of a log dir, the directory may already have this name. Finally, remove the replica from the
+old copy's list of replicas in doubt.
 
 After a crash the replica is either incomplete as before, or live.
 """

@@ -45,7 +45,7 @@ def forget_purged(
     decisions: Iterable[Decision],
     before: Mapping[TopicPartition, OfflineReplica],
 ) -> None:
-    """Forget the old records (`before`) of offline replicas whose directories are purged."""
+    """Forget offline replicas whose directories are purged, unless they have new records."""
     for decision in decisions:
         record = before.get(decision.topic_partition)
         if decision.act is Act.PURGE and record is not None and not record.is_missing:
@@ -83,8 +83,8 @@ def purge_in_order(
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
     """When a log dir is given up, record its deletions in other copies of the deleted replicas.
 
-    A copy on another bad log dir does not get the record of the deletion. If that log dir returns,
-    the copy counts as the last copy of the partition, and the user decides about it.
+    A copy on another bad log dir does not get the record of the deletion. If this other log dir
+    returns, its copy counts as the last copy of the partition, and the user decides about it.
     """
     orphans = []
     for last, doomed in list(replicas.copies.deletions.items()):
@@ -180,8 +180,8 @@ def _purge_if_covered(replicas: Replicas, replica: Replica, path: str, old: Repl
 def companions(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
     """List the other copies of a replica, which are removed before the record of its deletion.
 
-    The list includes copies that are being removed already: without the record of the deletion, a
-    start would serve a half removed copy.
+    The list includes copies that are being removed already, because a start would serve a half
+    removed copy if there is no record of the deletion.
     """
     known = replicas.copies
     copies = [old for old in known.superseded.values() if (old.topic, old.partition) == key]
