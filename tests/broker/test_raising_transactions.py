@@ -85,6 +85,14 @@ def test_a_batch_adds_its_partition_and_each_end_raises_the_epoch(
     assert [tuple(one) for one in row.aborted_transactions] == [(producer.id, 3)]
 
 
+def test_an_internal_topic_joins_no_transaction(start: Start, client: KafkaClient) -> None:
+    """17, and the transaction has no partition: a marker would be a record of the topic."""
+    producer = start("internal")
+    for topic in (TRANSACTION_STATE.name, "__consumer_offsets"):
+        assert producer.send(topic, b"a") == 17
+    assert producer.state().transaction_state == "Empty"
+
+
 def test_a_repeated_end_gets_the_same_answer(start: Start) -> None:
     """The old epoch, the same end; any other epoch and the other end are refused."""
     producer = start("repeated")

@@ -116,8 +116,10 @@ def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[P
 
     From version 12 on, the coordinator adds the partitions to the transaction. A client learns the
     level of `transaction.version` only when it connects. So the level does not change this.
+
+    Internal topics are left out: the append refuses them, so no transaction must get a marker there.
     """
-    if asked.transactional_id is None or name is None:
+    if asked.transactional_id is None or name is None or name in INTERNAL_TOPICS:
         return {}
     version, batches = call.request.version, {}
     for index, records in topic.partition_data:
