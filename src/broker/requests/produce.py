@@ -117,7 +117,7 @@ def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[P
     From version 12 on, the coordinator adds the partitions to the transaction. A client learns the
     level of `transaction.version` only when it connects. So the level does not change this.
 
-    Internal topics are left out: the append refuses them, so no transaction must get a marker there.
+    Internal topics are left out: the append refuses them, so they must not get a marker either.
     """
     if asked.transactional_id is None or name is None or name in INTERNAL_TOPICS:
         return {}
