@@ -13,6 +13,7 @@ from broker import Broker
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.internal_topic import partition_of
 from broker.requests.transactions.verification import fault_for_client
+from broker.transaction_coordinator import transaction_shards
 from broker.transaction_coordinator.marker_writer import Job, MarkerWriter
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from broker.transaction_coordinator.transaction_coordinator import TransactionCoordinator
@@ -341,14 +342,19 @@ def test_a_batch_waits_for_a_moment_while_markers_are_missing(tmp_path: Path) ->
 def test_a_batch_is_answered_when_the_markers_are_written(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits in the coordinator, so that the client need not send it again."""
+    """It waits in the coordinator, so that the client need not send it again.
+
+    The requests that have waited long enough take no place from those that wait.
+    """
+    monkeypatch.setattr(transaction_shards, "WAITING_MAX", 2)
     held: list[tuple[MarkerWriter, Job]] = []
     real = MarkerWriter.write
     producer = start("patient")
     assert producer.send("patient", b"a") == 0
     monkeypatch.setattr(MarkerWriter, "write", lambda self, job: held.append((self, job)))
     assert producer.end_raising(commit=True) == 0
-    assert producer.produce("patient", b"b", version=12) == 51
+    for _ in range(3):
+        assert producer.produce("patient", b"b", version=12) == 51
     release = threading.Timer(0.01, lambda: real(*held.pop()))
     release.start()
     assert producer.produce("patient", b"b", version=12) == 0
