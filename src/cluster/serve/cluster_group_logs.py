@@ -28,7 +28,7 @@ from cluster.run.hosted_replica import HostedReplica
 from cluster.run.metadata_cache import MetadataCache
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.replica_appends import ReplicaAppend
-from logstore import AppendInfo, Log, LogStoreError
+from logstore import AppendInfo, Log, LogStoreError, ReplicaOfflineError
 
 LOG = logging.getLogger("cluster")
 FOLLOWED_SECONDS = 1.0  # followers fetch twice in this time
@@ -122,7 +122,8 @@ class ClusterGroupLogs:
         try:
             replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
-            if self._will_lead(partition):
+            is_offline = isinstance(error, ReplicaOfflineError)  # then another broker will lead
+            if not is_offline and self._will_lead(partition):
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOT_YET) from error
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
         # The epoch is read first. If the role changes now, the replica no longer leads in this
