@@ -11,9 +11,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from broker import Broker
 from logstore.format import layouts
 from logstore.format.batch_parts import BatchHeader
+from logstore.log.read import aborted_index, file_range
 from support.kafka_client import KafkaClient, batch_of
 from support.transaction_requests import SMALL, RawProducer
 
@@ -102,3 +105,32 @@ def test_committed_records_from_every_offset() -> None:
             expected = [value for at, value in kept if at >= offset]
             for max_bytes in {0: (1, 300, 1 << 20)}.get(offset, (rng.choice((400, 1 << 20)),)):
                 assert read(client, offset, max_bytes) == expected, (seed, offset, max_bytes)
+
+
+def test_aborted_records_are_not_read_while_their_segment_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The segment is removed between the read of its records and the search for aborted ones."""
+    with Broker.start(config=SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
+        client.create("gone", segment_bytes="1000", segment_ms="3600000")
+        producer = RawProducer(client, "gone").begin()
+        assert producer.send("gone", b"aborted") == 0
+        assert producer.end_raising(commit=False) == 0
+        producer.wait_for("CompleteAbort")
+        for _ in range(4):
+            row = client.produce("gone", batch_of(b"x" * 400))
+            assert row.error_code == 0
+        real, changes = file_range.read_range, [broker.store.log("gone", 0).delete_records_before]
+
+        def raced(*args: Any) -> Any:
+            found = real(*args)
+            if changes:
+                changes.pop()(4)
+            return found
+
+        monkeypatch.setattr(file_range, "read_range", raced)
+        monkeypatch.setattr(aborted_index, "read_range", raced)
+
+        row = client.fetch("gone", 0, isolation_level=1, partition_max_bytes=100)
+        assert not changes
+        assert row.error_code == 1 or b"aborted" not in committed_of(row, 0)[0]

@@ -13,6 +13,7 @@ from broker import Broker
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.internal_topic import partition_of
 from broker.requests.transactions.verification import fault_for_client
+from broker.transaction_coordinator import transaction_shards
 from broker.transaction_coordinator.marker_writer import Job, MarkerWriter
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from broker.transaction_coordinator.transaction_coordinator import TransactionCoordinator
@@ -83,6 +84,14 @@ def test_a_batch_adds_its_partition_and_each_end_raises_the_epoch(
     row = client.fetch("implicit", 0, isolation_level=1)
     assert row.last_stable_offset == 9
     assert [tuple(one) for one in row.aborted_transactions] == [(producer.id, 3)]
+
+
+def test_an_internal_topic_joins_no_transaction(start: Start, client: KafkaClient) -> None:
+    """17, and the transaction has no partition: a marker would be a record of the topic."""
+    producer = start("internal")
+    for topic in (TRANSACTION_STATE.name, "__consumer_offsets"):
+        assert producer.send(topic, b"a") == 17
+    assert producer.state().transaction_state == "Empty"
 
 
 def test_a_repeated_end_gets_the_same_answer(start: Start) -> None:
@@ -333,14 +342,19 @@ def test_a_batch_waits_for_a_moment_while_markers_are_missing(tmp_path: Path) ->
 def test_a_batch_is_answered_when_the_markers_are_written(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits in the coordinator, so that the client need not send it again."""
+    """It waits in the coordinator, so that the client need not send it again.
+
+    The requests that have waited long enough take no place from those that wait.
+    """
+    monkeypatch.setattr(transaction_shards, "WAITING_MAX", 2)
     held: list[tuple[MarkerWriter, Job]] = []
     real = MarkerWriter.write
     producer = start("patient")
     assert producer.send("patient", b"a") == 0
     monkeypatch.setattr(MarkerWriter, "write", lambda self, job: held.append((self, job)))
     assert producer.end_raising(commit=True) == 0
-    assert producer.produce("patient", b"b", version=12) == 51
+    for _ in range(3):
+        assert producer.produce("patient", b"b", version=12) == 51
     release = threading.Timer(0.01, lambda: real(*held.pop()))
     release.start()
     assert producer.produce("patient", b"b", version=12) == 0

@@ -79,6 +79,15 @@ def test_a_new_client_aborts_the_transaction_of_the_one_before() -> None:
     assert again.after == Transaction(7, 5, 500, State.EMPTY, frozenset(), -1, 90)
 
 
+def test_a_zombie_does_not_abort_the_transaction_of_the_present_client() -> None:
+    """A client with a replaced epoch is fenced, and the transaction goes on."""
+    rotated = ONGOING._replace(epoch=0, previous_id=6, previous_epoch=EPOCH_MAX - 1)
+    for before, asker in ((ONGOING, Asker(7, 2)), (rotated, Asker(6, EPOCH_MAX - 1))):
+        step = steps.init_producer(before, asker, 1000, -1, 70)
+        assert (step.code, step.after, step.markers) == (90, before, None)
+    assert steps.init_producer(ONGOING, OWN, 1000, -1, 70).code == 51
+
+
 def test_a_client_asks_for_its_next_epoch_twice() -> None:
     """If the answer was lost, the client gets the same epoch again (KIP-360)."""
     first = steps.init_producer(ABORTED, OWN, 1000, -1, 70).after

@@ -13,12 +13,14 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from broker.catalog.leadership import NotServedError
+from broker.catalog.leadership import Node, NotServedError
 from broker.coordinator.offsets_topic import NAME
+from broker.listener_config import Endpoint
 from broker.wire import messages as m
 from broker.wire.error_codes import ErrorCode
 from cluster import Cluster
-from cluster.serve.cluster_group_logs import GroupAppend, LedGroupLog
+from cluster.serve.cluster_group_logs import ClusterGroupLogs, GroupAppend, LedGroupLog
+from cluster.serve.cluster_leadership import ClusterLeadership
 from logstore import LogConfig, LogStore
 from support.cluster_groups import (
     CONFIG,
@@ -50,7 +52,8 @@ def test_tools_find_groups_at_any_broker(cluster: Cluster) -> None:
         places = [TopicPartition(TOPIC, number, 7) for number in range(PARTITIONS)]
         asked = confluent_kafka.ConsumerGroupTopicPartitions(name, places)
         (done,) = admin.alter_consumer_group_offsets([asked]).values()
-        assert all(one.error is None for one in done.result(SECONDS).topic_partitions)
+        errors = [one.error for one in done.result(SECONDS).topic_partitions]
+        assert errors == [None] * PARTITIONS
     leaders = {coordinator_of(cluster, name) for name in names}
     assert len(leaders) == 2  # groups of two coordinators are seen at each broker
     for name, servers in zip(names, cluster.bootstrap_servers.split(","), strict=True):
@@ -95,18 +98,27 @@ def commit_to(client: KafkaClient, offset: int) -> ErrorCode:
 
 def fetch_from(client: KafkaClient) -> tuple[ErrorCode, int]:
     """Ask one broker for the committed offset."""
+    ask_for_offsets(client)
+    (group,) = client.receive("OffsetFetch", 9)[1].groups
+    offset = group.topics[0].partitions[0].committed_offset if group.topics else -1
+    return ErrorCode(group.error_code), offset
+
+
+def ask_for_offsets(client: KafkaClient) -> None:
+    """Send a request for the committed offset."""
     Group, Topic = (  # noqa: N806 - classes
         m.OffsetFetchRequest.OffsetFetchRequestGroup,
         m.OffsetFetchRequest.OffsetFetchRequestTopics,
     )
-    answer = client.call(
-        "OffsetFetch",
-        9,
-        groups=[Group(group_id=GROUP, topics=[Topic(name=TOPIC, partition_indexes=[0])])],
-    )
-    (group,) = answer.groups
-    offset = group.topics[0].partitions[0].committed_offset if group.topics else -1
-    return ErrorCode(group.error_code), offset
+    topics = [Topic(name=TOPIC, partition_indexes=[0])]
+    client.send("OffsetFetch", 9, groups=[Group(group_id=GROUP, topics=topics)])
+
+
+def is_sent_away(address: str) -> bool:
+    """Report whether a broker closes the connection of a client that asks for offsets."""
+    with KafkaClient(address) as client:
+        ask_for_offsets(client)
+        return client.is_closed_by_broker
 
 
 def find_at(client: KafkaClient) -> tuple[ErrorCode, int]:
@@ -135,19 +147,20 @@ def test_a_coordinator_that_was_cut_off_acknowledges_nothing() -> None:
             stack.enter_context(one)
         wait_until(lambda: find_at(clients[1])[0] is ErrorCode.NONE, SECONDS)
         zombie = coordinator_of(cluster)
-        zombie_at = cluster.bootstrap_servers.split(",")[zombie - 1]
+        addresses = cluster.bootstrap_servers.split(",")
+        zombie_at = addresses.pop(zombie - 1)
         others = [one for number, one in clients.items() if number != zombie]
         wait_until(lambda: commit_to(clients[zombie], 5) is ErrorCode.NONE, SECONDS)
         assert {find_at(one) for one in clients.values()} == {(ErrorCode.NONE, zombie)}
-        for one in others:
-            assert commit_to(one, 9) is fetch_from(one)[0] is ErrorCode.NOT_COORDINATOR
+        for one, address in zip(others, addresses, strict=True):
+            assert commit_to(one, 9) is ErrorCode.NOT_COORDINATOR and is_sent_away(address)
 
         cluster.cut(zombie)
         assert commit_to(clients[zombie], 6) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert fetch_from(clients[zombie]) == (ErrorCode.NONE, 5)
         new = coordinator_of(cluster, other_than=zombie)
         assert commit_to(clients[zombie], 7) is ErrorCode.NOT_COORDINATOR
-        assert fetch_from(clients[zombie])[0] is ErrorCode.NOT_COORDINATOR
+        assert is_sent_away(zombie_at)
         with KafkaClient(zombie_at) as client:
             client.send("FindCoordinator", 4, coordinator_keys=[GROUP])
             assert client.is_closed_by_broker
@@ -159,6 +172,59 @@ def test_a_coordinator_that_was_cut_off_acknowledges_nothing() -> None:
         wait_until(lambda: find_once(zombie_at) == (ErrorCode.NONE, new), SECONDS)
         assert commit_to(clients[zombie], 9) is ErrorCode.NOT_COORDINATOR
         assert fetch_from(clients[new]) == (ErrorCode.NONE, 8)
+
+
+def test_a_consumer_that_was_sent_to_the_wrong_broker_reads(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an error instead, librdkafka 2.16 would never ask for the offsets again."""
+    coordinator = coordinator_of(cluster)
+    real, wrong = ClusterGroupLogs.find, [True, True]
+
+    def find(logs: ClusterGroupLogs, partition: int, endpoint: Endpoint) -> Node:
+        node = real(logs, partition, endpoint)
+        if node.id == coordinator and wrong:
+            address = cluster.bootstrap_servers.split(",")[coordinator % 3]
+            wrong.pop()
+            return Node(coordinator % 3 + 1, node.host, int(address.rsplit(":")[-1]), None)
+        return node
+
+    monkeypatch.setattr(ClusterGroupLogs, "find", find)
+    with KafkaClient(cluster.bootstrap_servers.split(",")[coordinator - 1]) as client:
+        wait_until(lambda: commit_to(client, 0) is ErrorCode.NONE, SECONDS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce(TOPIC, b"x", partition=0)
+    assert producer.flush(SECONDS) == 0
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": GROUP, "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, confluent_kafka.OFFSET_STORED)])
+        (record,) = consumer.consume(1, SECONDS)
+        assert record.value() == b"x" and not wrong
+    finally:
+        consumer.close()
+
+
+def test_a_broker_that_is_about_to_lead_lets_clients_ask_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """14: the controller has announced this leader, but its replica does not lead yet."""
+    coordinator = coordinator_of(cluster)
+    with KafkaClient(cluster.bootstrap_servers.split(",")[coordinator - 1]) as client:
+        wait_until(lambda: commit_to(client, 3) is ErrorCode.NONE, SECONDS)
+        real = ClusterLeadership.leading
+
+        def leading(self: ClusterLeadership, name: str, number: int, epoch: int = -1) -> Any:
+            if name == NAME and self.broker_id == coordinator:
+                raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason="not yet")
+            return real(self, name, number, epoch)
+
+        monkeypatch.setattr(ClusterLeadership, "leading", leading)
+        monkeypatch.setattr(LedGroupLog, "is_led", False)
+        later = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert commit_to(client, 4) is fetch_from(client)[0] is later
+        monkeypatch.undo()
+        wait_until(lambda: fetch_from(client) == (ErrorCode.NONE, 3), SECONDS)
 
 
 def test_the_topic_is_created_once() -> None:

@@ -34,7 +34,10 @@ def group_cluster() -> Iterator[Cluster]:
         Cluster.start(3, 2, directory=root, config=CONFIG, session_seconds=1.5) as made,
     ):
         admin = AdminClient({"bootstrap.servers": made.bootstrap_servers})
-        committed(made.bootstrap_servers)  # this creates the topic of the groups
+        # The first question creates the topic of the groups. Each partition of it has an answer
+        # only when its leader coordinates.
+        for name in (GROUP, "a", "b", "c"):
+            committed(made.bootstrap_servers, name)
         coordinator_of(made)
         view = made.partition(NAME, partition_of(GROUP, CONFIG["offsets_topic_num_partitions"]))
         assert view is not None

@@ -37,6 +37,8 @@ class World(Ledger):
         if code:
             assert code in (BUSY, ErrorCode.PRODUCER_FENCED)
             assert code is BUSY or client is not None, "a new client was fenced"
+            is_zombie = client is not None and asker != newest
+            assert not is_zombie or self.state is before, "a zombie aborted a transaction"
             return
         after = self.state
         assert after is not None

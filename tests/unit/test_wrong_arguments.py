@@ -127,6 +127,7 @@ CALLS = [
         "offset": OFFSET, "max_bytes": SIZE, "end_offset": "none number huge",
         "isolation_level": "",
     }),
+    Call("log", "read_committed_range", {"offset": 0}, {"offset": OFFSET, "max_bytes": SIZE}),
     Call("log", "record_at", {}, {"offset": OFFSET}),
     Call("log", "__getitem__", {}, {"index": "number negative"}),
     Call("log", "tail", {}, {

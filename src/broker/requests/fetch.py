@@ -250,8 +250,13 @@ class _Fetch:
         limit = min(wanted.partition_max_bytes, left)
         # If there is no room for any byte, the read only checks whether the offset exists.
         level = LEVELS.get(self._asked.isolation_level, LEVELS[0])
+        offset, max_bytes = wanted.fetch_offset, max(limit, 1)
+        rows: list[tuple[int, int]] = []
         try:
-            found = log.read_range(wanted.fetch_offset, max(limit, 1), isolation_level=level)
+            if is_committed:
+                found, rows = log.read_committed_range(offset, max_bytes)
+            else:
+                found = log.read_range(offset, max_bytes, isolation_level=level)
         except OffsetOutOfRangeError:
             if self._is_comparing:  # the fields of `data` show the tool which offsets exist
                 return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -260,7 +265,6 @@ class _Fetch:
             found.close()
             return data
         if is_committed:
-            rows = log.aborted_transactions(found.first_offset, found.next_offset)
             data = data._replace(aborted_transactions=[Aborted(*row) for row in rows])
         sent = SentRange(log, found)
         return data._replace(records=FileRange(sent, found.position, found.size_bytes))

@@ -11,7 +11,7 @@ from broker.coordinator.waiter import Waiter
 from broker.groups.group import State
 from broker.groups.offsets import Committed, Key
 from broker.groups.subscriptions import CONSUMERS
-from broker.machines.exchange import Answer, Pending
+from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import OffsetCommitResponse, OffsetDeleteResponse, OffsetFetchResponse
@@ -24,6 +24,8 @@ EPOCHS_FROM = MISSING_FROM = (
 MS_MAX = 2**63 - 1  # the largest time that a record of the log can have
 NOTHING = Committed(-1, -1, "", -1)
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
+# After COORDINATOR_NOT_AVAILABLE, clients do not send OffsetFetch again.
+LATER = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 def answer_commit(call: Call) -> Answer | Pending:
@@ -106,12 +108,17 @@ def _commit(
 
 
 def answer_fetch(call: Call) -> Answer:
-    """Return committed offsets. If a partition has no committed offset, return -1."""
+    """Return committed offsets. If a partition has no committed offset, return -1.
+
+    Raises:
+        CloseConnectionError: another broker coordinates the group; see `_check_coordinator`.
+    """
     asked = call.request.message()
     if call.request.version < GROUPS_FROM:
         Topic = OffsetFetchResponse.OffsetFetchResponseTopic  # noqa: N806 - a class
         Row = OffsetFetchResponse.OffsetFetchResponsePartition  # noqa: N806 - a class
         code, topics = _fetch(call, asked.group_id, asked.topics, Topic, Row)
+        _check_coordinator([code])
         if code and call.request.version >= CODE_FROM:
             topics = []
         return call.answer(OffsetFetchResponse(topics=topics, error_code=code))
@@ -123,7 +130,19 @@ def answer_fetch(call: Call) -> Answer:
         member = one.member_id, one.member_epoch
         code, topics = _fetch(call, one.group_id, one.topics, Topic, Row, member)
         groups.append(Group(one.group_id, [] if code else topics, code))
+    _check_coordinator([one.error_code for one in groups])
     return call.answer(OffsetFetchResponse(groups=groups))
+
+
+def _check_coordinator(codes: Sequence[int]) -> None:
+    """If a client asks the wrong broker for the offsets of a group, close its connection.
+
+    After the error NOT_COORDINATOR, a consumer of librdkafka 2.16 finds the coordinator, but never
+    asks it for the offsets. So it never reads a record. After the end of a connection, each client
+    finds the coordinator and asks again. A request about several groups gets an error for each.
+    """
+    if list(codes) == [ErrorCode.NOT_COORDINATOR]:
+        raise CloseConnectionError("another broker coordinates the group of an OffsetFetch")
 
 
 def _fetch(
@@ -171,7 +190,7 @@ def _offsets_of(
     try:
         known, unstable = services.groups.offsets_with_unstable(group, *member)
     except CoordinatorError as error:
-        return error.code, {}, frozenset()
+        return LATER.get(error.code, error.code), {}, frozenset()
     # If a topic was deleted, its offsets may still exist, because of a crash or of a disk that did
     # not serve. So offsets with another topic id are left out.
     present = {key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))}

@@ -116,9 +116,10 @@ def _verified(call: Call, name: str | None, topic: Any, asked: Any) -> Mapping[P
 
     From version 12 on, the coordinator adds the partitions to the transaction. The version of the
     request decides, not the level of `transaction.version`, because a client learns this level only
-    when it connects.
+    when it connects. The coordinator is not asked about internal topics: the append refuses their
+    batches, so these topics must not get a marker either.
     """
-    if asked.transactional_id is None or name is None:
+    if asked.transactional_id is None or name is None or name in INTERNAL_TOPICS:
         return {}
     version, batches = call.request.version, {}
     for index, records in topic.partition_data:

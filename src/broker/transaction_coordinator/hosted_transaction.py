@@ -37,6 +37,11 @@ class Attempt:
     def __init__(self, again: Callable[[], object]) -> None:
         self._tries = [again]  # `pop` returns the function to one thread only
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the request was not tried again yet."""
+        return bool(self._tries)
+
     def run(self) -> None:
         """Try again, unless another call has done so."""
         try:

@@ -151,8 +151,12 @@ class TransactionShards(Shards[HostedTransaction]):
         self, hosted: HostedTransaction, attempt: Attempt | None, deadline: float
     ) -> bool:
         """Let a request wait, unless too many wait; the caller holds the lock."""
-        if attempt is None or len(hosted.waiting) >= WAITING_MAX or self._scheduler is None:
+        if attempt is None or self._scheduler is None:
             return False
+        if len(hosted.waiting) >= WAITING_MAX:
+            hosted.waiting = [one for one in hosted.waiting if one.is_waiting]
+            if len(hosted.waiting) >= WAITING_MAX:
+                return False
         hosted.waiting.append(attempt)
         self._scheduler.call_at(deadline, attempt.run)
         return True

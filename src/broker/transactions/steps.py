@@ -124,6 +124,8 @@ def init_producer(
     if before.state in PREPARED:
         return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
     if before.state is State.ONGOING:
+        if asker not in (Asker(), given(before)):  # its epoch was replaced, and is in use
+            return Step(ErrorCode.PRODUCER_FENCED, before)
         return _fenced(before, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
     if needs_new_id(before, asker):
         after = _begun(new_id, 0, timeout_ms, now_ms)

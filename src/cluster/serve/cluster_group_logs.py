@@ -28,11 +28,12 @@ from cluster.run.hosted_replica import HostedReplica
 from cluster.run.metadata_cache import MetadataCache
 from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.replica_appends import ReplicaAppend
-from logstore import AppendInfo, Log, LogStoreError
+from logstore import AppendInfo, Log, LogStoreError, ReplicaOfflineError
 
 LOG = logging.getLogger("cluster")
 FOLLOWED_SECONDS = 1.0  # followers fetch twice in this time
 NOT_LED = "another broker leads the partition of this key"
+NOT_YET = "this broker is about to lead the partition of this key"
 NO_LEASE = "this broker may be cut off, so another broker may lead the partition of this key"
 
 
@@ -113,10 +114,17 @@ class ClusterGroupLogs:
         return True
 
     def open(self, partition: int) -> LedGroupLog:
-        """Find the replica on this broker that leads a partition, and its leader epoch."""
+        """Find the replica on this broker that leads a partition, and its leader epoch.
+
+        Clients may know that this broker is the next leader before its replica leads. Then the
+        error is COORDINATOR_LOAD_IN_PROGRESS, so that they ask this broker again.
+        """
         try:
             replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
+            is_offline = isinstance(error, ReplicaOfflineError)  # then another broker will lead
+            if not is_offline and self._will_lead(partition):
+                raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOT_YET) from error
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
         # The epoch is read first. If the role changes now, the replica no longer leads in this
         # epoch.
@@ -124,6 +132,11 @@ class ClusterGroupLogs:
         if not led.is_led:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED)
         return led
+
+    def _will_lead(self, partition: int) -> bool:
+        """Report whether the controller has announced that this broker leads a partition."""
+        announced = self._leadership.facts_of(self._internal.name, partition).leader.id
+        return announced == self._leadership.broker_id and self._is_leased()
 
     def find(self, partition: int, endpoint: Endpoint) -> Node:
         """Find the leader that the controller has announced for a partition.

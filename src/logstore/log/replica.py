@@ -65,11 +65,14 @@ class Replica:
             thread.
         recovery: the damage that was found when the log was opened or repaired.
         transaction_events: for each segment, the events of Kafka's transactions that were found in
-            the segment, and the segment's size at that time (see `read/transactions`). If two
-            threads write this field at once, the only harm is that a segment is walked twice.
+            the segment so far (see `read/transactions`). If two threads write this field at once,
+            the only harm is that batches are walked twice.
+        aborted_index: the aborted transactions that were found so far (see `read/aborted_index`).
+            It is replaced as a whole.
     """
 
     __slots__ = (
+        "aborted_index",
         "cut",
         "directory",
         "environment",
@@ -104,7 +107,8 @@ class Replica:
         from logstore.log.recovery.report import RecoveryEntry
 
         self.recovery: RecoveryEntry = RecoveryEntry(self.topic, self.partition, log_dir.path)
-        self.transaction_events: dict[Segment, tuple[int, list[Any]]] = {}
+        self.transaction_events: dict[Segment, Any] = {}
+        self.aborted_index: Any = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.directory}>"

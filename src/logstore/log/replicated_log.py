@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from logstore.arguments import flag, many, whole, wrong
+from logstore.config import size_of
 from logstore.format import layouts
 from logstore.log.encoded import leader_appends
 from logstore.log.producers import appends
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from logstore.format.columnar.columns import Buffer
     from logstore.log.encoded.idempotent_producer import IdempotentProducer
     from logstore.log.producers.producer_state import ProducerState
+    from logstore.log.read.file_range import FileRange
     from logstore.log.state import LogState
     from logstore.log.write.outcome import AppendInfo
 
@@ -267,20 +269,37 @@ class ReplicatedLog:
         Raises:
             LogStoreError: the log is closed or unavailable.
         """
-        from logstore.log.read.transactions import decided_now
+        from logstore.log.read.aborted_index import aborted_in
 
         offset, end_offset = whole(offset, "offset"), whole(end_offset, "end_offset")
-        state = self._state
-        # Without producers there are no transactions. In a corrupt log, the producers are unknown.
-        if not state.producers.are_known and not state.refusal:
-            return []
-        found = [
-            (row.first_offset, producer_id)
-            for producer_id, rows in decided_now(self._state).aborted.items()
-            for row in rows
-            if row.first_offset < end_offset and row.last_offset >= offset
-        ]
-        return [(producer_id, first) for first, producer_id in sorted(found)]
+        self._state.check()
+        self._state.refresh()
+        return aborted_in(self._state, offset, end_offset) if self._has_transactions() else []
+
+    def read_committed_range(
+        self, offset: int, max_bytes: int = 1 << 20
+    ) -> tuple[FileRange, list[tuple[int, int]]]:
+        """Return a range up to the last stable offset, and the aborted transactions in it.
+
+        The results are those of `read_range` and `aborted_transactions`. But between these two
+        calls, retention or compaction could remove a transaction that the range still has.
+
+        Raises:
+            LogStoreError: as in `read_range`; or it is not known whether a transaction in the range
+                was aborted, because a later segment is damaged.
+        """
+        from logstore.log.read.aborted_index import committed_range
+
+        return committed_range(
+            self._state,
+            whole(offset, "offset"),
+            size_of(max_bytes, "max_bytes"),
+            self._has_transactions,
+        )
+
+    def _has_transactions(self) -> bool:
+        """Whether the log may have transactions. In a corrupt log, the producers are unknown."""
+        return self._state.producers.are_known or bool(self._state.refusal)
 
     def latest_record(self) -> tuple[int, int] | None:
         """Return the largest timestamp of the records, and the first offset with it, or None.

@@ -214,7 +214,7 @@ class Compaction:
         if not planned.segments or not (planned.dirty_bytes or has_expired):
             return
         # Make a copy, because readers change the dict.
-        has_events = any(events for _, events in list(state.transaction_events.values()))
+        has_events = any(one.events for one in list(state.transaction_events.values()))
         self._noted_end = state.log_end_offset if has_events else planned.end_offset
         if any(one.base_offset not in self._segments for one in planned.segments):
             raise _ChangedError

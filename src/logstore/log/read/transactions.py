@@ -2,9 +2,10 @@
 
 A transaction consists of the batches of one producer up to its marker. A marker is a control batch
 with a commit or an abort (KIP-98). One walk over the headers of each segment finds the markers. The
-result is kept until the segment grows. The last stable offset is the offset of the first batch
-whose transaction has no marker below the high watermark. If there is no such batch, the last stable
-offset is the high watermark. Readers of committed records stop at the last stable offset.
+result is kept. If the segment has grown, the next walk begins where the last walk ended. The last
+stable offset is the offset of the first batch whose transaction has no marker below the high
+watermark. If there is no such batch, the last stable offset is the high watermark. Readers of
+committed records stop at the last stable offset.
 """
 
 from __future__ import annotations
@@ -50,6 +51,21 @@ class Aborted(NamedTuple):
     last_offset: int
 
 
+class Walked(NamedTuple):
+    """What the walks over a segment have found.
+
+    Attributes:
+        size_bytes: the size of the segment when the last walk began.
+        next_offset: where the next walk begins.
+        open_ids: the producers whose last event is BEGIN.
+    """
+
+    size_bytes: int
+    next_offset: int
+    events: list[Event]
+    open_ids: frozenset[int]
+
+
 AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
@@ -82,20 +98,25 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
 
     Raises OSError or CorruptRecordBatchError.
     """
-    known = state.transaction_events.get(segment)
+    known: Walked | None = state.transaction_events.get(segment)
     size_bytes = segment.size_bytes
-    if known is not None and known[0] == size_bytes:
-        return known[1]
+    if known is not None and known.size_bytes == size_bytes:
+        return known.events
+    first = max(segment.base_offset, state.log_start_offset)
+    # Another owner may replace the bytes of its file. Then the segment is walked from its start.
+    if known is None or known.size_bytes > size_bytes or segment.inode:
+        known = Walked(0, first, [], frozenset())
     events: list[Event] = []
+    open_ids, following = set(known.open_ids), max(first, known.next_offset)
     handle = segment.handle(state.environment) if size_bytes else None
     if handle is not None and magic_of(handle.fd) == layouts.KAFKA_MAGIC:
-        open_ids: set[int] = set()
-        first = max(segment.base_offset, state.log_start_offset)
-        for data, _, run in Cursor(segment, first, state.environment).runs(WINDOW_BYTES):
+        for data, _, run in Cursor(segment, following, state.environment).runs(WINDOW_BYTES):
             for at, header in run:
                 _note(events, open_ids, data, at, header)
-    state.transaction_events[segment] = (size_bytes, events)
-    return events
+                following = header.last_offset + 1
+    found = [*known.events, *events] if events else known.events
+    state.transaction_events[segment] = Walked(size_bytes, following, found, frozenset(open_ids))
+    return found
 
 
 def _note(
