@@ -65,8 +65,7 @@ class _Appended(NamedTuple):
 class _Topic(NamedTuple):
     """The results of one topic, with its name, and its name or id in the request.
 
-    This object does not refer to the records, because a waiting request must not keep its frame in
-    memory.
+    This object does not refer to the records, because a waiting request must not keep them.
     """
 
     asked_name: str
@@ -326,7 +325,7 @@ class _WaitingProduce(Pending):
 
     def __init__(self, call: Call, topics: list[_Topic], deadline: float) -> None:
         super().__init__(deadline)
-        self._call = call._replace(request=call.request._replace(body=memoryview(b"")))
+        self._call = call
         self._topics = topics
 
     def watch(self, wake: Callable[[], None]) -> None:
