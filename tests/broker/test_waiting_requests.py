@@ -64,7 +64,7 @@ def producing(broker: GuardedBroker, admin: KafkaClient) -> bytes:
 def joining(_: GuardedBroker, admin: KafkaClient) -> bytes:
     """Join a group whose other member does not join again yet."""
     row = messages.JoinGroupRequest.JoinGroupRequestProtocol("range", b"")
-    asked = {
+    asked: dict[str, Any] = {
         "group_id": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 1_000_000,
         "protocol_type": "consumer", "protocols": [row],
     }  # fmt: skip

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from broker.machines.topic_keys import may_exist
+
 # Long before this time is over, the client has all answers to the requests that it has sent. After
 # this time, only the log decides.
 KEPT_SECONDS = 60.0
@@ -30,7 +32,6 @@ KEPT_SECONDS = 60.0
 TIMED_OUT_KEPT_SECONDS = 10.0
 LOOK_SECONDS = 0.1  # the shortest time between two searches of a log for a refused batch
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
-NAME_MAX = 249  # no topic has a longer name
 HALF_OF_SEQUENCES = 1 << 30
 
 Partition = tuple[str | bytes, int]
@@ -85,7 +86,7 @@ class RefusedBatches:
             Whether the batch was stored. If there are too many batches, the connection must be
             closed, because later batches could overtake this batch.
         """
-        if len(partition[0]) > NAME_MAX:
+        if not may_exist(partition[0]):
             return True
         key, until = (partition, sent.producer_id), now + kept_seconds
         known = self._rows.pop(key, None)
