@@ -156,7 +156,7 @@ def _append(
     )
     if fault is not None:
         return _failed(index, *fault)
-    *_, attributes, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
+    *_, attributes, _, producer_id, epoch, sequence, count = HEADER.unpack_from(records)
     if producer_id < 0 or sequence < 0:
         if name is None:
             return _failed(index, *unknown)
@@ -166,8 +166,10 @@ def _append(
     refused, sent = call.client.refused, Sent(producer_id, epoch, sequence)
     partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
     if refused:
-        code = refused.code_for(partition, sent, services.clock())
-        if code is not None and not _is_replicated(call, name, index, partition, producer_id):
+        code = refused.code_for(partition, sent, services.clock(), count)
+        if code is not None and _is_replicated(call, name, index, partition, producer_id):
+            code = refused.code_for(partition, sent, services.clock(), count)
+        if code is not None:
             return _failed(index, ErrorCode(code), OVERTAKES)
     if permit.fault:
         appended = _failed(index, permit.fault, WHY)
@@ -183,7 +185,10 @@ def _append(
 def _is_replicated(
     call: Call, name: str | None, index: int, partition: Partition, producer_id: int
 ) -> bool:
-    """Check whether another leader wrote a refused batch, and this log has it, replicated."""
+    """Check whether this log has a refused batch, replicated: another leader may have written it.
+
+    If so, the batch that follows in the log must come first. This can be another refused batch.
+    """
     refused, services = call.client.refused, call.services
     earlier = refused.to_look_for(partition, producer_id, services.clock())
     if earlier is None or name is None:
@@ -194,15 +199,13 @@ def _is_replicated(
         high_watermark = log.high_watermark
     except LogStoreError:
         return False
-    is_there = any(
-        batch.last_offset < high_watermark
-        and not earlier.is_after(earlier._replace(sequence=batch.last_sequence))
-        for one in states
-        for batch in one.batches
-    )
-    if is_there:
-        refused.forget(partition, producer_id)
-    return is_there
+    for one in states:
+        for batch in one.batches:  # the newest first
+            last = earlier._replace(sequence=batch.last_sequence)
+            if batch.last_offset < high_watermark and not earlier.is_after(last):
+                refused.advance(partition, last.after(1))
+                return True
+    return False
 
 
 def _note(call: Call, appended: _Appended) -> None:
