@@ -208,6 +208,16 @@ def test_regression_the_log_has_only_the_first_of_two_refused_batches(
     assert [record.value for record in log] == [b"0", b"1", b"2", b"3"]
 
 
+def test_regression_a_batch_behind_a_damaged_one_is_sent_again(client: KafkaClient) -> None:
+    """Clients send a damaged batch again. Before, the log took the later batch as the first one."""
+    client.create("damaged")
+    batches = [batch_of(b"%d" % n, producer=(9, 0, n)) for n in range(2)]
+    damaged = batches[0][:-1] + bytes([batches[0][-1] ^ 1])
+    assert client.produce("damaged", damaged).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert client.produce("damaged", batches[1]).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert [client.produce("damaged", batch).base_offset for batch in batches] == [0, 1]
+
+
 def test_a_batch_behind_a_refused_one_is_sent_again(
     client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,11 +216,10 @@ def _note(call: Call, appended: _Appended) -> None:
             all unacknowledged batches again.
     """
     code = appended.row.error_code
-    if appended.sent is None or (code not in SENT_AGAIN and code != ErrorCode.REQUEST_TIMED_OUT):
+    if appended.sent is None or (code not in SENT_AGAIN and code not in OF_ONE_BATCH):
         return
     kept_seconds = KEPT_SECONDS
-    if code == ErrorCode.REQUEST_TIMED_OUT:
-        # for a later batch, this code would mean that the batch may be in the log
+    if code in OF_ONE_BATCH:
         code, kept_seconds = ErrorCode.NOT_ENOUGH_REPLICAS, TIMED_OUT_KEPT_SECONDS
     now = call.services.clock()
     if not call.client.refused.note(*appended.sent, code, now, kept_seconds):
@@ -282,6 +281,9 @@ SENT_AGAIN = {
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }  # fmt: skip
+# After these errors, too. But for a later batch, they would mean that the batch may be in the log,
+# or that its bytes are wrong.
+OF_ONE_BATCH = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE}
 
 
 def _failed(index: int, code: ErrorCode, message: str, rows: Any = ()) -> _Appended:
