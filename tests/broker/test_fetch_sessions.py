@@ -233,6 +233,18 @@ def test_the_partitions_of_all_sessions_have_a_limit() -> None:
     assert sessions.partition_count == len(sessions) == 0
 
 
+@pytest.mark.parametrize("name", ["n" * 250, "n" * 32_767, "\u00fc"])
+def test_regression_a_session_keeps_no_name_that_no_topic_can_have(name: str) -> None:
+    """A session outlives its connection, and a request has room for thousands of long names."""
+    sessions, key = sessions_of(), (name, 0)
+    full = opened(sessions, 0, 0, KEYS[0], key)
+    assert full.error is ErrorCode.NONE and len(full.partitions) == 2
+    assert sessions.answer(full, [], 0.0)[0] == 0
+    number, _ = sessions.answer(opened(sessions, 0, 0, KEYS[0]), [], 0.0)
+    assert opened(sessions, number, 1, key).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == sessions.partition_count == 0
+
+
 def test_a_log_start_that_moved_is_a_change() -> None:
     """A moved log start counts as a change, because clients compare their offsets with it."""
     sessions = sessions_of()

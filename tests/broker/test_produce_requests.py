@@ -90,6 +90,7 @@ BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "no gzip": (lambda: batch_of(b"x", attributes=1), ErrorCode.INVALID_RECORD),
     "late": (lambda: batch_of(b"x", timestamp=2**53), ErrorCode.INVALID_TIMESTAMP),
     "large": (lambda: batch_of(bytes(1_100_000)), ErrorCode.MESSAGE_TOO_LARGE),
+    "no sequence": (lambda: batch_of(b"x", producer=(77, 0, -1)), ErrorCode.INVALID_RECORD),
     "sequence": (lambda: batch_of(b"x", producer=(77, 0, 5)), ErrorCode.NONE),
     "a program's producer id": (
         lambda: batch_of(b"x", producer=(2**62, 0, 0)), ErrorCode.INVALID_PRODUCER_ID_MAPPING,

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from logstore.disk import files
-from logstore.errors import LogDirOfflineError
+from logstore.errors import LogDirOfflineError, UnknownPartitionError
+from logstore.log.log import Log
 from logstore.store.store import LogStore
 from support.bad_disk import failing, fill
 
@@ -74,6 +75,28 @@ def test_a_failed_flush_at_close_raises_after_the_others_are_closed(
 
     with pytest.raises(KeyError, match="mine"):
         fail_twice()
+
+
+def test_regression_a_partition_is_deleted_during_a_flush_or_a_close(
+    dirs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call failed with UnknownPartitionError, and the log dirs were not marked as clean."""
+    store, flush = LogStore.open(dirs), Log.flush
+    for number in range(6):
+        store.create("orders", number).append(b"x")
+
+    def delete_then_flush(log: Log) -> int:
+        """Delete an uneven partition just before its flush, as another thread may do."""
+        if log.partition == 1:
+            store.delete("orders", 1)
+        elif log.partition % 2:
+            raise UnknownPartitionError(topic=log.topic, partition=log.partition)
+        return flush(log)
+
+    monkeypatch.setattr(Log, "flush", delete_then_flush)
+    assert store.flush() == ()
+    assert store.close() == ()
+    assert all(Path(path, ".clean-shutdown").exists() for path in dirs)
 
 
 def test_figures_and_lookups_touch_no_disk(

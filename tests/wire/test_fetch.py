@@ -24,7 +24,7 @@ def test_requests_equal_the_codec(version: int) -> None:
     for seed in range(20):
         message = sample("FetchRequest", version, random.Random(seed), 4)
         data = bytes(codec.encode(message, version))
-        assert decode_fetch(data, version) == message
+        assert decode_fetch(data, version) == decode_fetch(data + b"\0\1", version) == message
         for end in range(0, len(data), 7):
             with pytest.raises(WireError):
                 decode_fetch(data[:end], version)

@@ -14,6 +14,7 @@ from broker.wire import codec, messages
 from broker.wire.byte_cursor import WireError
 from broker.wire.frames import (
     FrameSplitter,
+    Request,
     decode_response,
     encode_request,
     encode_response,
@@ -78,6 +79,11 @@ def test_a_whole_frame_is_not_copied() -> None:
     assert all(frame.obj is piece for frame in frames)
 
 
+def head_of(request: Request) -> tuple[int, int, int, str | None]:
+    """Return the fields of a request's header."""
+    return request.key, request.version, request.correlation_id, request.client_id
+
+
 @pytest.mark.parametrize("client_id", [None, "", "console-producer", "größe"])
 @pytest.mark.parametrize(("key", "version"), [(3, 4), (3, 12), (18, 0), (18, 3), (17, 1), (4, 5)])
 def test_requests_and_responses_come_back(key: int, version: int, client_id: str | None) -> None:
@@ -87,7 +93,7 @@ def test_requests_and_responses_come_back(key: int, version: int, client_id: str
     frame = encode_request(key, version, 77, client_id, message)
     (body,) = FrameSplitter().feed(frame)
     request = parse_request(body, ALL)
-    assert request[:4] == (key, version, 77, client_id)
+    assert head_of(request) == (key, version, 77, client_id)
     assert request.message() == message
     assert not request.is_unknown_version
     answer = messages.classes_of(name + "Response")[name + "Response"]()
@@ -101,7 +107,7 @@ def test_an_unknown_version_of_api_versions_is_answered() -> None:
     """Its header is that of version 1, and its body may be anything; other APIs are refused."""
     header = struct.pack(">hhih", 18, 99, 5, 1) + b"c"
     request = parse_request(header + b"\xff\xff", ALL)
-    assert request[:4] == (18, 99, 5, "c")
+    assert head_of(request) == (18, 99, 5, "c")
     assert request.is_unknown_version
     answer = messages.ApiVersionsResponse(error_code=35)
     assert encode_response(18, 0, 5, answer) == b"\0\0\0\x0a\0\0\0\5\0\x23\0\0\0\0"
@@ -130,7 +136,7 @@ def outcome(frame: bytes) -> object:
     """Return what the header of a request gives, or why it is refused."""
     try:
         request = parse_request(frame, ALL)
-        return (*request[:4], bytes(request.body))
+        return (*head_of(request), bytes(request.body))
     except WireError as error:
         return str(error)
 

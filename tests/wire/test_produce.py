@@ -23,7 +23,7 @@ def test_it_equals_the_codec(version: int) -> None:
     for seed in range(20):
         message = sample("ProduceRequest", version, random.Random(seed), 4)
         data = bytes(codec.encode(message, version))
-        assert decode_produce(data, version) == message
+        assert decode_produce(data, version) == decode_produce(data + b"\0\1", version) == message
         for end in range(0, len(data), 7):
             with pytest.raises(WireError):
                 decode_produce(data[:end], version)
@@ -58,7 +58,7 @@ def test_a_usual_request_is_read_by_hand_alone(monkeypatch: pytest.MonkeyPatch) 
         name, topic_id = ("t", bytes(16)) if version < 13 else ("", b"i" * 16)
         message = kind(None, -1, 100, (kind.TopicProduceData(name, topic_id, tuple(partitions)),))
         bodies[version] = message, bytes(codec.encode(message, version))
-    monkeypatch.setattr(codec, "decode_by", None)
+    monkeypatch.setattr(codec, "read_by", None)
     for version, (message, body) in bodies.items():
         assert decode_produce(body, version) == message
 

@@ -14,6 +14,9 @@ The broker may always answer with session id 0. Then the next request of the cli
 partition again. So if the cache is full, the broker can refuse a new session. Before that, it tries
 to make room: if the least recently used session was not used for `age_min` seconds, this session is
 closed.
+
+A session does not keep names that no topic can have, because such a name can be long. A client that
+names such a topic gets no session.
 """
 
 from __future__ import annotations
@@ -22,12 +25,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from broker.machines.topic_keys import may_exist
 from broker.wire.error_codes import ErrorCode
 
 NO_SESSION, NEW_SESSION, CLOSE_SESSION = 0, 0, -1
 EPOCH_MAX = 2**31 - 1
 AGE_MIN_SECONDS = 120.0
-PARTITIONS_MAX = 500_000  # of all sessions together: about 200 MB of memory
+PARTITIONS_MAX = 500_000  # of all sessions together; they need 200 MB, or 500 MB with long names
 
 Key = tuple[str | bytes, int]  # a topic's name or id, and a partition
 Wanted = tuple[Key, Any]  # a partition, and the FetchPartition that the client sent
@@ -84,6 +88,11 @@ def size_of(records: Any) -> int:
     """Return the size of records, which are bytes or a range of a file."""
     size_bytes = getattr(records, "size_bytes", None)
     return len(records) if size_bytes is None else int(size_bytes)
+
+
+def _may_be_kept(wanted: Iterable[Wanted]) -> bool:
+    """Report whether a session may keep these partitions."""
+    return all(may_exist(topic) for (topic, _), _ in wanted)
 
 
 class Opened(NamedTuple):
@@ -143,7 +152,7 @@ class FetchSessions:
         if epoch in (NEW_SESSION, CLOSE_SESSION):
             if session_id != NO_SESSION:
                 self._close(session_id)
-            is_new = epoch == NEW_SESSION and bool(wanted)
+            is_new = epoch == NEW_SESSION and bool(wanted) and _may_be_kept(wanted)
             partitions = list(dict(wanted).items())
             return Opened(ErrorCode.NONE, partitions, is_new=is_new, is_by_id=is_by_id)
         session = self._sessions.get(session_id)
@@ -153,7 +162,7 @@ class FetchSessions:
             return Opened(ErrorCode.INVALID_FETCH_SESSION_EPOCH, ())
         if session.is_by_id != is_by_id:
             return Opened(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, ())
-        if not self._change(session, wanted, forgotten):
+        if not (_may_be_kept(wanted) and self._change(session, wanted, forgotten)):
             self._close(session_id)  # the next request of the client names all partitions
             return Opened(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ())
         if not session.partitions:

@@ -8,6 +8,11 @@ the new epoch, a broker does not recognise the records that it already has, so i
 twice. To prevent this, the broker refuses the third batch with the same error as the second batch.
 The client then sends both batches again, in their order.
 
+Several batches can be refused one after another. When the first of them comes again, the next batch
+must be the one that follows it, and not a batch that the client has sent in the meantime. So for
+each producer, a row holds the sequence that must come first, and the last sequence that was refused
+behind it.
+
 There is a second case: a batch was appended, but its wait for other replicas ended with
 REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So the
 broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which tells the client that
@@ -15,13 +20,14 @@ none of their records was written.
 
 The client may send the refused batch to another leader, and this broker may lead again later. Then
 the batch is in the log. So the caller must look into the log from time to time. If the batch is
-there, the caller must call `advance`. From then on, the batch that the log expects next must come
-first. It may have been refused, too, while batches behind it are still on their way.
+there, the caller must call `advance`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from broker.machines.topic_keys import may_exist
 
 # Long before this time is over, the client has all answers to the requests that it has sent. After
 # this time, only the log decides.
@@ -30,9 +36,8 @@ KEPT_SECONDS = 60.0
 # next batch. So later batches are refused for a shorter time.
 TIMED_OUT_KEPT_SECONDS = 10.0
 LOOK_SECONDS = 0.1  # the shortest time between two searches of a log for a refused batch
-COUNT_MAX = 5000  # about as many partitions as a broker has; at most 3.4 MB for a connection
-NAME_MAX = 249  # no topic has a longer name
-SEQUENCES = 1 << 31  # after the last sequence number comes 0
+COUNT_MAX = 5000  # about as many partitions as a broker has; at most 4 MB for a connection
+SEQUENCES, HALF_OF_SEQUENCES = 1 << 31, 1 << 30
 
 Partition = tuple[str | bytes, int]
 
@@ -48,7 +53,27 @@ class Sent(NamedTuple):
         """Report whether a batch is later in the same producer epoch. Sequence numbers wrap."""
         if self[:2] != other[:2]:
             return False
-        return 0 < (self.sequence - other.sequence) % SEQUENCES < SEQUENCES // 2
+        return 0 < (self.sequence - other.sequence) % SEQUENCES < HALF_OF_SEQUENCES
+
+    def after(self, count: int) -> Sent:
+        """Return the batch that follows a batch of `count` records."""
+        return self._replace(sequence=(self.sequence + count) % SEQUENCES)
+
+
+class _Row(NamedTuple):
+    """The refused batches of a producer in a partition.
+
+    Attributes:
+        first: the batch that must come first.
+        last: the last batch that was refused.
+        code: the error for the batches after the first one.
+        until: the time until which they get this error.
+    """
+
+    first: Sent
+    last: Sent
+    code: int
+    until: float
 
 
 class RefusedBatches:
@@ -60,9 +85,8 @@ class RefusedBatches:
     __slots__ = ("_look_at", "_rows")
 
     def __init__(self) -> None:
-        # For each partition and producer: the refused batch, the error code for later batches, and
-        # the time until which later batches get this code. The oldest row comes first.
-        self._rows: dict[tuple[Partition, int], tuple[Sent, int, float]] = {}
+        # By partition and producer. The oldest row comes first.
+        self._rows: dict[tuple[Partition, int], _Row] = {}
         self._look_at = 0.0
 
     def __len__(self) -> int:
@@ -86,30 +110,40 @@ class RefusedBatches:
             Whether the batch was stored. If there are too many batches, the connection must be
             closed, because later batches could overtake this batch.
         """
-        if len(partition[0]) > NAME_MAX:
+        if not may_exist(partition[0]):
             return True
-        key, until = (partition, sent.producer_id), now + kept_seconds
+        key, row = (partition, sent.producer_id), _Row(sent, sent, code, now + kept_seconds)
         known = self._rows.pop(key, None)
-        if known is not None and sent.is_after(known[0]) and now < known[2]:
-            sent, code, _ = known  # the batch that was refused earlier must come first
-        while self._rows and next(iter(self._rows.values()))[2] <= now:
+        if known is not None and now < known.until:
+            if known.last.is_after(sent):
+                row = row._replace(last=known.last)
+            if sent.is_after(known.first):  # the batch that was refused earlier must come first
+                row = row._replace(first=known.first, code=known.code)
+        while self._rows and next(iter(self._rows.values())).until <= now:
             del self._rows[next(iter(self._rows))]
         if len(self._rows) >= COUNT_MAX:
             return False
-        self._rows[key] = sent, code, until
+        self._rows[key] = row
         return True
 
-    def code_for(self, partition: Partition, sent: Sent, now: float) -> int | None:
-        """If an earlier batch must come first, return its code; otherwise None."""
+    def code_for(self, partition: Partition, sent: Sent, now: float, count: int = 1) -> int | None:
+        """If an earlier batch must come first, return its code; otherwise None.
+
+        Args:
+            count: the number of records of the batch `sent`.
+        """
         key = partition, sent.producer_id
         row = self._rows.get(key)
         if row is None:
             return None
-        earlier, code, until = row
-        if sent.is_after(earlier) and now < until:
-            return code
-        # The row stays only if `sent` is before the refused batch, and the time is not over.
-        if not (earlier.is_after(sent) and now < until):
+        is_over = now >= row.until
+        if sent.is_after(row.first) and not is_over:
+            if sent.is_after(row.last):
+                self._rows[key] = row._replace(last=sent)
+            return row.code
+        if sent == row.first and not is_over:
+            self.advance(partition, sent.after(count))
+        elif is_over or not row.first.is_after(sent):
             del self._rows[key]
         return None
 
@@ -119,16 +153,18 @@ class RefusedBatches:
         if row is None or now < self._look_at:
             return None
         self._look_at = now + LOOK_SECONDS
-        return row[0]
+        return row.first
 
-    def advance(self, partition: Partition, producer_id: int, last_sequence: int) -> None:
-        """Note that the log has the refused batch, and will keep it. The next batch comes first.
+    def advance(self, partition: Partition, following: Sent) -> None:
+        """Let a batch pass, because the batches before it have come.
 
-        Args:
-            last_sequence: the last sequence number of this producer that the log will keep.
+        If no later batch was refused, all later batches may pass.
         """
-        key = partition, producer_id
-        if key in self._rows:
-            sent, code, until = self._rows[key]
-            sent = sent._replace(sequence=(last_sequence + 1) % SEQUENCES)
-            self._rows[key] = sent, code, until
+        key = partition, following.producer_id
+        row = self._rows.get(key)
+        if row is None:
+            return
+        if following == row.last or row.last.is_after(following):
+            self._rows[key] = row._replace(first=following)
+        else:
+            del self._rows[key]

@@ -110,10 +110,14 @@ class Dispatcher:
         request = parse_request(frame, services.apis)
         logins.check_permitted(request, client, services.clock())
         call = Call(services, request, client, services.rights_of(client, request.key))
-        if request.key in services.peer_handlers:
-            return answer_broker(call, services.peer_handlers[request.key])
-        handler = HANDLERS[request.key]
-        answer = handler(call) if services.acls is None else answer_checked(call, handler)
+        is_from_peer = request.key in services.peer_handlers
+        if is_from_peer:
+            answer = answer_broker(call, services.peer_handlers[request.key])
+        else:
+            handler = HANDLERS[request.key]
+            answer = handler(call) if services.acls is None else answer_checked(call, handler)
         if isinstance(answer, Pending):
-            call.charge_time()
+            request.drop_body()  # its memory is not counted while it waits
+            if not is_from_peer:
+                call.charge_time()
         return answer

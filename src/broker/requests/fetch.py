@@ -99,7 +99,8 @@ class _Fetch:
 
     def __init__(self, call: Call, asked: Any, opened: Opened) -> None:
         self._call = call
-        self._asked = asked
+        # A waiting request must not keep the partitions that the client named several times.
+        self._asked = asked._replace(topics=(), forgotten_topics_data=())
         self._opened = opened
         self.results: list[Result] = []
         self.is_complete = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from broker.authorization.bindings import CLUSTER_NAME, Operation, ResourceType
@@ -211,7 +212,7 @@ class _Unknowing(Pending):
     def __init__(self, call: Call) -> None:
         asked = call.request.message()
         super().__init__(call.services.clock() + UNKNOWING_SECONDS)
-        request = call.request._replace(decoded=asked, body=memoryview(b""))
+        request = replace(call.request, decoded=asked, body=memoryview(b""))
         self._call, self._names_topics = call._replace(request=request), bool(asked.topics)
         self._leave: Callable[[], None] | None = None
 

@@ -65,8 +65,7 @@ class _Appended(NamedTuple):
 class _Topic(NamedTuple):
     """The results of one topic, with its name, and its name or id in the request.
 
-    This object does not refer to the records, because a waiting request must not keep its frame in
-    memory.
+    This object does not refer to the records, because a waiting request must not keep them.
     """
 
     asked_name: str
@@ -159,7 +158,7 @@ def _append(
     )
     if fault is not None:
         return _failed(index, *fault)
-    *_, attributes, _, producer_id, epoch, sequence, _ = HEADER.unpack_from(records)
+    *_, attributes, _, producer_id, epoch, sequence, count = HEADER.unpack_from(records)
     if producer_id < 0 or sequence < 0:
         if name is None:
             return _failed(index, *unknown)
@@ -169,8 +168,10 @@ def _append(
     refused, sent = call.client.refused, Sent(producer_id, epoch, sequence)
     partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
     if refused:
-        code = refused.code_for(partition, sent, services.clock())
-        if code is not None and not _is_next(call, name, index, partition, sent):
+        code = refused.code_for(partition, sent, services.clock(), count)
+        if code is not None and _is_replicated(call, name, index, partition, producer_id):
+            code = refused.code_for(partition, sent, services.clock(), count)
+        if code is not None:
             return _failed(index, ErrorCode(code), OVERTAKES)
     if permit.fault:
         appended = _failed(index, permit.fault, WHY)
@@ -183,12 +184,14 @@ def _append(
     return appended
 
 
-def _is_next(call: Call, name: str | None, index: int, partition: Partition, sent: Sent) -> bool:
-    """Check whether a batch may come now, because the log has all batches before it, replicated.
+def _is_replicated(
+    call: Call, name: str | None, index: int, partition: Partition, producer_id: int
+) -> bool:
+    """Check whether this log has a refused batch, replicated: another leader may have written it.
 
-    Another leader may have written the refused batch, or its wait timed out here.
+    If so, the batch that follows in the log must come first. This can be another refused batch.
     """
-    refused, services, producer_id = call.client.refused, call.services, sent.producer_id
+    refused, services = call.client.refused, call.services
     earlier = refused.to_look_for(partition, producer_id, services.clock())
     if earlier is None or name is None:
         return False
@@ -198,15 +201,13 @@ def _is_next(call: Call, name: str | None, index: int, partition: Partition, sen
         high_watermark = log.high_watermark
     except LogStoreError:
         return False
-    batches = [batch for one in states for batch in one.batches]
-    replicated = [batch for batch in batches if batch.last_offset < high_watermark]
-    if not replicated:
-        return False
-    last = max(replicated, key=lambda batch: batch.last_offset).last_sequence
-    if earlier.is_after(earlier._replace(sequence=last)):
-        return False
-    refused.advance(partition, producer_id, last)
-    return refused.code_for(partition, sent, services.clock()) is None
+    for one in states:
+        for batch in one.batches:  # the newest first
+            last = earlier._replace(sequence=batch.last_sequence)
+            if batch.last_offset < high_watermark and not earlier.is_after(last):
+                refused.advance(partition, last.after(1))
+                return True
+    return False
 
 
 def _note(call: Call, appended: _Appended) -> None:
@@ -217,11 +218,10 @@ def _note(call: Call, appended: _Appended) -> None:
             all unacknowledged batches again.
     """
     code = appended.row.error_code
-    if appended.sent is None or (code not in SENT_AGAIN and code != ErrorCode.REQUEST_TIMED_OUT):
+    if appended.sent is None or (code not in SENT_AGAIN and code not in OF_ONE_BATCH):
         return
     kept_seconds = KEPT_SECONDS
-    if code == ErrorCode.REQUEST_TIMED_OUT:
-        # a later batch is not in the log, so it must not get REQUEST_TIMED_OUT
+    if code in OF_ONE_BATCH:
         code, kept_seconds = ErrorCode.NOT_ENOUGH_REPLICAS, TIMED_OUT_KEPT_SECONDS
     now = call.services.clock()
     if not call.client.refused.note(*appended.sent, code, now, kept_seconds):
@@ -283,6 +283,9 @@ SENT_AGAIN = {
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }  # fmt: skip
+# After these errors, too. But for a later batch, they would mean that the batch may be in the log,
+# or that its bytes are wrong.
+OF_ONE_BATCH = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE}
 
 
 def _failed(index: int, code: ErrorCode, message: str, rows: Any = ()) -> _Appended:
@@ -329,7 +332,7 @@ class _WaitingProduce(Pending):
 
     def __init__(self, call: Call, topics: list[_Topic], deadline: float) -> None:
         super().__init__(deadline)
-        self._call = call._replace(request=call.request._replace(body=memoryview(b"")))
+        self._call = call
         self._topics = topics
 
     def watch(self, wake: Callable[[], None]) -> None:

@@ -40,6 +40,8 @@ def fault_of_batch(
         attributes & CONTROL or min(producer_id, epoch, sequence) < 0
     ):
         return ErrorCode.INVALID_RECORD, NOT_FOR_CLIENTS
+    if producer_id >= 0 and sequence < 0:
+        return ErrorCode.INVALID_RECORD, f"a batch of the producer {producer_id} has no sequence"
     if producer_id >= PRODUCER_IDS_END:
         code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return code, f"no broker has given the producer id {producer_id}"

@@ -59,6 +59,11 @@ def decode_by(plan: Kind, data: Data) -> Any:
     return message
 
 
+def read_by(plan: Kind, data: Data) -> Any:
+    """Use a compiled plan to decode the message at the beginning of bytes, and ignore the rest."""
+    return plan.read(Cursor(memoryview(data)))
+
+
 def read(name: str, version: int, cursor: Cursor) -> Any:
     """Read a message at a cursor, and move the cursor past the message."""
     return plan_of(name, version).read(cursor)

@@ -57,8 +57,8 @@ class _Pieces(bytearray):
 
 
 def decode_fetch(data: Data, version: int) -> Any:
-    """Decode the body of a request as a FetchRequest."""
-    return codec.decode_by(_request_plan(version), data)
+    """Decode the body of a FetchRequest; ignore bytes after its end, as Kafka does."""
+    return codec.read_by(_request_plan(version), data)
 
 
 def split_response(version: int, correlation_id: int, response: Any) -> list[Data | FileRange]:

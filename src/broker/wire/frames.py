@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from broker.wire import codec, messages
 from broker.wire.byte_cursor import Cursor, Data, WireError
@@ -24,6 +25,7 @@ SIZE = struct.Struct(">i")
 _API = struct.Struct(">hh")
 # The fields before the client id in the header of a request, and the length of the client id.
 _REQUEST_HEAD = struct.Struct(">hhih")
+_NO_BODY = memoryview(b"")
 
 
 class FrameSplitter:
@@ -101,10 +103,12 @@ class FrameSplitter:
         return int(size)
 
 
-class Request(NamedTuple):
+@dataclass(slots=True)
+class Request:
     """A request after its header was read.
 
     Attributes:
+        body: the bytes after the header, until `drop_body`.
         decoded: the message in the body, or the allowed part of it; None if it is not decoded yet.
     """
 
@@ -131,6 +135,10 @@ class Request(NamedTuple):
         if self.decoded is not None:
             return self.decoded
         return codec.read(api_names()[self.key] + "Request", self.version, Cursor(self.body))
+
+    def drop_body(self) -> None:
+        """Release the memory of the body, because the request waits and needs only its header."""
+        self.body, self.decoded = _NO_BODY, None
 
 
 def parse_request(frame: Data, accepted: ApiVersions) -> Request:

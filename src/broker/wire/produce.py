@@ -29,12 +29,12 @@ _NO_ID = bytes(16)
 
 
 def decode_produce(data: Data, version: int) -> Any:
-    """Decode the body of a request as a ProduceRequest."""
+    """Decode the body of a ProduceRequest; ignore bytes after its end, as Kafka does."""
     if version >= FLEXIBLE:
         plain = _plain_request(memoryview(data), version)
         if plain is not None:
             return plain
-    return codec.decode_by(_plan(version), data)
+    return codec.read_by(_plan(version), data)
 
 
 def _plain_request(data: memoryview, version: int) -> Any:

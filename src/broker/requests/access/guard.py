@@ -30,9 +30,8 @@ def answer_checked(call: Call, handler: Handler) -> Answer | Pending:
     found = rule.check(request.message(), asking)
     if isinstance(found, Refused):
         return call.answer(found.answer)
-    return handler(
-        call._replace(request=request._replace(decoded=found.asked), finish=found.finish)
-    )
+    request.decoded = found.asked
+    return handler(call._replace(finish=found.finish))
 
 
 def answer_broker(call: Call, handler: Callable[[Request], Answer | Pending]) -> Answer | Pending:

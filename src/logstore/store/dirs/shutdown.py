@@ -12,7 +12,7 @@ from logstore.disk.documents.meta_properties import new_id
 from logstore.disk.failures import Verdict, reason_of, verdict_of
 from logstore.disk.log_dir import LogDir
 from logstore.disk.threads import Thread
-from logstore.errors import LogDirOfflineError, LogStoreError
+from logstore.errors import LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.log import host
 from logstore.log.log import Log
 from logstore.store.dirs.farewell import Farewell
@@ -163,6 +163,8 @@ def _for_logs(
             continue
         try:
             work(log)
+        except UnknownPartitionError:
+            continue  # the partition was deleted meanwhile
         except LogStoreError as error:
             log_dir.check()
             failures.append(error)
