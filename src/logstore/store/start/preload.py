@@ -18,7 +18,14 @@ from logstore.log.encoded import (  # noqa: F401
     markers,
 )
 from logstore.log.producers import kafka_snapshots, snapshots, stability  # noqa: F401
-from logstore.log.read import file_range, raw, tail, time_search, transactions  # noqa: F401
+from logstore.log.read import (  # noqa: F401
+    aborted_index,
+    file_range,
+    raw,
+    tail,
+    time_search,
+    transactions,
+)
 from logstore.log.recovery import open_log, repair, verification  # noqa: F401
 from logstore.log.removal import new_start, retention, truncation  # noqa: F401
 from logstore.log.write import (  # noqa: F401
