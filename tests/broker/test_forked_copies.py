@@ -9,6 +9,7 @@ import pytest
 from broker.coordination import found_copies
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopyForkedError
+from broker.coordination.found_copies import Past
 from broker.coordination.journal import JOURNAL_NAME
 
 
@@ -51,6 +52,41 @@ def test_regression_copies_with_different_changes_are_refused(
     assert [Path(journal(path)).read_bytes() for path in dirs] == before
     Path(journal(dirs[0])).unlink()
     write(dirs, "later", 1)
+
+
+def test_regression_a_process_that_uses_copies_in_turn_makes_no_fork(dirs: list[str]) -> None:
+    """Its memory has the changes of both; but what another process changed is still a fork."""
+    past: Past | None = None
+    for number, used in enumerate([dirs[:1], dirs[1:], dirs[:1], dirs[1:], dirs]):
+        with (
+            EmbeddedStore(used, accept_incomplete=True, past=past) as store,
+            store.connect() as session,
+        ):
+            session.create(f"/turn{number}")
+            past = store.past()
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        assert {f"turn{number}" for number in range(5)} < set(session.children("/"))
+        past = store.past()
+    write(dirs[:1], "process", 1)
+    with (
+        EmbeddedStore(dirs[1:], accept_incomplete=True, past=past) as store,
+        store.connect() as session,
+    ):
+        session.create("/here")
+        past = store.past()
+    with pytest.raises(CopyForkedError):
+        EmbeddedStore(dirs, past=past)
+
+
+def test_regression_a_new_disk_gets_the_store_of_its_process(dirs: list[str]) -> None:
+    """If only an empty log dir is left, it gets no store of another id."""
+    with EmbeddedStore(dirs) as store:
+        past = store.past()
+    Path(journal(dirs[0])).unlink()
+    with EmbeddedStore(dirs[:1], accept_incomplete=True, past=past) as store:
+        assert not store.is_new
+    with EmbeddedStore(dirs) as store, store.connect() as session:
+        assert session.children("/") == ["common0", "common1", "common2"]
 
 
 def test_an_older_copy_is_continued(dirs: list[str]) -> None:

@@ -254,6 +254,29 @@ def test_a_log_dir_that_was_away_gets_what_it_lacks(store: LogStore, dirs: list[
     assert list(again.records) == ["u", "w"] and len(again.deleted) == 1
 
 
+def test_regression_log_dirs_that_work_in_turn_do_not_fork(
+    store: LogStore, dirs: list[Path]
+) -> None:
+    """Each log dir was used without the other. Then the next start of the broker was refused."""
+    topics, names = TopicStore.of(store), [f"t{number}" for number in range(6)]
+    for number, name in enumerate(names):
+        away = dirs[number % 2]
+        store.take_offline(away)
+        topics.leave_out(str(away), "a test")
+        topics.put(topic(name))
+        other = dirs[1 - number % 2]
+        store.take_offline(other)
+        topics.leave_out(str(other), "a test")
+        store.reopen_dir(away)
+        topics.put(topic(f"{name}-more"))
+        store.reopen_dir(other)
+        if number % 3 == 0:
+            topics.refresh()
+    topics.release()
+    again = read_again(store)
+    assert sorted(again.records) == sorted([*names, *(f"{name}-more" for name in names)])
+
+
 def test_a_broker_stops_although_its_only_disk_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

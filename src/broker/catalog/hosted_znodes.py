@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from broker.coordination.embedded import EmbeddedStore
 from broker.coordination.errors import CopiesOfflineError, CopyFullError, NoNodeError
+from broker.coordination.found_copies import Past
 from broker.coordination.tree import EmbeddedSettings
 from broker.coordination.verbs import Create, Delete, Operation, Session, Set
 from logstore import LogStore
@@ -32,6 +33,7 @@ class HostedZnodes:
         self._embedded: EmbeddedStore | None = None
         self._session: Session | None = None
         self._used: frozenset[str] = frozenset()  # the log dirs of the last open
+        self._past: Past | None = None  # at the last disconnect
 
     # --- the files --------------------------------------------------------------------------------
 
@@ -55,12 +57,17 @@ class HostedZnodes:
         )
 
     def connect(self) -> None:
-        """Open the coordination store in the log dirs that serve; raises CoordinationError."""
+        """Open the coordination store in the log dirs that serve; raises CoordinationError.
+
+        A log dir that was away gets the changes that it lacks, even if no other log dir has them.
+        """
         paths = self._serving()
         if not paths:
             raise CopiesOfflineError({}, "no log dir serves")
         self._embedded = self._with_room(
-            lambda: EmbeddedStore(sorted(paths), SETTINGS, _tell_failure, accept_incomplete=True)
+            lambda: EmbeddedStore(
+                sorted(paths), SETTINGS, _tell_failure, accept_incomplete=True, past=self._past
+            )
         )
         self._session, self._used = self._embedded.connect(), paths
 
@@ -69,6 +76,7 @@ class HostedZnodes:
         embedded, self._embedded, self._session = self._embedded, None, None
         self._used = frozenset()
         if embedded is not None:
+            self._past = embedded.past()
             embedded.close()
 
     def leave_out(self, log_dir: str, reason: str) -> None:

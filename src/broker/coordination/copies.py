@@ -23,7 +23,7 @@ from typing import Any
 
 from broker.coordination.disk_workers import Call, DiskWorker, HangingError, ask, is_free
 from broker.coordination.errors import CopiesOfflineError, CopyDamagedError, CopyFullError
-from broker.coordination.found_copies import is_up_to_date, newest_of
+from broker.coordination.found_copies import Past, is_up_to_date, newest_of
 from broker.coordination.journal import JOURNAL_NAME, Journal, decode_journal, encode_znodes
 from broker.coordination.journal_file import JournalFile, read_bytes, read_size
 from broker.coordination.late_copies import LateCopies
@@ -57,12 +57,14 @@ class Copies:
         on_failure: FailureCallback = lambda path, error: None,
         *,
         accept_incomplete: bool = False,
+        past: Past | None = None,
     ) -> None:
         """Read the journals of all log dirs, and bring them up to date.
 
         Args:
             accept_incomplete: use the newest copy that is found, even if a missing copy may be
                 newer.
+            past: the store as this process used it last; newer than the copies that it covers.
 
         Raises:
             CopyDamagedError: a copy has wrong bytes, or is a file of another kind.
@@ -79,16 +81,18 @@ class Copies:
         self._copies: dict[str, JournalFile] = {}
         self._late = LateCopies(settings.return_seconds)
         self._is_undecided, self._is_epoch_due = False, True
+        self._begun = set() if past is None else set(past.begun)
         try:
             self._start_workers(log_dirs)
             journals = self._read()
-            self.is_new = not journals
+            is_past = past is not None and past.covers(journals)
+            self.is_new = not journals and not is_past
             if self.is_new and self.failures:
                 raise CopiesOfflineError(self.failures, "no copy of the store is found")
             if self.is_new:
                 self._found()
             else:
-                newest = newest_of(journals, accept_incomplete)
+                newest = past if past and is_past else newest_of(journals, accept_incomplete)
                 self.tree, self._store_id = newest.tree, newest.store_id
                 self._membership = newest.membership
                 self._begin(journals, newest)
@@ -128,12 +132,13 @@ class Copies:
         for path in list(self._workers):
             copy_id = new_id()
             self._membership = Membership.first(copy_id, path)
+            self._begun.add(self._membership.epoch.epoch_id)
             self._open({path: partial(JournalFile.created, path, copy_id, self._znodes())})
             if self._copies:
                 break
         self._begin({}, None)
 
-    def _begin(self, journals: Mapping[str, Journal], newest: Journal | None) -> None:
+    def _begin(self, journals: Mapping[str, Journal], newest: Journal | Past | None) -> None:
         """Open the journals that are up to date. Rewrite the other journals."""
         ids: set[str] = set()
         calls: dict[str, Callable[[], JournalFile]] = {}
@@ -166,6 +171,10 @@ class Copies:
                 raise CopiesOfflineError({path: error}) from error
             self._fail(path, error)
         return results
+
+    def past(self, tree: Tree) -> Past:
+        """Return the state for the next open in this process."""
+        return Past(self._store_id, self._membership, tree, frozenset(self._begun))
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -266,6 +275,7 @@ class Copies:
             if step is None and not self._is_epoch_due:
                 break
             membership = step or self._membership.renewed(zxid)
+            self._begun.add(membership.epoch.epoch_id)
             full = self._on_each(partial(JournalFile.append_epoch, membership=membership))
             if full and full.keys() == self._copies.keys():
                 self._on_each(JournalFile.take_back)

@@ -33,6 +33,7 @@ from broker.coordination.errors import (
     SessionExpiredError,
     StoreClosedError,
 )
+from broker.coordination.found_copies import Past
 from broker.coordination.paths import check_path
 from broker.coordination.tree import Draft, EmbeddedSettings
 from broker.coordination.verbs import (
@@ -71,6 +72,7 @@ class EmbeddedStore(Store):
         on_failure: FailureCallback = lambda path, error: None,
         *,
         accept_incomplete: bool = False,
+        past: Past | None = None,
     ) -> None:
         """Open the copies in the log dirs. The caller must hold the locks of the log dirs.
 
@@ -79,6 +81,7 @@ class EmbeddedStore(Store):
                 must not call the store.
             accept_incomplete: open the store, even if missing copies may be newer than the others.
                 Only an operator can decide that the missing copies are lost for ever.
+            past: the result of `past`, if this process has used the store before.
 
         Raises:
             ValueError: no log dir is given.
@@ -95,7 +98,7 @@ class EmbeddedStore(Store):
         self._is_closing, self._wake = threading.Event(), threading.Event()
         self._copies = Copies(
             paths, settings, partial(self._left_out, on_failure),
-            accept_incomplete=accept_incomplete,
+            accept_incomplete=accept_incomplete, past=past,
         )  # fmt: skip
         self._tree = self._copies.tree
         self.is_new = self._copies.is_new
@@ -151,6 +154,11 @@ class EmbeddedStore(Store):
             state.end(None)
             raise StoreClosedError
         return session
+
+    def past(self) -> Past:
+        """Return the state of the store, so that this process can open it in other log dirs."""
+        with self._lock:
+            return self._copies.past(self._tree.copy())
 
     def leave_out(self, log_dir: str, error: OSError) -> None:
         """Close the journal of a log dir. The store does not use the log dir before the next open.

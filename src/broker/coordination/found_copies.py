@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from broker.coordination.errors import (
     CopiesIncompleteError,
@@ -12,7 +13,32 @@ from broker.coordination.errors import (
     CopyForkedError,
 )
 from broker.coordination.journal import JOURNAL_NAME, Journal
-from broker.coordination.members import is_older
+from broker.coordination.members import Membership, is_older
+from broker.coordination.tree import Tree
+
+
+class Past(NamedTuple):
+    """A store as its process used it last, before it closed the store.
+
+    If a process opens its store again in other log dirs, each copy there may lack changes of the
+    process. But nobody else has changed a copy whose last epoch the process has begun or knew.
+
+    Attributes:
+        begun: the ids of all epochs that the process has begun, even if no copy has them.
+    """
+
+    store_id: str
+    membership: Membership
+    tree: Tree
+    begun: frozenset[str]
+
+    def covers(self, journals: Mapping[str, Journal]) -> bool:
+        """Report whether the process has made all changes of these copies, or knows them."""
+        known = self.begun | {epoch.epoch_id for epoch in self.membership.epochs}
+        return all(
+            one.store_id == self.store_id and one.membership.epoch.epoch_id in known
+            for one in journals.values()
+        )
 
 
 def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journal:
@@ -60,7 +86,7 @@ def _age(journal: Journal) -> tuple[int, int]:
     return journal.membership.epoch.number, journal.tree.zxid
 
 
-def is_up_to_date(journal: Journal, newest: Journal) -> bool:
+def is_up_to_date(journal: Journal, newest: Journal | Past) -> bool:
     """Report whether changes can be appended to a copy; otherwise, the copy must be rewritten."""
     return (
         not journal.is_torn

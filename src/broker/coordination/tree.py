@@ -76,6 +76,13 @@ class Tree:
         self.children: dict[str, set[str]] = {}
         self.size_bytes = 1
 
+    def copy(self) -> Tree:
+        """Return a tree that does not change with this tree."""
+        made = Tree(self.zxid)
+        made.nodes, made.size_bytes = dict(self.nodes), self.size_bytes
+        made.children = {parent: set(names) for parent, names in self.children.items()}
+        return made
+
     def put(self, path: str, node: Node) -> None:
         """Add or replace a znode."""
         known = self.nodes.get(path)
