@@ -307,6 +307,33 @@ def test_a_stopped_replica_is_deleted(group: Group) -> None:
     assert node.replica.log is None and len(node.store) == 0
 
 
+@pytest.mark.parametrize("is_failed", [False, True], ids=["hangs", "fails"])
+def test_regression_a_deletion_that_a_bad_disk_refused_is_done_later(
+    group: Group, is_failed: bool
+) -> None:
+    """The broker answered the next request that it had no such replica, but the disk had it.
+
+    A log dir that fails is announced, and read again after its return; one that hangs is not.
+    """
+    group.lead(1)
+    group.produce(*values(4))
+    group.replicate()
+    node = group.nodes[3]
+    request = StopReplica(TOPIC, NUMBER, node.host.broker_epoch, group.version + 1)
+
+    def refuse(*_: object) -> Log:
+        raise LogDirSuspectError(path=node.store.log_dirs[0], reason="a call has not returned")
+
+    with patch.object(LogStore, "log", refuse), patch.object(LogStore, "delete", refuse):
+        assert node.replica.stop(request) is None
+    if is_failed:
+        node.replica.open()
+    assert len(node.store) == 1
+    assert node.replica.stop(request) is not None
+    assert node.replica.log is None and len(node.store) == 0
+    assert node.replica.stop(request) is not None
+
+
 def test_nobody_leads_means_no_role(group: Group) -> None:
     """All replicas wait for the next election."""
     group.lead(1)

@@ -90,7 +90,13 @@ class StartRose(NamedTuple):
 
 
 class RoleEnded(NamedTuple):
-    """Event: the replica's log dir failed."""
+    """Event: the replica's log dir failed.
+
+    Attributes:
+        is_left: the log dir failed during `RemoveReplica`, so it may still have the replica.
+    """
+
+    is_left: bool = False
 
 
 class LeaseEnded(NamedTuple):

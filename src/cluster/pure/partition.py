@@ -99,7 +99,8 @@ def _on_rare(replica: Replica, event: Any) -> None:
             _open(replica, event)
         case StartRose():
             on_start(replica, event)
-        case RoleEnded():
+        case RoleEnded(is_left):
+            replica.exists |= is_left  # then the next request to delete the replica tries again
             replica.end_role()
             replica.begin_life()
             replica.answer(is_offline=True)

@@ -271,7 +271,7 @@ class HostedReplica:
                 for left in effects[number:]:
                     if isinstance(left, x.Acknowledge | x.Refuse):
                         left.waiter.refuse(x.ProduceError.TIMED_OUT)
-                self._fail(error)
+                self._fail(error, is_left=isinstance(effect, x.RemoveReplica))
                 return
 
     def _carry_out(self, effect: Any) -> None:
@@ -379,10 +379,10 @@ class HostedReplica:
         except UnknownPartitionError:
             LOG.info("%s-%d was already deleted", self.name, self.number)
 
-    def _fail(self, error: LogStoreError) -> None:
+    def _fail(self, error: LogStoreError, *, is_left: bool = False) -> None:
         """End the role after an error of the log, and read the log again."""
         LOG.warning("%s-%d cannot be used now: %s", self.name, self.number, error)
-        self._handle(x.RoleEnded())
+        self._handle(x.RoleEnded(is_left))
         self._reopen()
 
     def _reopen(self) -> None:
