@@ -178,11 +178,8 @@ class GroupCoordinator(Shards[Hosted]):
                 )
                 hosted.is_recorded = True
                 hosted.replace_pending(offsets)
-                if wait is not None:
-                    apply = partial(hosted.offsets.update, offsets)
-                    self.hold(shard, hosted, wait, apply, offsets, waiter)
-                    return None
-                hosted.offsets.update(offsets)
+                apply = partial(hosted.offsets.update, offsets)
+                return self._apply(shard, hosted, wait, apply, offsets, waiter)
         return ErrorCode.NONE
 
     def offsets_of(
@@ -232,10 +229,7 @@ class GroupCoordinator(Shards[Hosted]):
                 for key in keys:
                     hosted.offsets.pop(key, None)
 
-            if wait is not None:
-                self.hold(shard, hosted, wait, apply, (), waiter)
-                return None
-            apply()
+            return self._apply(shard, hosted, wait, apply, (), waiter)
         return ErrorCode.NONE
 
     def delete(self, shard: Shard[Hosted], hosted: Hosted, waiter: Any = None) -> ErrorCode | None:
@@ -283,11 +277,31 @@ class GroupCoordinator(Shards[Hosted]):
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
             self._watch(shard, hosted)  # other heartbeats only make a deadline later
 
+    def _apply(
+        self,
+        shard: Shard[Hosted],
+        hosted: Hosted,
+        wait: Wait | None,
+        apply: Callable[[], None],
+        keys: Iterable[Key],
+        waiter: Any,
+    ) -> ErrorCode | None:
+        """Apply a change when its records, and all earlier records of the group, are replicated.
+
+        Returns:
+            None if the change is applied later. Then `waiter` gets the result.
+        """
+        if wait is None and not hosted.writes:
+            apply()
+            return ErrorCode.NONE
+        self.hold(shard, hosted, wait, apply, keys, waiter)
+        return None
+
     def hold(
         self,
         shard: Shard[Hosted],
         hosted: Hosted,
-        wait: Wait,
+        wait: Wait | None,
         apply: Callable[[], None],
         keys: Iterable[Key],
         waiter: Any,
