@@ -220,9 +220,7 @@ class GroupCoordinator(Shards[Hosted]):
         """
         if keys:
             name = hosted.group.name
-            wait = shard.append(
-                [records.offset_key(name, *key) for key in keys], [None] * len(keys)
-            )
+            wait = self._append_deletions(shard, [records.offset_key(name, *key) for key in keys])
             hosted.replace_pending(keys)
 
             def apply() -> None:
@@ -242,13 +240,30 @@ class GroupCoordinator(Shards[Hosted]):
         keys = [records.offset_key(name, *key) for key in hosted.keys]
         if hosted.is_recorded:
             keys += [key for key, _ in [*hosted.replaced, *group_kinds.deletion_of(hosted.group)]]
-            wait = shard.append(keys, [None] * len(keys))
+            wait = self._append_deletions(shard, keys)
         if wait is None:
             self._forget(shard, hosted)
             return ErrorCode.NONE
         self._end(hosted)  # until the deletion is replicated, requests are refused
         self.hold(shard, hosted, wait, partial(shard.discard, hosted), (), waiter)
         return None
+
+    def _append_deletions(self, shard: Shard[Hosted], keys: Sequence[bytes]) -> Wait | None:
+        """Delete the records with these keys, in several batches if one batch would be too large.
+
+        Returns:
+            The wait for the last batch, which the replicas get after the other batches.
+        """
+        wait, is_begun = None, False
+        for batch in group_kinds.batches([(key, None) for key in keys]):
+            try:
+                wait = shard.append(*map(list, zip(*batch, strict=True)))
+            except CoordinatorError as error:
+                if is_begun:  # the log has a part of the deletion, so load the groups again
+                    shard.leave(str(error))
+                raise
+            is_begun = True
+        return wait
 
     # --- after a change -------------------------------------------------------------------------
 
