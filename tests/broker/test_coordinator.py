@@ -245,7 +245,7 @@ def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
         bench.load().commit("g", 1, topic="gone")
         bench.commit("g", 2)
         bench.commit("only", 3, topic="gone")
-        bench.upkeep.forget_topic("gone")
+        bench.forget("gone")
         assert (bench.offset("g", "gone"), bench.offset("g")) == (None, 2)
     with Bench([tmp_path / "a"]) as bench:
         bench.load("new")

@@ -56,7 +56,7 @@ def test_regression_a_group_with_many_offsets_expires(bench: Bench) -> None:
 
 def test_regression_many_offsets_of_a_deleted_topic(bench: Bench) -> None:
     """The offsets stayed, so a new topic with the same name could get them."""
-    bench.upkeep.forget_topic("t")
+    bench.forget("t")
     assert bench.groups.offsets_of(NAME) == {}
     load_again(bench)
     assert bench.groups.offsets_of(NAME) == {}
