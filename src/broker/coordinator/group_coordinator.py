@@ -25,7 +25,7 @@ from broker.coordinator.loading import load
 from broker.coordinator.member_ids import draw_member_id
 from broker.coordinator.replication import Replication
 from broker.coordinator.shard import Kind, Shard
-from broker.coordinator.shards import Shards
+from broker.coordinator.shards import LOCK_SECONDS, Shards
 from broker.groups import assignment, records, sessions
 from broker.groups.exchange import Joining, Syncing
 from broker.groups.group import Group, GroupSettings, State
@@ -351,15 +351,36 @@ class GroupCoordinator(Shards[Hosted]):
             with hosted.lock:
                 self._watch(shard, hosted)
 
+    def on_held(self, entry: Hosted) -> None:
+        """Note that a request of a group, perhaps a heartbeat, was refused."""
+        entry.was_held = True
+
     def _expire(self, shard: Shard[Hosted], hosted: Hosted) -> None:
-        """Handle the deadlines of a group that have passed. The group's timer calls this method."""
-        with hosted.lock:
-            hosted.timer, hosted.timer_at = None, float("inf")
-            if hosted.group.state is State.DEAD:
-                return
-            try:
-                self.consumers.expire(hosted)
-                self._settle(shard, hosted)
-            except Exception:  # without a new timer, later deadlines would be ignored
-                LOG.exception("the group %r met an unexpected error", hosted.group.name)
-                shard.leave("an unexpected error")
+        """Handle the deadlines of a group that have passed. The group's timer calls this method.
+
+        If another thread holds the lock, perhaps because a disk hangs, try again soon. A blocked
+        thread for each such group could leave no thread for the groups on other disks.
+        """
+        if not hosted.lock.acquire(blocking=False):
+            if self._scheduler is not None:
+                deadline = self._clock() + LOCK_SECONDS
+                self._scheduler.call_at(deadline, partial(self._expire, shard, hosted))
+            return
+        try:
+            self._expire_locked(shard, hosted)
+        finally:
+            hosted.lock.release()
+
+    def _expire_locked(self, shard: Shard[Hosted], hosted: Hosted) -> None:
+        hosted.timer, hosted.timer_at = None, float("inf")
+        if hosted.group.state is State.DEAD:
+            return
+        try:
+            if hosted.was_held:  # the heartbeats of members that are alive were not recorded
+                hosted.was_held = False
+                group_kinds.restart_sessions(hosted.group, self.now())
+            self.consumers.expire(hosted)
+            self._settle(shard, hosted)
+        except Exception:  # without a new timer, later deadlines would be ignored
+            LOG.exception("the group %r met an unexpected error", hosted.group.name)
+            shard.leave("an unexpected error")

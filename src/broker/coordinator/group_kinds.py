@@ -38,7 +38,7 @@ def expire(group: AnyGroup, topics: Mapping[str, TopicImage], now: Now) -> None:
 
 
 def restart_sessions(group: AnyGroup, now: Now) -> None:
-    """Let the sessions of all members begin now, because the group has just been loaded."""
+    """Let the sessions of all members begin now: the group was loaded, or could not be changed."""
     if isinstance(group, ConsumerGroup):
         restoring.restart_sessions(group, now)
     else:
