@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from broker.consumer_groups import records
+from broker.consumer_groups import records, restoring
 from broker.consumer_groups.exchange import Heartbeat, HeartbeatAnswer
 from broker.consumer_groups.group import ConsumerGroup
 from broker.coordinator import group_kinds
@@ -59,6 +59,31 @@ class Hosting(Bench):
             hosted.group.name: type(hosted.group).__name__
             for hosted in self.groups.shards()[0].all()
         }
+
+
+def test_regression_a_slow_loading_ends_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session of a member, and its time to give up partitions, begin after the loading."""
+    with Hosting([tmp_path / "a"]) as bench:
+        bench.load().hear("g", "a")
+        bench.hear("g", "b")
+        assert len(bench.hear("g", "a", 1, owned=ALL).assignment or ()) == 1
+        bench.hear("h", "c")
+    with Hosting([tmp_path / "a"]) as bench:
+        restored = restoring.restored
+
+        def slow(*arguments: Any) -> Any:
+            made = restored(*arguments)
+            bench.scheduler.seconds += 50.0
+            return made
+
+        monkeypatch.setattr(restoring, "restored", slow)
+        bench.load("other").scheduler.until(bench.scheduler.seconds + 4.9)
+        assert bench.hear("h", "c", 1).error is bench.hear("g", "b", 2).error is Code.NONE
+        assert bench.hear("g", "a", 1).error is Code.NONE
+        bench.scheduler.until(bench.scheduler.seconds + 0.1)
+        assert bench.hear("g", "a", 1).error is Code.UNKNOWN_MEMBER_ID
 
 
 @pytest.fixture

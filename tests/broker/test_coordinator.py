@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.internal_topic import java_hash, partition_of
 from broker.coordinator.offsets_topic import NAME
 from broker.groups import records, sessions
-from broker.groups.group import State
+from broker.groups.group import Group, State
 from broker.groups.offsets import Committed
 from broker.wire.error_codes import ErrorCode
 from support.coordinating import RETENTION_SECONDS, Bench
@@ -57,6 +58,26 @@ def test_a_member_that_does_not_return_after_a_restart_expires(tmp_path: Path) -
         assert bench.group("g").state is State.STABLE
         bench.scheduler.until(bench.scheduler.seconds + 0.1)
         assert bench.beat("g", *member) is STRANGER
+
+
+def test_regression_a_slow_loading_ends_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sessions began when a group was read; if the rest took longer, all members expired."""
+    with Bench([tmp_path / "a"]) as bench:
+        bench.load()
+        members = {name: bench.member(name) for name in ("g", "h", "i")}
+    with Bench([tmp_path / "a"]) as bench:
+        restored = records.restored
+
+        def slow(*arguments: Any) -> Group:
+            group = restored(*arguments)
+            bench.scheduler.seconds += 8.0
+            return group
+
+        monkeypatch.setattr(records, "restored", slow)
+        bench.load("other").scheduler.until(bench.scheduler.seconds + 9.9)
+        assert not any(bench.beat(name, *member) for name, member in members.items())
 
 
 def test_requests_are_refused_while_groups_are_loaded(tmp_path: Path) -> None:
@@ -224,7 +245,7 @@ def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
         bench.load().commit("g", 1, topic="gone")
         bench.commit("g", 2)
         bench.commit("only", 3, topic="gone")
-        bench.upkeep.forget_topic("gone")
+        bench.forget("gone")
         assert (bench.offset("g", "gone"), bench.offset("g")) == (None, 2)
     with Bench([tmp_path / "a"]) as bench:
         bench.load("new")

@@ -180,6 +180,24 @@ def test_a_disk_that_hangs_holds_one_group(bench: Bench, monkeypatch: pytest.Mon
     assert bench.beat("one", *one) is ErrorCode.NONE
 
 
+def test_regression_a_disk_that_hangs_ends_no_session(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats during the hang were not recorded, so all members were removed after it."""
+    one = bench.member("one")
+    monkeypatch.setattr(shards, "LOCK_SECONDS", 0.05)
+    with hang(monkeypatch, bench.store.log_dirs[0], "pwritev", "pwrite") as disk:
+        caller = Caller(lambda: bench.commit("one", 5, one))
+        assert disk.began.wait(30.0)
+        assert bench.beat("one", *one) is LOADING
+        bench.scheduler.until(bench.scheduler.seconds + 20.0)  # this does not wait for the disk
+    assert caller.outcome() is ErrorCode.NONE
+    bench.scheduler.until(bench.scheduler.seconds + 9.9)
+    assert bench.beat("one", *one) is ErrorCode.NONE
+    bench.scheduler.until(bench.scheduler.seconds + 11.0)  # now the member is silent
+    assert bench.beat("one", *one) is STRANGER
+
+
 def test_a_log_that_fails_in_the_middle_of_a_request(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

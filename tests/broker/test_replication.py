@@ -71,6 +71,8 @@ class ReplicatedLog:
         if self._topic.refusal is not None:
             raise NotServedError(code=self._topic.refusal, reason="refused")
         self._sole.append(keys, values, now)
+        if self._topic.is_at_once:
+            return None
         self._topic.waits.append(Wait())
         if self._topic.is_fast:
             self._topic.waits[-1].end()
@@ -81,6 +83,7 @@ class ReplicatedTopic(OffsetsTopic):
     """The partitions of a broker of a cluster; the tests play the other replicas."""
 
     is_led = is_settled = is_fast = True
+    is_at_once = False  # whether the records are replicated before an append returns
     epoch = 1
     waits: list[Wait]
     refusal: ErrorCode | None = None
@@ -161,6 +164,31 @@ def test_a_wait_that_is_over_at_once_is_answered(bench: Replicated) -> None:
     waiter = bench.ask(5)
     bench.scheduler.run()
     assert waiter.said == [NONE] and bench.offset("g") == 5
+
+
+def test_regression_a_fast_commit_counts_after_an_earlier_commit(bench: Replicated) -> None:
+    """One fetch of a follower replicated two commits, and the earlier one replaced the later."""
+    bench.hold()
+    first = bench.ask(5)
+    bench.topic.waits[0].end()  # the task that applies this commit has not run yet
+    bench.topic.is_at_once = True
+    second = bench.ask(6)
+    bench.scheduler.run()
+    assert first.said == second.said == [NONE] and bench.offset("g") == 6
+
+
+def test_regression_a_fast_commit_counts_after_an_earlier_deletion(bench: Replicated) -> None:
+    """The deletion of the old offset deleted the new offset in memory."""
+    bench.ask(5)
+    bench.scheduler.run()
+    bench.hold()
+    with bench.groups.using("g") as (shard, hosted):
+        assert bench.groups.delete_offsets(shard, hosted, [("t", 0)]) is None
+    bench.topic.waits[0].end()
+    bench.topic.is_at_once = True
+    second = bench.ask(6)
+    bench.scheduler.run()
+    assert second.said == [NONE] and bench.offset("g") == 6
 
 
 def test_an_assignment_is_told_when_it_is_replicated(bench: Replicated) -> None:

@@ -14,7 +14,7 @@ from broker.coordinator.offsets_topic import OffsetsTopic
 from broker.coordinator.upkeep import OffsetUpkeep
 from broker.groups.exchange import JoinAnswer, Joining, Now, SyncAnswer, Syncing
 from broker.groups.group import Group, GroupSettings
-from broker.groups.offsets import Committed
+from broker.groups.offsets import NO_ID, Committed
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStore, StoreConfig
 from support.hanging import QUIET
@@ -172,6 +172,12 @@ class Bench:
     def offset(self, name: str, topic: str = "t") -> int | None:
         found = self.groups.offsets_of(name).get((topic, 0))
         return None if found is None else found.offset
+
+    def forget(self, topic: str) -> None:
+        """Delete the offsets of a deleted topic."""
+        self.upkeep.start(self.scheduler)
+        self.upkeep.forget_soon(topic, NO_ID)
+        self.scheduler.run()
 
     def group(self, name: str) -> Group:
         hosted = self.groups.shards()[0].get(name)

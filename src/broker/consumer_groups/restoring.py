@@ -14,7 +14,7 @@ from typing import Any
 from broker.consumer_groups import records
 from broker.consumer_groups.exchange import LEAVES_FOR_NOW, ConsumerSettings, Heartbeat
 from broker.consumer_groups.group import ConsumerGroup
-from broker.consumer_groups.member import NEVER, Member, MemberState
+from broker.consumer_groups.member import Member, MemberState
 from broker.consumer_groups.records import ConsumerRecord, places_of
 from broker.groups.exchange import Now
 from broker.wire.byte_cursor import WireError
@@ -45,11 +45,11 @@ def restored(
             faults.append(f"the epoch {record.epoch} is not valid")
     for record in by_kind[records.ASSIGNMENT_EPOCH].values():
         group.assignment_epoch = min(max(0, record.assignment_epoch), group.epoch)
-    _add_members(group, by_kind, faults, now)
+    _add_members(group, by_kind, faults)
     lost = [
         group.members[member_id]
         for member_id, value in _latest_first(by_kind[records.CURRENT])
-        if member_id in group.members and not _place(group, group.members[member_id], value, now)
+        if member_id in group.members and not _place(group, group.members[member_id], value)
     ]
     highest = max((member.epoch for member in group.members.values()), default=0)
     group.assignment_epoch = max(group.assignment_epoch, highest)
@@ -59,18 +59,26 @@ def restored(
         group.remove(member)
     if lost:
         group.bump()
+    restart_sessions(group, now)
     return group, faults
 
 
+def restart_sessions(group: ConsumerGroup, now: Now) -> None:
+    """Let the sessions of all members, and their times to give up partitions, begin now."""
+    for member in group.members.values():
+        member.deadline = now.seconds + group.settings.session
+        if member.state is MemberState.UNREVOKED:
+            member.revocation_deadline = now.seconds + member.rebalance_timeout_ms / MS
+
+
 def _add_members(
-    group: ConsumerGroup, by_kind: dict[int, dict[str, Any]], faults: list[str], now: Now
+    group: ConsumerGroup, by_kind: dict[int, dict[str, Any]], faults: list[str]
 ) -> None:
     for member_id, value in by_kind[records.FACTS].items():
         if value.classic_member_metadata is not None:
             faults.append(f"the member {member_id!r} uses the classic protocol")
         else:
             member = _member(member_id, value, group.settings)
-            member.deadline = now.seconds + group.settings.session
             group.add(member)
     for member_id, value in by_kind[records.TARGET].items():
         if member_id in group.members:
@@ -102,7 +110,7 @@ def _member(member_id: str, value: Any, settings: ConsumerSettings) -> Member:
     return member
 
 
-def _place(group: ConsumerGroup, member: Member, value: Any, now: Now) -> bool:
+def _place(group: ConsumerGroup, member: Member, value: Any) -> bool:
     """Restore the partitions of a member; return False if they are not valid."""
     try:
         assigned = frozenset(places_of(value.assigned_partitions))
@@ -119,7 +127,4 @@ def _place(group: ConsumerGroup, member: Member, value: Any, now: Now) -> bool:
     member.epoch, member.previous_epoch = value.member_epoch, value.previous_member_epoch
     member.state = state
     group.place(member, assigned, revoking)
-    is_late = state is MemberState.UNREVOKED
-    timeout = member.rebalance_timeout_ms / MS
-    member.revocation_deadline = now.seconds + timeout if is_late else NEVER
     return True

@@ -25,7 +25,7 @@ from broker.coordinator.loading import load
 from broker.coordinator.member_ids import draw_member_id
 from broker.coordinator.replication import Replication
 from broker.coordinator.shard import Kind, Shard
-from broker.coordinator.shards import Shards
+from broker.coordinator.shards import LOCK_SECONDS, Shards
 from broker.groups import assignment, records, sessions
 from broker.groups.exchange import Joining, Syncing
 from broker.groups.group import Group, GroupSettings, State
@@ -178,11 +178,8 @@ class GroupCoordinator(Shards[Hosted]):
                 )
                 hosted.is_recorded = True
                 hosted.replace_pending(offsets)
-                if wait is not None:
-                    apply = partial(hosted.offsets.update, offsets)
-                    self.hold(shard, hosted, wait, apply, offsets, waiter)
-                    return None
-                hosted.offsets.update(offsets)
+                apply = partial(hosted.offsets.update, offsets)
+                return self._apply(shard, hosted, wait, apply, offsets, waiter)
         return ErrorCode.NONE
 
     def offsets_of(
@@ -223,19 +220,14 @@ class GroupCoordinator(Shards[Hosted]):
         """
         if keys:
             name = hosted.group.name
-            wait = shard.append(
-                [records.offset_key(name, *key) for key in keys], [None] * len(keys)
-            )
+            wait = self._append_deletions(shard, [records.offset_key(name, *key) for key in keys])
             hosted.replace_pending(keys)
 
             def apply() -> None:
                 for key in keys:
                     hosted.offsets.pop(key, None)
 
-            if wait is not None:
-                self.hold(shard, hosted, wait, apply, (), waiter)
-                return None
-            apply()
+            return self._apply(shard, hosted, wait, apply, (), waiter)
         return ErrorCode.NONE
 
     def delete(self, shard: Shard[Hosted], hosted: Hosted, waiter: Any = None) -> ErrorCode | None:
@@ -248,13 +240,30 @@ class GroupCoordinator(Shards[Hosted]):
         keys = [records.offset_key(name, *key) for key in hosted.keys]
         if hosted.is_recorded:
             keys += [key for key, _ in [*hosted.replaced, *group_kinds.deletion_of(hosted.group)]]
-            wait = shard.append(keys, [None] * len(keys))
+            wait = self._append_deletions(shard, keys)
         if wait is None:
             self._forget(shard, hosted)
             return ErrorCode.NONE
         self._end(hosted)  # until the deletion is replicated, requests are refused
         self.hold(shard, hosted, wait, partial(shard.discard, hosted), (), waiter)
         return None
+
+    def _append_deletions(self, shard: Shard[Hosted], keys: Sequence[bytes]) -> Wait | None:
+        """Delete the records with these keys, in several batches if one batch would be too large.
+
+        Returns:
+            The wait for the last batch, which the replicas get after the other batches.
+        """
+        wait, is_begun = None, False
+        for batch in group_kinds.batches([(key, None) for key in keys]):
+            try:
+                wait = shard.append(*map(list, zip(*batch, strict=True)))
+            except CoordinatorError as error:
+                if is_begun:  # the log has a part of the deletion, so load the groups again
+                    shard.leave(str(error))
+                raise
+            is_begun = True
+        return wait
 
     # --- after a change -------------------------------------------------------------------------
 
@@ -283,11 +292,31 @@ class GroupCoordinator(Shards[Hosted]):
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
             self._watch(shard, hosted)  # other heartbeats only make a deadline later
 
+    def _apply(
+        self,
+        shard: Shard[Hosted],
+        hosted: Hosted,
+        wait: Wait | None,
+        apply: Callable[[], None],
+        keys: Iterable[Key],
+        waiter: Any,
+    ) -> ErrorCode | None:
+        """Apply a change when its records, and all earlier records of the group, are replicated.
+
+        Returns:
+            None if the change is applied later. Then `waiter` gets the result.
+        """
+        if wait is None and not hosted.writes:
+            apply()
+            return ErrorCode.NONE
+        self.hold(shard, hosted, wait, apply, keys, waiter)
+        return None
+
     def hold(
         self,
         shard: Shard[Hosted],
         hosted: Hosted,
-        wait: Wait,
+        wait: Wait | None,
         apply: Callable[[], None],
         keys: Iterable[Key],
         waiter: Any,
@@ -322,15 +351,36 @@ class GroupCoordinator(Shards[Hosted]):
             with hosted.lock:
                 self._watch(shard, hosted)
 
+    def on_held(self, entry: Hosted) -> None:
+        """Note that a request of a group, perhaps a heartbeat, was refused."""
+        entry.was_held = True
+
     def _expire(self, shard: Shard[Hosted], hosted: Hosted) -> None:
-        """Handle the deadlines of a group that have passed. The group's timer calls this method."""
-        with hosted.lock:
-            hosted.timer, hosted.timer_at = None, float("inf")
-            if hosted.group.state is State.DEAD:
-                return
-            try:
-                self.consumers.expire(hosted)
-                self._settle(shard, hosted)
-            except Exception:  # without a new timer, later deadlines would be ignored
-                LOG.exception("the group %r met an unexpected error", hosted.group.name)
-                shard.leave("an unexpected error")
+        """Handle the deadlines of a group that have passed. The group's timer calls this method.
+
+        If another thread holds the lock, perhaps because a disk hangs, try again soon. A blocked
+        thread for each such group could leave no thread for the groups on other disks.
+        """
+        if not hosted.lock.acquire(blocking=False):
+            if self._scheduler is not None:
+                deadline = self._clock() + LOCK_SECONDS
+                self._scheduler.call_at(deadline, partial(self._expire, shard, hosted))
+            return
+        try:
+            self._expire_locked(shard, hosted)
+        finally:
+            hosted.lock.release()
+
+    def _expire_locked(self, shard: Shard[Hosted], hosted: Hosted) -> None:
+        hosted.timer, hosted.timer_at = None, float("inf")
+        if hosted.group.state is State.DEAD:
+            return
+        try:
+            if hosted.was_held:  # the heartbeats of members that are alive were not recorded
+                hosted.was_held = False
+                group_kinds.restart_sessions(hosted.group, self.now())
+            self.consumers.expire(hosted)
+            self._settle(shard, hosted)
+        except Exception:  # without a new timer, later deadlines would be ignored
+            LOG.exception("the group %r met an unexpected error", hosted.group.name)
+            shard.leave("an unexpected error")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from broker.consumer_groups import leaving
+from broker.consumer_groups import leaving, restoring
 from broker.consumer_groups import records as consumer_records
 from broker.consumer_groups.exchange import TopicImage
 from broker.consumer_groups.group import ConsumerGroup
@@ -35,6 +35,14 @@ def expire(group: AnyGroup, topics: Mapping[str, TopicImage], now: Now) -> None:
         leaving.expire(group, topics, now)
     else:
         sessions.expire(group, now)
+
+
+def restart_sessions(group: AnyGroup, now: Now) -> None:
+    """Let the sessions of all members begin now: the group was loaded, or could not be changed."""
+    if isinstance(group, ConsumerGroup):
+        restoring.restart_sessions(group, now)
+    else:
+        sessions.restart(group, now)
 
 
 def end(group: AnyGroup, code: ErrorCode, now: Now) -> None:

@@ -78,11 +78,13 @@ class Hosted:
         is_recorded: whether the log has a record of this group.
         replaced: if this group has replaced a group of the other type, these records delete that
             group.
+        was_held: whether requests were refused since the last deadline, because a thread held the
+            lock for too long. These requests may be heartbeats. Any thread may set this to True.
     """
 
     __slots__ = (
         "group", "is_recorded", "lock", "offsets", "pending", "replaced", "timer", "timer_at",
-        "writes",
+        "was_held", "writes",
     )  # fmt: skip
 
     def __init__(self, group: AnyGroup) -> None:
@@ -94,7 +96,7 @@ class Hosted:
         self.pending: list[PendingOffsets] = []
         self.timer: Any = None
         self.timer_at = float("inf")
-        self.is_recorded = False
+        self.is_recorded = self.was_held = False
 
     @property
     def name(self) -> str:

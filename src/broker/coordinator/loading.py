@@ -10,6 +10,7 @@ from broker.consumer_groups import records as consumer_records
 from broker.consumer_groups import restoring
 from broker.consumer_groups.exchange import ConsumerSettings
 from broker.consumer_groups.records import ConsumerRecord
+from broker.coordinator import group_kinds
 from broker.coordinator.hosted import Hosted, PendingOffsets
 from broker.groups import records
 from broker.groups.exchange import Now
@@ -131,7 +132,7 @@ def load(
     now: Callable[[], Now],
     consumers: ConsumerSettings,
 ) -> dict[str, Hosted]:
-    """Make groups from the records of a log.
+    """Make groups from the records of a log. The sessions of all members begin at the end.
 
     Raises:
         LogStoreError: the log cannot be read.
@@ -160,6 +161,8 @@ def load(
             pending.setdefault(name, {})[place] = one.value
         for name, values in pending.items():
             named(name).pending.append(PendingOffsets(producer_id, values))
+    moment = now()  # the work above may have taken longer than the session of a member
     for one_group in hosted.values():
         one_group.is_recorded = True
+        group_kinds.restart_sessions(one_group.group, moment)
     return hosted

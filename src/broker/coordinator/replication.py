@@ -23,6 +23,22 @@ from broker.wire.error_codes import ErrorCode
 LOG = logging.getLogger("broker")
 
 
+class Replicated:
+    """A wait that was over when it began: all in-sync replicas have the records."""
+
+    is_over = True
+    error = None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Do nothing, because the wait is already over."""
+
+    def give_up(self) -> None:
+        """Do nothing, because the wait is already over."""
+
+    def close(self) -> None:
+        """Do nothing, because nobody is called."""
+
+
 class Replication:
     """Track the records of all groups that other replicas do not have yet.
 
@@ -41,11 +57,17 @@ class Replication:
         self,
         shard: Shard[Hosted],
         hosted: Hosted,
-        wait: Wait,
+        wait: Wait | None,
         apply: Callable[[], None] = lambda: None,
         keys: Iterable[Key] = (),
     ) -> Write:
-        """Add an append to `writes`; its answers are sent when its records are replicated."""
+        """Add an append to `writes`; its answers are sent when its records are replicated.
+
+        Args:
+            wait: None if the records are already replicated, but an earlier append of the group is
+                still in `writes`. The changes must be applied in the order of the log.
+        """
+        wait = wait or Replicated()
         write = Write(wait, apply, keys)
         hosted.writes.append(write)
         look = partial(self._scheduler.submit, partial(self._look, shard, hosted))

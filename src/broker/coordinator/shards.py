@@ -54,6 +54,9 @@ class Shards(Generic[One]):
     def on_loaded(self, shard: Shard[One], entries: Sequence[One]) -> None:
         """Continue the unfinished work of loaded entries. Subclasses implement this."""
 
+    def on_held(self, entry: One) -> None:
+        """Note that a request was refused because another thread holds the lock of an entry."""
+
     def shards(self) -> list[Shard[One]]:
         """Return a shard for each partition that this broker coordinates."""
         return [self.shard(number) for number in self.topic.own()]
@@ -127,6 +130,7 @@ class Shards(Generic[One]):
             CoordinatorError: another thread holds the lock for too long.
         """
         if not entry.lock.acquire(timeout=LOCK_SECONDS):
+            self.on_held(entry)
             reason = f"another thread still holds the lock of {entry.name!r}: the disk may hang"
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason)
         try:

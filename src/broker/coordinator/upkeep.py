@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 from broker.coordinator import group_kinds
 from broker.coordinator.errors import CoordinatorError
@@ -11,10 +14,48 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.shard import Shard
 from broker.groups.group import State
-from broker.groups.offsets import NO_ID, expired
+from broker.groups.offsets import expired
 from broker.machines.exchange import Scheduler
 
 LOG = logging.getLogger("broker")
+Task = Callable[[], None]
+Change = Callable[[Shard[Hosted], Hosted], object]
+
+
+class ShardTasks:
+    """Run tasks that change the groups of a partition, one after another for each partition.
+
+    If a disk hangs, it holds only the thread of its own partition, however many tasks wait for it.
+    A task must not raise an error.
+
+    Threads: any thread may call any method.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._lock = threading.Lock()
+        self._queues: dict[int, deque[tuple[str, Task]]] = {}
+
+    def submit(self, number: int, name: str, task: Task) -> None:
+        """Run a task for a partition, unless a task with the same name already waits or runs."""
+        with self._lock:
+            queue = self._queues.setdefault(number, deque())
+            if any(other == name for other, _ in queue):
+                return
+            queue.append((name, task))
+            if len(queue) > 1:  # a thread already runs the tasks of this partition
+                return
+        self._scheduler.submit(partial(self._run, number, queue))
+
+    def _run(self, number: int, queue: deque[tuple[str, Task]]) -> None:
+        has_more = True
+        while has_more:
+            queue[0][1]()
+            with self._lock:
+                queue.popleft()
+                has_more = bool(queue)
+                if not has_more:
+                    del self._queues[number]
 
 
 class OffsetUpkeep:
@@ -30,11 +71,12 @@ class OffsetUpkeep:
         self._retention_ms = int(retention * 1000)
         self._interval = interval
         self._scheduler: Scheduler | None = None
+        self._tasks: ShardTasks | None = None
         self._timer: object = None
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin the regular checks."""
-        self._scheduler = scheduler
+        self._scheduler, self._tasks = scheduler, ShardTasks(scheduler)
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -44,14 +86,27 @@ class OffsetUpkeep:
 
     def _run(self) -> None:
         try:
-            self.delete_expired()
+            self._submit("expiry", self._delete_expired)
         except Exception:  # an error must not prevent the next check
             LOG.exception("expired offsets were not deleted")
         self._set_timer()
 
+    def _submit(self, name: str, change: Change) -> None:
+        """Call `change` for each loaded group, in a task for each partition."""
+        assert self._tasks is not None
+        for number in self._coordinator.topic.own():
+            self._tasks.submit(number, name, partial(self._try, name, number, change))
+
+    def _try(self, name: str, number: int, change: Change) -> None:
+        try:
+            self._change_all(self._coordinator.shard(number), change)
+        except Exception:  # a task must not raise an error
+            LOG.exception("the groups of the partition %d were not changed (%s)", number, name)
+
     def delete_expired(self) -> None:
         """Delete the offsets whose retention is over. Then delete the groups without offsets."""
-        self._for_each(self._delete_expired)
+        for shard in self._coordinator.shards():
+            self._change_all(shard, self._delete_expired)
 
     def _delete_expired(self, shard: Shard[Hosted], hosted: Hosted) -> None:
         if hosted.writes or hosted.pending:  # a newer commit may not be replicated yet
@@ -66,8 +121,10 @@ class OffsetUpkeep:
         else:
             self._coordinator.delete_offsets(shard, hosted, keys)
 
-    def forget_topic(self, topic: str, topic_id: bytes = NO_ID) -> None:
+    def forget_soon(self, topic: str, topic_id: bytes) -> None:
         """Delete the offsets of a deleted topic, because a new topic may get the same name.
+
+        Other threads delete them. If a disk hangs, only the offsets in its partitions have to wait.
 
         Args:
             topic_id: the id of the deleted topic. If this id is known, the offsets of a newer topic
@@ -82,32 +139,18 @@ class OffsetUpkeep:
             ]
             self._coordinator.delete_offsets(shard, hosted, keys)
 
-        self._for_each(forget)
+        if self._tasks is not None:
+            self._submit(f"offsets of {topic} {topic_id.hex()}", forget)
 
-    def forget_soon(self, topic: str, topic_id: bytes) -> None:
-        """Delete the offsets of a deleted topic in another thread."""
-
-        def forget() -> None:
-            try:
-                self.forget_topic(topic, topic_id)
-            except Exception:  # a task must not raise an error
-                LOG.exception("the offsets of the deleted topic %r are kept", topic)
-
-        if self._scheduler is not None:
-            self._scheduler.submit(forget)
-
-    def _for_each(self, change: Callable[[Shard[Hosted], Hosted], None]) -> None:
+    def _change_all(self, shard: Shard[Hosted], change: Change) -> None:
         """Call `change` for each loaded group; skip groups that cannot be changed now."""
-        for name in list(self._names()):
+        try:
+            names = [hosted.group.name for hosted in shard.all()]
+        except CoordinatorError:
+            return
+        for name in names:
             try:
-                with self._coordinator.using(name) as (shard, hosted):
+                with self._coordinator.using(name) as (_, hosted):
                     change(shard, hosted)
             except CoordinatorError as error:
                 LOG.debug("the group %r was not changed: %s", name, error)
-
-    def _names(self) -> Iterator[str]:
-        for shard in self._coordinator.shards():
-            try:
-                yield from (hosted.group.name for hosted in shard.all())
-            except CoordinatorError:
-                continue

@@ -36,6 +36,12 @@ def leave(group: Group, member_id: str, instance_id: str | None, now: Now) -> Er
     return fault
 
 
+def restart(group: Group, now: Now) -> None:
+    """Let the sessions of all members begin now."""
+    for member in group.members.values():
+        member.hear(now.seconds)
+
+
 def next_deadline(group: Group) -> float:
     """Return the first deadline of the group. `expire` handles it."""
     sessions = [

@@ -165,6 +165,6 @@ def _delete(services: Services, name: str | None, topic_id: bytes) -> Any:
         return Row(name, topic_id, refusal.code, str(refusal))
     except LogStoreError as error:
         return Row(name, topic_id, code_of(error), str(error))
-    services.upkeep.forget_topic(topic.name)
+    services.upkeep.forget_soon(topic.name, topic.id)
     services.traffic.forget(topic.name)
     return Row(name, topic_id, ErrorCode.NONE, None)
