@@ -120,6 +120,7 @@ class FetchAnswer(NamedTuple):
         records: the record batches, which only the log can decode.
         diverging: None, or an epoch of the leader's log and the offset at which the epoch ends.
         log_start: the offset at which the leader's log begins.
+        may_lack: whether compaction may have removed offsets from the leader's log.
     """
 
     request: FollowerFetch
@@ -127,6 +128,7 @@ class FetchAnswer(NamedTuple):
     records: Any = None
     diverging: tuple[int, int] | None = None
     log_start: int = 0
+    may_lack: bool = False
 
     @property
     def is_beginning_anew(self) -> bool:

@@ -14,6 +14,7 @@ from broker.coordination.errors import NotConnectedError, OutcomeUnknownError
 from broker.coordination.verbs import Operation, Session, Znode
 from broker.listener_config import Endpoint
 from cluster import znodes
+from cluster.admin import topic_deletion
 from cluster.control.controller_store import ControllerStore, Elected, Reign, StateNode
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion, Deposed, WriteFailed, WriteState, Written
@@ -64,6 +65,50 @@ def test_a_state_is_written_in_the_order_of_its_versions(one: ControllerStore) -
     assert one.write(write(0, 3), reign) == Written(KEY, 3, 1)
     assert one.write(write(0, 4), reign) == WriteFailed(KEY, 4)
     assert one.state(KEY) == StateNode(STATE, 1)
+
+
+LATER_ID = text_of(b"its next number!")
+
+
+def create_again(session: Session) -> None:
+    """Delete the topic and create it again, with another replica; its version is the same."""
+    path = znodes.topic_path("orders")
+    version = session.get(path).version
+    assert topic_deletion.delete(session, "orders", TOPIC_ID)
+    session.create(path, znodes.encode_topic(LATER_ID, {0: [2]}))
+    assert session.get(path).version == version
+
+
+def test_regression_a_later_topic_does_not_get_the_first_state_of_an_earlier_one(
+    store: EmbeddedStore, one: ControllerStore
+) -> None:
+    """The later topic got the replicas of the earlier one, and states of partitions it lacks."""
+    reign = one.stand(0)
+    assert reign is not None
+    assert one.write(write(NO_VERSION), reign) == Written(KEY, 1, 0)
+    create_again(store.connect())
+    for number in (0, 1):
+        asked = write(NO_VERSION)._replace(key=("orders", number))
+        assert one.write(asked, reign) == WriteFailed(("orders", number), 1)
+        assert one.state(("orders", number)) is None
+    later = write(NO_VERSION)._replace(topic=TopicIdentity(LATER_ID, 2))
+    assert one.write(later, reign) == Written(KEY, 1, 0)
+
+
+def test_a_first_state_is_written_beside_deletions_of_other_topics(
+    store: EmbeddedStore, one: ControllerStore
+) -> None:
+    """The controller looks again whether the topic exists, and writes at once."""
+    reign, session = one.stand(0), store.connect()
+    assert reign is not None
+    assert one.write(write(NO_VERSION), reign) == Written(KEY, 1, 0)
+    session.create(znodes.topic_path("other"), znodes.encode_topic(LATER_ID, {0: [2]}))
+    assert topic_deletion.delete(session, "other", LATER_ID)
+    second = write(NO_VERSION)._replace(key=("orders", 1))
+    assert one.write(second, reign) == Written(("orders", 1), 1, 0)
+    assert topic_deletion.delete(session, "orders", TOPIC_ID)
+    third = write(NO_VERSION)._replace(key=("orders", 2))
+    assert one.write(third, reign) == WriteFailed(("orders", 2), 1)
 
 
 MOVING = STATE._replace(replicas=(1, 2, 3), target=(2, 3), original=(1, 2))

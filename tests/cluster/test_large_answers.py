@@ -22,7 +22,13 @@ from cluster.pure.replica import Role
 from cluster.registration import TopicIdentity
 from cluster.requests import FetchAnswer, FollowerFetch
 from cluster.run import peer_connection
-from cluster.wire.follower_fetches import API, VERSION, PartitionId, key_of
+from cluster.wire.follower_fetches import (
+    API,
+    MAY_LACK_OFFSETS,
+    VERSION,
+    PartitionId,
+    key_of,
+)
 from cluster.wire.topic_ids import bytes_of, text_of
 from logstore.format.kafka import record_batch as kafka
 from support.places import fast_directory
@@ -65,7 +71,7 @@ def response(chance: random.Random, sizes: list[list[int]]) -> Any:
     for topic_id, row in zip(IDS, sizes, strict=True):
         partitions = [
             FetchResponse.PartitionData(
-                number, 0, 10_000 + number, -1, 20,
+                number, 0, 10_000 + number, chance.choice((-1, MAY_LACK_OFFSETS)), 20,
                 aborted_transactions=chance.choice((None, [], [aborted])),
                 records=batches(chance, size) if size else b"",
             )
@@ -145,7 +151,8 @@ def test_the_parts_are_what_came(seed: int) -> None:
         expected = fetch_of(*key)
         for part in parts[key]:
             facts = row.high_watermark, part.records, None, row.log_start_offset
-            assert part == FetchAnswer(expected, *facts)
+            may_lack = row.last_stable_offset == MAY_LACK_OFFSETS
+            assert part == FetchAnswer(expected, *facts, may_lack)
             last = list(kafka_headers(part.records))[-1]
             expected = expected._replace(offset=last.last_offset + 1, last_epoch=last.leader_epoch)
 

@@ -343,3 +343,31 @@ def test_a_lost_store_is_no_answer(connect: Connect, session: Session) -> None:
     lost.close()
     assert refused(lambda: changes.create(NewTopic("orders", 1, 3)))[0] == ErrorCode.NOT_CONTROLLER
     assert session.children(znodes.TOPICS) == []
+
+
+@pytest.mark.parametrize("what", ["add", "alter", "delete"])
+def test_regression_a_change_does_not_reach_a_later_topic_of_the_name(
+    session: Session, changes: TopicChanges, what: str
+) -> None:
+    """Added partitions also gave the later topic the id of the earlier one."""
+    first = changes.create(NewTopic("orders", 1, 1, (), [("retention.ms", "1000")])).topic
+    made: list[Topic] = []
+
+    def swap() -> None:
+        changes.delete(first)
+        made.append(changes.create(NewTopic("orders", 2, 1)).topic)
+
+    slow: Any = Faster(session, swap, 1)
+    late = changes_of(slow)
+    if what == "add":
+        late.add_partitions("orders", 4, None)
+    elif what == "alter":
+        late.alter("orders", [Change("retention.bytes", Operation.SET, "7")])
+    else:
+        assert refused(lambda: late.delete(first))[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = changes.find("orders", NO_ID)
+    assert found is not None and found.id == made[0].id
+    assert len(found.partitions) == (4 if what == "add" else 2)
+    expected = {"min.insync.replicas": "1"}
+    expected |= {"retention.bytes": "7"} if what == "alter" else {}
+    assert settings_in(session, "orders") == expected

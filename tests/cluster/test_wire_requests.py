@@ -27,7 +27,7 @@ from cluster.requests import (
     RoleAnswer,
     StopReplica,
 )
-from cluster.state import State, fault_of
+from cluster.state import LEADER_EPOCH_MAX, State, fault_of
 from cluster.wire import follower_fetches, isr_changes, roles, shutdowns, stops, topic_ids
 from cluster.wire.roles import Controlling, NamedRole
 from cluster.wire.stops import NamedStop
@@ -50,7 +50,7 @@ def states(draw: Any) -> State:
     rest = [one for one in replicas if one not in isr]
     min_isr = draw(st.integers(len(isr) + 1, 6)) if rest else draw(st.integers(1, 6))
     elr = {one: draw(EPOCHS) for one in rest if draw(st.booleans())}
-    leader_epoch = draw(st.integers(1, 2**31 - 1))
+    leader_epoch = draw(st.integers(1, LEADER_EPOCH_MAX))
     state = State(
         draw(st.sampled_from([NO_BROKER, *isr])), leader_epoch, draw(INT32), isr, elr,
         frozenset(rest) - elr.keys(), draw(EPOCHS), tuple(replicas),
@@ -341,6 +341,8 @@ def test_a_leaders_answer_has_records_a_divergence_or_an_error() -> None:
     anew = fetch_answer(records=None, diverging_epoch=Epoch(-1, 90), log_start_offset=90)
     assert answered(anew) == FetchAnswer(FETCH, 50, None, (-1, 90), 90)
     assert answered(anew).is_beginning_anew
+    gaps = fetch_answer(last_stable_offset=follower_fetches.MAY_LACK_OFFSETS)
+    assert answered(gaps) == FetchAnswer(FETCH, 50, b"xyz", log_start=4, may_lack=True)
     refused = fetch_answer(error_code=ErrorCode.FENCED_LEADER_EPOCH)
     assert answered(refused) == follower_fetches.FetchRefused(FETCH, ErrorCode.FENCED_LEADER_EPOCH)
     assert follower_fetches.decode_fetch_answers(fetch_answer(), {}) == []

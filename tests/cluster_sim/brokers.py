@@ -294,7 +294,7 @@ class SimBroker:
                 raise Violation(f"I7 {reason}")
             case x.AppendAsLeader():
                 self._append(number, effect)
-            case x.AppendAsFollower(log, records, leader_epoch):
+            case x.AppendAsFollower(log, records, leader_epoch, _):
                 start = len(stored.records)
                 if all(epoch <= leader_epoch for epoch, _ in records):
                     stored.records.extend(records)

@@ -163,6 +163,21 @@ def test_gaps_that_compaction_cannot_leave_are_refused(store: LogStore) -> None:
     assert [record.offset for record in compacted] == [0, 5]
 
 
+def test_regression_gaps_that_the_leader_knows_are_taken(store: LogStore) -> None:
+    """A topic that was compacted before could not be copied after a change to "delete"."""
+    first, later = (batch_of("kafka", at, [(b"k", b"v", 1)]) for at in (0, 5))
+    log, columnar = store.create("t", 0), store.create("columnar", 0)
+    assert not log.may_lack_offsets
+    assert log.append_as_follower(first + later, may_lack_offsets=True) == range(6)
+    assert [record.offset for record in log] == [0, 5] and log.may_lack_offsets
+    with pytest.raises(OffsetOutOfRangeError, match="but the next offset is 1"):
+        columnar.append_as_follower(batch(0, 0) + batch(2, 0), may_lack_offsets=True)
+    abandon(store)
+    with LogStore.open(store.log_dirs, config=QUIET, admin_socket=False) as opened:
+        again = opened.log("t", 0)
+        assert again.may_lack_offsets and [record.offset for record in again] == [0, 5]
+
+
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_an_empty_compacted_log_keeps_its_start_if_nothing_is_deleted(
     store: LogStore, policy: str

@@ -177,7 +177,7 @@ class TopicChanges:
     def _add_partitions(
         self, name: str, count: int, given: Sequence[Sequence[int]] | None, is_dry: bool
     ) -> Topic:
-        found = self._found(name)
+        check, found = self._no_deletion(), self._found(name)
         topic, node = found.topic(name), found.node
         check_growth(topic, count)
         more, first, racks = count - len(topic.partitions), max(topic.partitions) + 1, self._racks()
@@ -198,7 +198,7 @@ class TopicChanges:
         if not is_dry:
             path = znodes.topic_path(name)
             data = znodes.with_partitions(found.znode.data, path, added)
-            self._session.set(path, data, version=found.znode.version)
+            self._session.multi([check, Set(path, data, found.znode.version)])
         return topic._replace(partitions=(*topic.partitions, *added))
 
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
@@ -206,7 +206,7 @@ class TopicChanges:
         self._change(lambda: self._alter(name, changes, is_dry))
 
     def _alter(self, name: str, changes: Sequence[Change], is_dry: bool) -> None:
-        found = self._found(name)
+        check, found = self._no_deletion(), self._found(name)
         path = znodes.config_path(name)
         znode = self._read(path)
         before = {} if znode is None else znodes.parse_config(znode.data, path)
@@ -221,6 +221,7 @@ class TopicChanges:
         notice = znodes.encode_setting_notice(name)
         self._session.multi(
             [
+                check,
                 Check(znodes.topic_path(name), found.znode.version),
                 write,
                 Create(znodes.SETTING_NOTICE, notice, sequence=True),
@@ -298,6 +299,14 @@ class TopicChanges:
                 raise TopicRefusedError(ErrorCode.NOT_CONTROLLER, str(lost)) from lost
         reason = f"other brokers changed the topic during each of {TRIES} attempts: {error}"
         raise TopicRefusedError(ErrorCode.REQUEST_TIMED_OUT, reason) from error
+
+    def _no_deletion(self) -> Check:
+        """Return a check that no topic was deleted since this call.
+
+        The version of a topic does not tell this: a topic that is created again begins with the
+        same version.
+        """
+        return Check(znodes.TOPICS, self._session.get(znodes.TOPICS).version)
 
     def _read(self, path: str) -> Znode | None:
         try:

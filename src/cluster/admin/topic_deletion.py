@@ -5,6 +5,10 @@ which replicas must be deleted. So no replica is forgotten, even if no controlle
 controller reads the record. A topic with thousands of partitions is deleted in several steps.
 Before the first step, the broker writes a mark into the store. If the deletion is interrupted, the
 next deletion of the topic, or the next start of a broker, completes it.
+
+A topic that is created again has the same versions as the old topic. So each deletion also writes
+the parent of all topics. If the version of this parent is still the same, no topic that was read
+before has become another topic of the same name.
 """
 
 from __future__ import annotations
@@ -14,7 +18,14 @@ from collections.abc import Iterator
 from itertools import chain
 
 from broker.coordination.errors import LimitError, NoNodeError
-from broker.coordination.verbs import Create, Delete, Operation, Session, check_operations
+from broker.coordination.verbs import (
+    Create,
+    Delete,
+    Operation,
+    Session,
+    Set,
+    check_operations,
+)
 from cluster import znodes
 from cluster.errors import BadZnodeError
 from cluster.pure.control_exchange import Deletion
@@ -33,7 +44,7 @@ def delete(session: Session, name: str, topic_id: str) -> bool:
         ZnodeError: another broker has changed the topic in the meantime. Then some partitions may
             be deleted, and others not.
     """
-    path = znodes.topic_path(name)
+    path, topics = znodes.topic_path(name), session.get(znodes.TOPICS)
     try:
         znode = session.get(path)
     except NoNodeError:
@@ -50,11 +61,11 @@ def delete(session: Session, name: str, topic_id: str) -> bool:
     parent = f"{path}/partitions"
     last[:0] = [Delete(one) for one in (parent,) if _exists(session, one)]
     last += [Delete(one) for one in (znodes.config_path(name), mark) if _exists(session, one)]
-    whole = [*chain.from_iterable(pieces), *last]
+    whole = [*chain.from_iterable(pieces), *last, Set(topics.path, topics.data, topics.version)]
     try:
         check_operations(whole)
-    except LimitError:
-        _in_steps(session, mark, topic_id, pieces, last)
+    except LimitError:  # other topics may be deleted between two steps
+        _in_steps(session, mark, topic_id, pieces, [*last, Set(topics.path, topics.data)])
     else:
         session.multi(whole)
     return True

@@ -30,6 +30,7 @@ from cluster.znode_document import ID_MAX
 from cluster.znodes import BrokerNode, NamedDeletion, TopicNode
 
 LOG = logging.getLogger("cluster")
+FIRST_TRIES = 20  # how often a first state is tried again if topics are deleted at the same time
 
 
 class Reign(NamedTuple):
@@ -63,6 +64,8 @@ class ControllerStore:
     def __init__(self, session: Session, broker: int) -> None:
         self.session = session
         self._broker = broker
+        # the last topic that was found for a first state, and the version of the parent before that
+        self._found: tuple[TopicIdentity, int] | None = None
 
     def prepare(self) -> None:
         """Create the znodes that a cluster needs, if they are missing."""
@@ -268,24 +271,18 @@ class ControllerStore:
         again.
         """
         path, data = znodes.state_path(*asked.key), encode_state(asked.state)
-        operations: list[Operation] = [Check(znodes.CONTROLLER_EPOCH, reign.version)]
-        is_first = asked.version == NO_VERSION
-        if is_first:
-            operations.append(Create(path, data))
-        else:
-            try:
-                operations += self._topic_with(asked)
-            except (BadZnodeError, NoNodeError) as error:
-                LOG.error(
-                    "the state of %s-%d is not written, so its replicas stay: %s", *asked.key, error
-                )
-                return WriteFailed(asked.key, asked.number)
-            operations.append(Set(path, data, asked.version))
+        check = Check(znodes.CONTROLLER_EPOCH, reign.version)
         try:
-            if is_first:
-                answers = self._create_with_parents(asked.key, operations)
+            if asked.version == NO_VERSION:
+                answers = self._write_first(asked, check, Create(path, data))
             else:
-                answers = self.session.multi(operations)
+                changes = [*self._topic_with(asked), Set(path, data, asked.version)]
+                answers = self.session.multi([check, *changes])
+        except BadZnodeError as error:
+            LOG.error(
+                "the state of %s-%d is not written, so its replicas stay: %s", *asked.key, error
+            )
+            return WriteFailed(asked.key, asked.number)
         except OutcomeUnknownError:
             return WriteFailed(asked.key, asked.number)
         except ZnodeError as error:
@@ -294,6 +291,43 @@ class ControllerStore:
             return WriteFailed(asked.key, asked.number)
         assert answers[-1] is not None
         return Written(asked.key, asked.number, answers[-1].version)
+
+    def _write_first(
+        self, asked: WriteState, check: Check, create: Create
+    ) -> Sequence[Znode | None]:
+        """Create the first state of a partition, but only below the topic that was asked for.
+
+        The topic may be deleted and created again at any time. The first state of the old topic
+        must not become the state of the new topic, which may have other replicas.
+
+        Raises:
+            ZnodeError, BadZnodeError: the topic does not exist any more, or there is a state.
+        """
+        for _ in range(FIRST_TRIES):
+            is_fresh = self._found is None or not self._found[0].is_same(asked.topic)
+            if is_fresh:
+                self._found = asked.topic, self._find(asked)
+            assert self._found is not None
+            checks = [check, Check(znodes.TOPICS, self._found[1])]
+            try:
+                return self._create_with_parents(asked.key, checks, create)
+            except BadVersionError as error:
+                if error.operation != 1:
+                    raise
+                self._found = None  # a topic was deleted: find out whether it was this one
+        raise BadVersionError(znodes.TOPICS)
+
+    def _find(self, asked: WriteState) -> int:
+        """Check that a topic exists; return the version of the parent of all topics before that.
+
+        Each deletion of a topic changes this version. So if the version is still the same, the
+        topic still exists.
+        """
+        version, path = self.session.get(znodes.TOPICS).version, znodes.topic_path(asked.key[0])
+        znode = self.session.get(path)
+        if not znodes.parse_topic(znode.data, path, znode.czxid).identity.is_same(asked.topic):
+            raise BadZnodeError(path=path, reason="the topic was created again")
+        return version
 
     def _topic_with(self, asked: WriteState) -> Iterator[Set]:
         """If the replicas change, also write the topic, for programs that read Kafka's znodes."""
@@ -309,20 +343,19 @@ class ControllerStore:
         yield Set(path, data, znode.version)
 
     def _create_with_parents(
-        self, key: PartitionKey, operations: Sequence[Operation]
+        self, key: PartitionKey, checks: Sequence[Operation], create: Create
     ) -> Sequence[Znode | None]:
         """Create a state, and the znode of its partition if it is missing.
 
         The method does not first read which parents are missing. For a large topic, these reads
         would take most of the time.
         """
-        check, *rest = operations
         try:
-            return self.session.multi([check, Create(_partition_path(key)), *rest])
+            return self.session.multi([*checks, Create(_partition_path(key)), create])
         except ZnodeError as error:
-            if error.operation != 1:
+            if error.operation != len(checks):
                 raise
-        return self.session.multi([check, *self._missing_parents(key), *rest])
+        return self.session.multi([*checks, *self._missing_parents(key), create])
 
     def _missing_parents(self, key: PartitionKey) -> Iterator[Create]:
         path = _partition_path(key)

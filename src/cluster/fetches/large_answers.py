@@ -23,7 +23,7 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.frames import decode_response
 from cluster.errors import BadRequestError
 from cluster.requests import FetchAnswer, FollowerFetch
-from cluster.wire.follower_fetches import API, VERSION, PartitionId
+from cluster.wire.follower_fetches import API, MAY_LACK_OFFSETS, VERSION, PartitionId
 from cluster.wire.topic_ids import text_of
 from logstore.format import layouts
 from logstore.format.prefix import BATCH_BYTES_MIN, LENGTH_OVERHEAD_BYTES
@@ -95,7 +95,7 @@ class LargeAnswer:
         return message
 
     def _read_partition(self, topic_id: str) -> None:
-        number, error, high_watermark, _, log_start = HEAD.unpack(self._keep(HEAD.size))
+        number, error, high_watermark, stable, log_start = HEAD.unpack(self._keep(HEAD.size))
         for _ in range(self._count()):  # aborted transactions
             self._keep(ABORTED_BYTES)
             self._keep_tags()
@@ -113,7 +113,9 @@ class LargeAnswer:
                 raise BadRequestError(reason=f"a leader's answer about {key} is out of its range")
             self._small += NO_RECORDS
             self.sizes[key] = size
-            self._take_records(FetchAnswer(request, high_watermark, None, None, log_start), size)
+            may_lack = stable == MAY_LACK_OFFSETS
+            answer = FetchAnswer(request, high_watermark, None, None, log_start, may_lack)
+            self._take_records(answer, size)
         self._keep_tags()
 
     def _take_records(self, answer: FetchAnswer, left: int) -> None:

@@ -278,11 +278,13 @@ class AppendAsFollower(NamedTuple):
         leader_epoch: the leader epoch of the leader that sent the batches. Batches of a later epoch
             are refused. Such a batch shows that the leader was replaced before it read the batch,
             so the earlier records in its log may have changed, too.
+        may_lack: whether compaction may have removed offsets from the leader's log.
     """
 
     log: LogLife
     records: Any
     leader_epoch: int
+    may_lack: bool = False
 
 
 class TruncateTo(NamedTuple):

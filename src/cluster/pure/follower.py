@@ -88,7 +88,8 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         replica.leader_start = answer.log_start
         follow_high_watermark(replica)
         replica.appending += 1
-        replica.emit(AppendAsFollower(replica.log_life, answer.records, epoch_bound(replica)))
+        bound, may_lack = epoch_bound(replica), answer.may_lack
+        replica.emit(AppendAsFollower(replica.log_life, answer.records, bound, may_lack))
 
 
 def on_append(replica: Replica, appended: AppendedAsFollower) -> None:

@@ -26,16 +26,18 @@ from cluster.requests import FollowerFetch
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.replica_exchange import Served
 from cluster.throttle.replication_throttle import ReplicationThrottle, Side
-from cluster.wire.follower_fetches import PartitionId, decode_fetches
+from cluster.wire.follower_fetches import (
+    MAY_LACK_OFFSETS,
+    NO_STABLE_OFFSET,
+    PartitionId,
+    decode_fetches,
+)
 from cluster.wire.topic_ids import bytes_of
 from logstore import FileRange as LogRange
 from logstore import Log, LogStoreError, OffsetOutOfRangeError, Subscription
 
 Find = Callable[[PartitionId], HostedReplica | None]
 Data = FetchResponse.PartitionData
-# The last stable offset is not sent, because a follower finds it in its own log. To read it here,
-# the broker would need a lock that the next append also needs.
-NO_STABLE_OFFSET = -1
 
 
 class Asked(NamedTuple):
@@ -143,7 +145,7 @@ class _FollowerRead:
         log, limit = place.served.log, min(place.bytes_max, left)
         try:
             row = Data(
-                number, ErrorCode.NONE, log.high_watermark, NO_STABLE_OFFSET,
+                number, ErrorCode.NONE, log.high_watermark, _stable_offset(log),
                 log.log_start_offset, records=b"",
             )  # fmt: skip
             if place.served.diverging is not None:
@@ -202,6 +204,14 @@ class _FollowerRead:
                 except LogStoreError:  # the log dir failed just now; the next read reports this
                     wake()
         return subscriptions
+
+
+def _stable_offset(log: Log) -> int:
+    """Return what an answer has in place of the last stable offset.
+
+    To read the last stable offset, the broker would need a lock that the next append also needs.
+    """
+    return MAY_LACK_OFFSETS if log.may_lack_offsets else NO_STABLE_OFFSET
 
 
 def fault_of(

@@ -356,10 +356,10 @@ class HostedReplica:
 
     def _append_as_follower(self, effect: x.AppendAsFollower) -> None:
         """Append the leader's batches. If the log refuses the batches, fetch them again."""
-        log, before = self._open_log(), self._rules.log.end
+        log, before, (_, records, epoch, gaps) = self._open_log(), self._rules.log.end, effect
         try:
-            if effect.records:
-                log.append_as_follower(effect.records, leader_epoch=effect.leader_epoch)
+            if records:
+                log.append_as_follower(records, leader_epoch=epoch, may_lack_offsets=gaps)
         except (ValueError, OffsetOutOfRangeError) as error:
             LOG.warning("%s-%d: bad records from the leader: %s", self.name, self.number, error)
         spans = spans_of(log, before) if log.log_end_offset > before else ()

@@ -21,6 +21,9 @@ OFFSETS_MAX = 2**62  # no log has a larger offset
 CONSUMER = -1  # the replica id of a client that only reads
 # if this value replaces the registration epoch, the follower's broker is leaving (P21)
 NO_EPOCH = -1
+# An answer has one of these values in place of the last stable offset, which a follower finds in
+# its own log. A broker of an earlier version ignores the value.
+NO_STABLE_OFFSET, MAY_LACK_OFFSETS = -1, -2
 
 PartitionId = tuple[str, int]  # topic id and partition
 
@@ -158,7 +161,8 @@ def _answer_of(request: FollowerFetch, row: Any) -> FetchAnswer:
             reason=f"a leader's high watermark is {mark}, and its log start is {start}"
         )
     if end < 0:  # the message has no diverging epoch
-        return FetchAnswer(request, mark, row.records, log_start=start)
+        may_lack = row.last_stable_offset == MAY_LACK_OFFSETS
+        return FetchAnswer(request, mark, row.records, log_start=start, may_lack=may_lack)
     answer = FetchAnswer(request, mark, None, (epoch, end), start)
     if answer.is_beginning_anew:
         return answer

@@ -9,6 +9,7 @@ from logstore.arguments import flag, many, whole, wrong
 from logstore.config import size_of
 from logstore.format import layouts
 from logstore.log.encoded import leader_appends
+from logstore.log.metadata import SPARSE_OFFSETS
 from logstore.log.producers import appends
 
 if TYPE_CHECKING:
@@ -46,7 +47,12 @@ class ReplicatedLog:
     # --- encoded batches ------------------------------------------------------------------------
 
     def append_as_follower(
-        self, raw: Buffer, *, leader_epoch: int | None = None, durable: bool = False
+        self,
+        raw: Buffer,
+        *,
+        leader_epoch: int | None = None,
+        durable: bool = False,
+        may_lack_offsets: bool = False,
     ) -> range:
         """Append whole encoded batches unchanged, with the offsets and epochs that they carry.
 
@@ -59,19 +65,24 @@ class ReplicatedLog:
                 epoch. If `leader_epoch` is None, no batch may have an epoch that is smaller than
                 the log's epoch.
             durable: return only after the batches are on the disk.
+            may_lack_offsets: whether the leader's log may lack offsets (see `may_lack_offsets`).
 
         Raises:
             ValueError: the bytes are not whole, undamaged batches.
             RecordExpansionError: a batch needs more memory than the store allows.
             OffsetOutOfRangeError: the batches do not begin at the log end offset. An empty log
-                accepts batches that begin later. If `cleanup_policy` includes "compact", offsets
-                may be missing before batches of Kafka's layout: the leader removed them.
+                accepts batches that begin later. If `cleanup_policy` includes "compact", or if the
+                leader's log may lack offsets, offsets may be missing before batches of Kafka's
+                layout: the leader removed them.
             FencedLeaderEpochError: the log has a higher leader epoch.
         """
         from logstore.log.encoded import follower_appends
 
+        gaps = flag(may_lack_offsets, "may_lack_offsets")
         with self._state.telling():
-            return follower_appends.append_as_follower(self._state, raw, leader_epoch, durable)
+            return follower_appends.append_as_follower(
+                self._state, raw, leader_epoch, durable, may_lack_offsets=gaps
+            )
 
     def append_encoded(
         self,
@@ -349,6 +360,11 @@ class ReplicatedLog:
     def leader_epochs(self) -> tuple[tuple[int, int], ...]:
         """The (leader epoch, first offset) pairs of the records, in rising order."""
         return tuple(self._state.replication.epochs.entries)
+
+    @property
+    def may_lack_offsets(self) -> bool:
+        """Whether compaction may have removed offsets between the records of this log."""
+        return bool(self._state.metadata.extra.get(SPARSE_OFFSETS))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the log's largest epoch that is not above `epoch`, and the offset where it ends.

@@ -1,9 +1,9 @@
 """Append a leader's batches unchanged, with the offsets and leader epochs that they carry.
 
 A leader that compacted its log in Kafka's layout has gaps between the offsets of its batches. If
-the follower's log is also compacted, the follower keeps these gaps, and also a gap before the first
-batch. There is never a gap between two segments: a new segment begins at the end offset of the
-previous segment.
+the follower's log is also compacted, or if the leader says that its log may have gaps, the follower
+keeps these gaps, and also a gap before the first batch. There is never a gap between two segments:
+a new segment begins at the end offset of the previous segment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 
 def append_as_follower(
-    state: LogState, raw: Buffer, leader_epoch: int | None = None, durable: bool = False
+    state: LogState,
+    raw: Buffer,
+    leader_epoch: int | None = None,
+    durable: bool = False,
+    *,
+    may_lack_offsets: bool = False,
 ) -> range:
     """Append batches unchanged; see `Log.append_as_follower`."""
     begun: list[bool] = []
@@ -41,9 +46,10 @@ def append_as_follower(
         if _has_gap(batches, state.log_end_offset):
             # The append may change the log start and the files, so it needs the flush lock, too.
             with state.flush_lock, held(state, "flush_lock"):
-                offsets = _append(state, begun, batches, leader_epoch, may_begin=True)
+                may_lack = _may_lack(state, batches, may_lack_offsets)
+                offsets = _append(state, begun, batches, leader_epoch, True, may_lack)
         else:
-            offsets = _append(state, begun, batches, leader_epoch, may_begin=False)
+            offsets = _append(state, begun, batches, leader_epoch)
         if offsets:
             appending.after_append(state, offsets.stop - 1)
             if is_durable:
@@ -55,14 +61,20 @@ def append_as_follower(
 
 
 def _append(
-    state: LogState, begun: list[bool], batches: Found, leader_epoch: int | None, *, may_begin: bool
+    state: LogState,
+    begun: list[bool],
+    batches: Found,
+    leader_epoch: int | None,
+    may_begin: bool = False,
+    may_lack: bool = False,
 ) -> range:
     """Check batches against the log, and write them.
 
     Args:
         begun: the function adds an item to this list when the write begins.
-        may_begin: if True, an empty log may begin at the offset of the first batch, a compacted log
-            may have gaps, and the caller must hold the flush lock.
+        may_begin: if True, an empty log may begin at the offset of the first batch, and the caller
+            must hold the flush lock.
+        may_lack: whether offsets may be missing before a batch; only together with `may_begin`.
     """
     with state.lock, keeping(state, "lock"):
         state.check_appendable()
@@ -73,7 +85,6 @@ def _append(
         first = batches[0][1].base_offset
         known = appends.current(state) if appends.are_watched(batches) else None
         is_empty = end == state.log_start_offset and not state.active.size_bytes
-        may_lack = may_begin and _may_lack(state, batches)
         is_begun = is_empty and may_begin and first > end
         is_begun = is_begun and not (may_lack and _keeps_start(state, batches[0][1]))
         expected = first if is_begun else end
@@ -116,10 +127,14 @@ def _has_gap(batches: Found, expected: int) -> bool:
     return False
 
 
-def _may_lack(state: LogState, batches: Found) -> bool:
-    """Check whether the leader's compaction may have removed the offsets before these batches."""
+def _may_lack(state: LogState, batches: Found, may_lack_offsets: bool) -> bool:
+    """Check whether the leader's compaction may have removed the offsets before these batches.
+
+    The present settings do not tell this alone: the topic may have been compacted earlier.
+    """
     is_kafka = all(header.magic == layouts.KAFKA_MAGIC for _, header in batches)
-    return is_kafka and (state.config.is_compacted or SPARSE_OFFSETS in state.metadata.extra)
+    is_known = state.config.is_compacted or SPARSE_OFFSETS in state.metadata.extra
+    return is_kafka and (is_known or may_lack_offsets)
 
 
 def _keeps_start(state: LogState, header: BatchHeader) -> bool:
