@@ -1,8 +1,9 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
 A call to the socket waits for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit
-these calls, so no other system call is needed. After 50 ms, the connection is parked, so that it
-uses no thread.
+these calls, so no other system call is needed. After 50 ms without a byte, the connection is
+parked, so that it uses no thread. A client that sends or takes a few bytes every 50 ms would keep
+its thread. So while other requests need threads, calls do not wait at all.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import enum
 import errno
 import math
 import os
+import select
 import socket
 import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from broker.machines.exchange import Answer, Client, Pending, Piece
@@ -27,6 +30,7 @@ from broker.wire.frames import FrameSplitter
 BLOCKED_SECONDS = 0.05
 RECEIVED_BYTES = 64 << 10  # one call reads this much, or more for a large frame
 RECEIVED_BYTES_MAX = 1 << 20  # one call reads at most this much of a large frame
+SENT_BYTES_MAX = 1 << 20  # one call sends at most this much of a file
 PIECES_MAX = 512  # one call sends at most this many pieces; Linux allows 1,024
 # Errors of sendfile that come from the socket. All other errors come from the file.
 SOCKET_ERRORS = {
@@ -162,9 +166,10 @@ class Connection:
         try:
             if missing > RECEIVED_BYTES:
                 size = min(missing - self.held_bytes_max, self.received_bytes_max)
-                return self.socket.recv(size, socket.MSG_WAITALL)
-            flags = socket.MSG_DONTWAIT if is_hurried else 0
-            return self.socket.recv(RECEIVED_BYTES, flags)
+                return self.socket.recv(
+                    size, socket.MSG_DONTWAIT if is_hurried else socket.MSG_WAITALL
+                )
+            return self.socket.recv(RECEIVED_BYTES, socket.MSG_DONTWAIT if is_hurried else 0)
         except BlockingIOError:
             return None
 
@@ -177,8 +182,12 @@ class Connection:
         """Add the pieces of an answer to `outgoing`."""
         self.outgoing.extend(answer)
 
-    def send(self) -> bool:
+    def send(self, is_crowded: Callable[[], bool] = bool) -> bool:
         """Send as much as the client takes; return False if it took nothing for 50 ms.
+
+        Args:
+            is_crowded: reports whether other clients need the thread, so that a call must not wait
+                for 50 ms.
 
         Raises:
             FileFailedError: a file could not be read. OSError: the connection is broken.
@@ -186,13 +195,14 @@ class Connection:
         outgoing = self.outgoing
         try:
             while outgoing:
+                flags = socket.MSG_DONTWAIT if is_crowded() else 0
                 first = outgoing[0]
                 if isinstance(first, FileRange):
-                    self._sent(self._send_file(first))
+                    self._sent(self._send_file(first, is_hurried=bool(flags)))
                 elif len(outgoing) == 1:
-                    self._sent(self.socket.send(first))
+                    self._sent(self.socket.send(first, flags))
                 else:
-                    self._sent(self._send_data())
+                    self._sent(self._send_data(flags))
         except BlockingIOError:
             return False
         return True
@@ -212,20 +222,32 @@ class Connection:
         self.frames.clear()
         self.socket.close()
 
-    def _send_data(self) -> int:
+    def _send_data(self, flags: int) -> int:
         """Send all pieces before the next range of a file, in one call."""
         run: list[bytes | bytearray | memoryview] = []
         for piece in self.outgoing:
             if isinstance(piece, FileRange) or len(run) == PIECES_MAX:
-                return self.socket.sendmsg(run, (), socket.MSG_MORE)
+                return self.socket.sendmsg(run, (), flags | socket.MSG_MORE)
             run.append(piece)
-        return self.socket.sendmsg(run)
+        return self.socket.sendmsg(run, (), flags)
 
-    def _send_file(self, piece: FileRange) -> int:
+    def _send_file(self, piece: FileRange, *, is_hurried: bool) -> int:
+        """Send a part of a file.
+
+        A sendfile that may wait would wait again after each byte that the client takes. So it must
+        not wait at all, and this method waits for 50 ms.
+        """
+        size_bytes = min(piece.size_bytes, SENT_BYTES_MAX)
         try:
-            sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, piece.size_bytes)
+            os.set_blocking(self.fd, False)  # sendfile has no flag for one call
+            try:
+                sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, size_bytes)
+            finally:
+                os.set_blocking(self.fd, True)
         except BlockingIOError:
-            raise
+            if is_hurried or not self._gets_room():
+                raise
+            return self._send_file(piece, is_hurried=True)
         except OSError as error:
             if error.errno in SOCKET_ERRORS:
                 raise
@@ -234,6 +256,12 @@ class Connection:
         if not sent:
             raise FileFailedError("a segment is shorter than the range that is being sent")
         return sent
+
+    def _gets_room(self) -> bool:
+        """Wait until the socket can take more bytes; return False after 50 ms."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        return bool(poll.poll(BLOCKED_SECONDS * 1000))
 
     def _sent(self, size_bytes: int) -> None:
         """Count the sent bytes, and remove them from the front of `outgoing`."""

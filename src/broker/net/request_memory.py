@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
+from broker.machines.exchange import CloseConnectionError
 from broker.machines.memory_budget import MemoryBudget
 from broker.net.connection import Connection, Phase
 
@@ -84,6 +85,16 @@ class RequestMemory:
         arrived_bytes = connection.splitter.declared_bytes - connection.splitter.missing_bytes
         size_seconds = arrived_bytes / ARRIVAL_BYTES_PER_SECOND
         return connection.arriving_since + self._arrival_seconds + size_seconds
+
+    def check_arrival(self, connection: Connection) -> None:
+        """Check this while bytes arrive, because only a parked connection has a timer.
+
+        Raises:
+            CloseConnectionError: the incomplete request does not arrive in time.
+        """
+        is_incomplete = not connection.splitter.is_between_frames
+        if is_incomplete and connection.received_at > self.arrival_deadline(connection):
+            raise CloseConnectionError("it does not arrive in time")
 
     def slowest(self, now: float) -> Connection | None:
         """Return the connection to cut, because another request waits too long for memory.

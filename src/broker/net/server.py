@@ -341,7 +341,7 @@ class Server:
 
     def _send(self, connection: Connection) -> bool:
         before = connection.sent_bytes
-        is_done = connection.send()
+        is_done = connection.send(lambda: self._workers.is_crowded)
         now = time.monotonic()
         if not before or connection.sent_bytes != before:
             connection.sent_since = now
@@ -365,8 +365,9 @@ class Server:
             return self._memory.reserve(connection, splitter.declared_bytes)
         was_between = splitter.is_between_frames
         if connection.receive(is_hurried=self._workers.is_crowded):
-            if was_between:
-                connection.arriving_since = time.monotonic()
+            if was_between or connection.frames:  # these bytes begin the incomplete frame
+                connection.arriving_since = connection.received_at
+            self._memory.check_arrival(connection)
             return True
         self._park(connection, Phase.INPUT)
         return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -113,7 +113,7 @@ class TlsConnection(Connection):
             pass
         self._is_finished = True  # frames before the end are still answered
 
-    def send(self) -> bool:
+    def send(self, is_crowded: Callable[[], bool] = bool) -> bool:
         """Encrypt and send what the client takes; return False if it took nothing for 50 ms.
 
         Raises:
@@ -123,7 +123,8 @@ class TlsConnection(Connection):
             while self.has_output:
                 if not self._unsent:
                     self._encrypt()
-                sent = self.socket.send(self._unsent)
+                flags = socket.MSG_DONTWAIT if is_crowded() else 0
+                sent = self.socket.send(self._unsent, flags)
                 self._unsent = self._unsent[sent:]
                 self.sent_bytes += sent
         except BlockingIOError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.machines.exchange import Answer, Client, Pending
+from broker.machines.repetitions import DESCRIBING, named_once
 from broker.requests import (
     api_versions,
     configs,
@@ -109,6 +110,8 @@ class Dispatcher:
         services = self.services
         request = parse_request(frame, services.apis)
         logins.check_permitted(request, client, services.clock())
+        if request.key in DESCRIBING:
+            request.decoded = named_once(request.key, request.message())
         call = Call(services, request, client, services.rights_of(client, request.key))
         is_from_peer = request.key in services.peer_handlers
         if is_from_peer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from typing import Any
 
 from broker.catalog.client_appends import check_format
@@ -26,12 +27,23 @@ EpochRow = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def answer(call: Call) -> Answer:
-    """Find an offset in each partition."""
+    """Find an offset in each partition. A partition that is named twice gets an error, as in Kafka.
+
+    Otherwise a short request could make the broker search a partition thousands of times.
+    """
     asked = call.request.message()
     Topic = ListOffsetsResponse.ListOffsetsTopicResponse  # noqa: N806 - a class
+    named = Counter(
+        (topic.name, one.partition_index) for topic in asked.topics for one in topic.partitions
+    )
     topics = []
     for topic in asked.topics:
-        rows = [_row(call, topic.name, one, asked.isolation_level) for one in topic.partitions]
+        rows = [
+            _row(call, topic.name, one, asked.isolation_level)
+            if named[topic.name, one.partition_index] == 1
+            else Row(one.partition_index, ErrorCode.INVALID_REQUEST)
+            for one in topic.partitions
+        ]
         topics.append(Topic(topic.name, rows))
     return call.answer(ListOffsetsResponse(topics=topics))
 
