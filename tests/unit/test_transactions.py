@@ -121,3 +121,34 @@ def test_regression_a_corrupt_log_lists_its_aborted_transactions(tmp_path: Path)
     with LogStore.open(tmp_path) as store:
         log = store.log("t", 0)
         assert log.recovery.problems and log.aborted_transactions(0, 9) == [(7, 0)]
+
+
+def test_regression_a_truncation_during_a_read_shows_no_open_transaction(tmp_path: Path) -> None:
+    """A reader continues after the cut with the transactions that are in the log then."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0, config=LogConfig(record_format="kafka"))
+        for number in range(20):
+            log.append_encoded(batch(1, [b"old %d" % number]))
+        log.append_encoded(marker(1, is_commit=True))
+        batches = log.read_batches(isolation_level="read_committed")
+        values = next(batches).values.to_list()
+        log.truncate_to(10)
+        log.append_encoded(marker(1, is_commit=True))
+        log.append_encoded(batch(2, [b"aborted"]))
+        log.append_encoded(marker(2, is_commit=False))
+        log.append_encoded(batch(3, [b"committed"]))
+        log.append_encoded(marker(3, is_commit=True))
+        log.append_encoded(batch(2, [b"open"]))
+        values += [value for each in batches for value in each.values.to_list()]
+    expected = [*(b"old %d" % number for number in range(10)), b"committed"]
+    assert [value for value in values if value and value[0]] == expected  # markers begin with 0
+
+
+def test_the_last_stable_offset_is_never_before_the_log_start(tmp_path: Path) -> None:
+    """The first records of an open transaction are deleted, and another process looks."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0, config=LogConfig(record_format="kafka"))
+        log.append_encoded(batch(1, [b"1", b"2", b"3"]))
+        log.delete_records_before(2)
+        with LogStore.open(tmp_path, read_only=True) as view:
+            assert view["t", 0].last_stable_offset == log.last_stable_offset == 2

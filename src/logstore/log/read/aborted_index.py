@@ -60,10 +60,12 @@ def committed_range(
         state.refresh()
         view, start = state.view, state.log_start_offset
         found = read_range(state, offset, max_bytes, None, READ_COMMITTED)
-        if not found.size_bytes or not has_transactions():
+        if not found.size_bytes:
             return found, []
         try:
-            rows = aborted_in(state, found.first_offset, found.next_offset)
+            rows = []
+            if has_transactions():
+                rows = aborted_in(state, found.first_offset, found.next_offset)
         except BaseException:
             found.close()
             raise

@@ -166,7 +166,8 @@ def decided(state: Replica) -> Decided:
                 aborted.setdefault(producer_id, []).append(row)
     kept = kept_last_stable_offset(state)
     stable = min([end_offset if kept is None else min(kept, end_offset), *begun.values()])
-    return Decided(aborted, stable, damage)
+    # The first batch of an open transaction may begin before the log start.
+    return Decided(aborted, max(stable, state.log_start_offset), damage)
 
 
 def decided_now(state: Replica) -> Decided:
@@ -186,16 +187,26 @@ def committed(
 
     The range is `offset..end_offset`.
     """
-    facts = decided_now(state)
+    cut, facts = state.cut, decided_now(state)
     wanted = state.high_watermark if end_offset is None else end_offset
-    end = min(wanted, facts.last_stable_offset)
-    if facts.damage is not None:
-        end = min(end, facts.damage[0])
     start = state.log_start_offset if offset is None else offset
-    state.check_readable(start, start)
-    for batch in records.batches_of(state, start, max(start, end), **options):
-        if not is_aborted(facts.aborted, batch.header):
-            yield batch
+    while True:
+        end = min(wanted, facts.last_stable_offset)
+        if facts.damage is not None:
+            end = min(end, facts.damage[0])
+        state.check_readable(start, start)
+        for batch in records.batches_of(state, start, max(start, end), **options):
+            if cut.later is not None:
+                break
+            start = batch.header.last_offset + 1
+            if not is_aborted(facts.aborted, batch.header):
+                yield batch
+            del batch  # release its memory before the next read
+        if cut.later is None:
+            break
+        # The log was truncated: other transactions may have the offsets after the cut.
+        cut = cut.last
+        facts = decided_now(state)
     if facts.damage is not None and end < wanted:  # an open transaction may end in the damaged part
         raise facts.damage[1]
 
