@@ -119,6 +119,26 @@ def test_readers_end_at_it_if_they_ask(base: Path) -> None:
             log.tail(isolation_level="replicated")
 
 
+def test_regression_a_truncation_during_a_read_ends_it_at_the_lower_high_watermark(
+    base: Path,
+) -> None:
+    """The records that follow the cut are not replicated yet."""
+    with LogStore.open(base, admin_socket=False) as store:
+        log = store.create("t", 0)
+        for number in range(20):
+            log.append(b"old %d" % number)
+        log.advance_high_watermark(20)
+        batches = log.read_batches(isolation_level="read_replicated")
+        values = next(batches).values.to_list()
+        log.truncate_to(10)
+        for number in range(20):
+            log.append(b"new %d" % number)
+        log.advance_high_watermark(12)
+        values += [value for each in batches for value in each.values.to_list()]
+    old, new = [b"old %d" % number for number in range(10)], [b"new 0", b"new 1"]
+    assert values == [*old, *new]
+
+
 def test_a_tail_waits_until_records_are_replicated(base: Path) -> None:
     """The tail waits for the high watermark; an append alone does not end its wait."""
     with opened(base) as store:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
-from logstore import Log, LogConfig, LogStore
+from logstore import Log, LogConfig, LogStore, StoreConfig
 from logstore.format.kafka import record_batch as kafka
-from logstore.log.read import transactions
+from logstore.log.read import aborted_index, transactions
 from logstore.log.read.transactions import CONTROL, TRANSACTIONAL, Event
 from logstore.log.reader import ReadableLog
+from logstore.log.replica import Replica
 from logstore.log.segments.segment import Segment
+from mover import ReplicaMover
 
 CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
 
@@ -23,7 +26,19 @@ CONFIG = LogConfig(record_format="kafka", segment_bytes=1024)
 def batch(producer_id: int, values: list[bytes], attributes: int = TRANSACTIONAL) -> bytes:
     """Make a batch of a producer without a sequence, like a coordinator's batch."""
     keys = None if attributes & CONTROL == 0 else [values[0]]
-    data = bytearray(b"".join(kafka.frame(kafka.build_payload(values, keys, 1, None), 0, 0)))
+    payload = kafka.build_payload(values, keys, 1, None)
+    return stamped(b"".join(kafka.frame(payload, 0, 0)), producer_id, attributes)
+
+
+def keyed_batch(producer_id: int, value: bytes) -> bytes:
+    """Make a batch of a transaction with one record, which has a key."""
+    payload = kafka.build_payload([value], [b"key"], 1, None)
+    return stamped(b"".join(kafka.frame(payload, 0, 0)), producer_id, TRANSACTIONAL)
+
+
+def stamped(raw: bytes, producer_id: int, attributes: int) -> bytes:
+    """Give an encoded batch a producer and attributes."""
+    data = bytearray(raw)
     struct.pack_into(">H", data, 21, attributes)
     struct.pack_into(">qhi", data, 43, producer_id, 0, -1)
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))
@@ -121,3 +136,104 @@ def test_regression_a_corrupt_log_lists_its_aborted_transactions(tmp_path: Path)
     with LogStore.open(tmp_path) as store:
         log = store.log("t", 0)
         assert log.recovery.problems and log.aborted_transactions(0, 9) == [(7, 0)]
+
+
+def test_regression_a_truncation_during_a_read_shows_no_open_transaction(tmp_path: Path) -> None:
+    """A reader continues after the cut with the transactions that are in the log then."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0, config=LogConfig(record_format="kafka"))
+        for number in range(20):
+            log.append_encoded(batch(1, [b"old %d" % number]))
+        log.append_encoded(marker(1, is_commit=True))
+        batches = log.read_batches(isolation_level="read_committed")
+        values = next(batches).values.to_list()
+        log.truncate_to(10)
+        log.append_encoded(marker(1, is_commit=True))
+        log.append_encoded(batch(2, [b"aborted"]))
+        log.append_encoded(marker(2, is_commit=False))
+        log.append_encoded(batch(3, [b"committed"]))
+        log.append_encoded(marker(3, is_commit=True))
+        log.append_encoded(batch(2, [b"open"]))
+        values += [value for each in batches for value in each.values.to_list()]
+    expected = [*(b"old %d" % number for number in range(10)), b"committed"]
+    assert [value for value in values if value and value[0]] == expected  # markers begin with 0
+
+
+def test_the_last_stable_offset_is_never_before_the_log_start(tmp_path: Path) -> None:
+    """The first records of an open transaction are deleted, and another process looks."""
+    with LogStore.open(tmp_path, admin_socket=False) as store:
+        log = store.create("t", 0, config=LogConfig(record_format="kafka"))
+        log.append_encoded(batch(1, [b"1", b"2", b"3"]))
+        log.delete_records_before(2)
+        with LogStore.open(tmp_path, read_only=True) as view:
+            assert view["t", 0].last_stable_offset == log.last_stable_offset == 2
+
+
+def look_committed(log: Log) -> None:
+    assert list(log.read_batches(isolation_level="read_committed"))
+
+
+def look_aborted(log: Log) -> None:
+    assert log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+
+
+def look_range(log: Log) -> None:
+    found, aborted = log.read_committed_range(log.log_end_offset - 9)
+    found.close()
+    assert aborted
+
+
+def look_fates(log: Log) -> None:
+    fates = {fate for _, fate in log.transactions_after(log.log_end_offset - 9)}
+    assert fates == {"committed", "aborted"}
+
+
+def delete_some(store: LogStore, log: Log) -> None:
+    log.delete_records_before(log.log_end_offset - 10)
+
+
+def compact(store: LogStore, log: Log) -> None:
+    assert log.compact().segments_replaced > 4
+
+
+def move(store: LogStore, log: Log) -> None:
+    present = Path(log.log_dir)
+    target = present.with_name("1" if present.name == "2" else "2")
+    with ReplicaMover(store) as mover:
+        assert mover.move("t", 0, target).wait(60)
+
+
+@pytest.mark.parametrize("change", [delete_some, compact, move])
+@pytest.mark.parametrize("look", [look_committed, look_aborted, look_range, look_fates])
+def test_regression_segments_are_removed_while_a_reader_looks_for_transactions(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    look: Callable[[Log], None],
+    change: Callable[[LogStore, Log], None],
+) -> None:
+    """The reader looks again, instead of reporting that the replica is offline."""
+    config = CONFIG.replace(cleanup_policy="compact,delete")
+    paths = [tmp_path / "1", tmp_path / "2"]
+    with LogStore.open(paths, config=StoreConfig(log_cleaner_enable=False)) as store:
+        log = store.create("t", 0, config=config)
+        for number in range(60):
+            for producer_id in (1, 2):
+                log.append_encoded(keyed_batch(producer_id, b"v%d" % number * 20))
+                log.append_encoded(marker(producer_id, is_commit=producer_id == 1))
+        log.flush()
+        found = transactions.events_of
+        changed: list[bool] = []
+
+        def events_of(state: Replica, segment: Segment) -> list[Event]:
+            events = found(state, segment)
+            if not changed:
+                changed.append(True)
+                change(store, log)
+            return events
+
+        monkeypatch.setattr(transactions, "events_of", events_of)
+        monkeypatch.setattr(aborted_index, "events_of", events_of)
+        look(log)
+        assert changed
+        log.aborted_transactions(0, log.log_end_offset)
+        assert not set(log._state.transaction_events) - set(log._state.segments)

@@ -306,8 +306,6 @@ def compaction_plan(log: Log) -> Plan:
     log._state.check()
     try:
         return plan_of(log._state)
-    except FileNotFoundError:  # retention or a move has just removed a segment
-        return plan_of(log._state)
     except OSError as error:
         raise log._state.failed(error) from error
 

@@ -143,7 +143,12 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
 
 
 def _oldest_ms(state: LogState, segment: Segment) -> int | None:
-    handle = segment.handle(state.environment) if segment.size_bytes else None
+    try:
+        handle = segment.handle(state.environment) if segment.size_bytes else None
+    except FileNotFoundError:
+        if not segment.is_dropped:
+            raise
+        return None  # retention or a move has just removed the segment
     if handle is None:
         return None
     head = files.read_up_to(handle.fd, layouts.HEADER_BYTES_MAX, 0)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.errors import CorruptRecordBatchError
 from logstore.log.read.file_range import FileRange, read_range
 from logstore.log.read.isolation import READ_COMMITTED
-from logstore.log.read.transactions import ABORT, BEGIN, Aborted, Event, events_of
+from logstore.log.read.transactions import (
+    ABORT,
+    BEGIN,
+    Aborted,
+    Event,
+    events_of,
+    forget_dropped,
+    steady,
+)
 from logstore.log.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -60,10 +68,12 @@ def committed_range(
         state.refresh()
         view, start = state.view, state.log_start_offset
         found = read_range(state, offset, max_bytes, None, READ_COMMITTED)
-        if not found.size_bytes or not has_transactions():
+        if not found.size_bytes:
             return found, []
         try:
-            rows = aborted_in(state, found.first_offset, found.next_offset)
+            rows = []
+            if has_transactions():
+                rows = aborted_in(state, found.first_offset, found.next_offset)
         except BaseException:
             found.close()
             raise
@@ -79,10 +89,12 @@ def aborted_in(state: Replica, offset: int, end_offset: int) -> list[tuple[int, 
         LogStoreError: the log is closed or unavailable.
         CorruptRecordBatchError: it is not known whether a transaction in the range was aborted.
     """
-    try:
-        index = _index_of(state)
-    except OSError as error:
-        raise state.failed(error) from error
+
+    def look() -> tuple[Index, object]:
+        found = _index_of(state)
+        return found, found.damage
+
+    index = steady(state, look)
     if index.damage is not None and min(index.begun.values(), default=end_offset) < end_offset:
         raise index.damage
     found = []
@@ -104,6 +116,7 @@ def _index_of(state: Replica) -> Index:
     count = len(index.segments)
     if index.segments != segments[:count]:
         index, count = EMPTY, 0
+        forget_dropped(state)
     if index.damage is not None:
         index = index._replace(damage=None)
     for number in range(max(count - 1, 0), len(segments)):

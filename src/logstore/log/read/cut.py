@@ -26,3 +26,11 @@ class Cut:
         self.offset = offset
         self.is_sure = is_sure
         self.later: Cut | None = None
+
+    @property
+    def last(self) -> Cut:
+        """The last cut of the log, which is this cut if there is no later cut."""
+        cut = self
+        while cut.later is not None:
+            cut = cut.later
+        return cut

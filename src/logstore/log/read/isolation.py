@@ -15,6 +15,7 @@ from logstore.log.read import records
 
 if TYPE_CHECKING:
     from logstore.format.batch import RecordBatch
+    from logstore.log.read.cut import Cut
     from logstore.log.replica import Replica
 
 READ_UNCOMMITTED, READ_REPLICATED = "read_uncommitted", "read_replicated"
@@ -63,8 +64,36 @@ def isolated(
         return committed(state, offset, end_offset, options)
     if level == READ_REPLICATED:
         state.refresh()
-        start = state.log_start_offset if offset is None else offset
+        cut = state.cut
+        start = whole(state.log_start_offset if offset is None else offset, "offset")
         at = state.high_watermark
         wanted = at if end_offset is None else whole(end_offset, "end_offset", 0)
-        end_offset = max(whole(start, "offset"), min(wanted, at))
+        end = max(start, min(wanted, at))
+        found = records.batches_of(state, offset, end, **options)
+        return _replicated(state, found, start, end, cut, options)
     return records.batches_of(state, offset, end_offset, **options)
+
+
+def _replicated(
+    state: Replica,
+    found: Iterator[RecordBatch],
+    start: int,
+    end: int,
+    cut: Cut,
+    options: dict[str, Any],
+) -> Iterator[RecordBatch]:
+    """Yield the batches of `start..end`; a truncation may lower the high watermark meanwhile."""
+    while True:
+        for batch in found:
+            if cut.later is not None:
+                break
+            start = batch.header.last_offset + 1
+            yield batch
+            del batch  # release its memory before the next read
+        if cut.later is None:
+            return
+        cut = cut.last
+        end = min(end, state.high_watermark)
+        if start >= end:
+            return
+        found = records.batches_of(state, start, end, **options)

@@ -11,8 +11,8 @@ committed records stop at the last stable offset.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from logstore.errors import CorruptRecordBatchError, UnsupportedFormatError
 from logstore.format import layouts
@@ -66,6 +66,7 @@ class Walked(NamedTuple):
     open_ids: frozenset[int]
 
 
+Found = TypeVar("Found")
 AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
@@ -119,6 +120,13 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
     return found
 
 
+def forget_dropped(state: Replica) -> None:
+    """Forget the events of the segments that the log has dropped."""
+    known = set(state.transaction_events)  # before the view, which may get new segments meanwhile
+    for dropped in known - set(state.segments):
+        state.transaction_events.pop(dropped, None)
+
+
 def _note(
     events: list[Event],
     open_ids: set[int],
@@ -146,8 +154,7 @@ def decided(state: Replica) -> Decided:
     damage = None
     end_offset = state.high_watermark  # later records and markers are ignored
     segments = state.segments
-    for stale in set(state.transaction_events) - set(segments):
-        state.transaction_events.pop(stale, None)
+    forget_dropped(state)
     for segment in segments:
         try:
             events = events_of(state, segment)
@@ -166,17 +173,59 @@ def decided(state: Replica) -> Decided:
                 aborted.setdefault(producer_id, []).append(row)
     kept = kept_last_stable_offset(state)
     stable = min([end_offset if kept is None else min(kept, end_offset), *begun.values()])
-    return Decided(aborted, stable, damage)
+    # The first batch of an open transaction may begin before the log start.
+    return Decided(aborted, max(stable, state.log_start_offset), damage)
 
 
 def decided_now(state: Replica) -> Decided:
     """Refresh a log, and find which of its transactions have ended; raises LogStoreError."""
-    state.check()
-    state.refresh()
-    try:
-        return decided(state)
-    except OSError as error:
-        raise state.failed(error) from error
+
+    def look() -> tuple[Decided, object]:
+        found = decided(state)
+        return found, found.damage
+
+    return steady(state, look)
+
+
+def steady(state: Replica, look: Callable[[], tuple[Found, object]]) -> Found:
+    """Walk over the segments of a log again until no segment was replaced during the walk.
+
+    Retention, a truncation, a compaction or a move may remove a segment before the walk opens its
+    file. Then the file is missing, or is the file of another segment.
+
+    Args:
+        look: walks over the segments; returns the result, and the damage that it found, or None.
+
+    Raises:
+        LogStoreError: the log is closed or unavailable, or the disk failed.
+    """
+    while True:
+        state.check()
+        state.refresh()
+        segments = state.segments
+        try:
+            found, damage = look()
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                state.look_anew()
+            if not _are_replaced(state, segments):
+                raise state.failed(error) from error
+        else:
+            if damage is not None:
+                state.look_anew()
+            is_same = damage is None and state.segments == segments
+            if is_same or not _are_replaced(state, segments):
+                return found
+        for segment in segments:
+            if segment.is_dropped:
+                state.stale(segment)
+                break
+        forget_dropped(state)
+
+
+def _are_replaced(state: Replica, segments: tuple[Segment, ...]) -> bool:
+    """Check whether the log has dropped one of these segments."""
+    return any(one.is_dropped for one in segments) or not set(segments) <= set(state.segments)
 
 
 def committed(
@@ -186,16 +235,26 @@ def committed(
 
     The range is `offset..end_offset`.
     """
-    facts = decided_now(state)
+    cut, facts = state.cut, decided_now(state)
     wanted = state.high_watermark if end_offset is None else end_offset
-    end = min(wanted, facts.last_stable_offset)
-    if facts.damage is not None:
-        end = min(end, facts.damage[0])
     start = state.log_start_offset if offset is None else offset
-    state.check_readable(start, start)
-    for batch in records.batches_of(state, start, max(start, end), **options):
-        if not is_aborted(facts.aborted, batch.header):
-            yield batch
+    while True:
+        end = min(wanted, facts.last_stable_offset)
+        if facts.damage is not None:
+            end = min(end, facts.damage[0])
+        state.check_readable(start, start)
+        for batch in records.batches_of(state, start, max(start, end), **options):
+            if cut.later is not None:
+                break
+            start = batch.header.last_offset + 1
+            if not is_aborted(facts.aborted, batch.header):
+                yield batch
+            del batch  # release its memory before the next read
+        if cut.later is None:
+            break
+        # The log was truncated: other transactions may have the offsets after the cut.
+        cut = cut.last
+        facts = decided_now(state)
     if facts.damage is not None and end < wanted:  # an open transaction may end in the damaged part
         raise facts.damage[1]
 
@@ -214,14 +273,25 @@ def fates_after(state: Replica, offset: int) -> list[tuple[RecordBatch, str]]:
     """Read the batches from an offset on; see `ReplicatedLog.transactions_after`."""
     start = max(offset, state.log_start_offset)
     batches = list(records.batches_of(state, start, None))
-    decided_now(state)
-    ends: dict[int, list[tuple[int, str]]] = {}
-    for segment in state.segments:
-        if segment.end_offset <= start:
-            continue
-        for kind, producer_id, at in events_of(state, segment):
-            if kind != BEGIN:
-                ends.setdefault(producer_id, []).append((at, kind))
+
+    def look() -> tuple[dict[int, list[tuple[int, str]]], CorruptRecordBatchError | None]:
+        ends: dict[int, list[tuple[int, str]]] = {}
+        try:
+            for segment in state.segments:
+                if segment.end_offset > start:
+                    for kind, producer_id, at in events_of(state, segment):
+                        if kind != BEGIN:
+                            ends.setdefault(producer_id, []).append((at, kind))
+        except CorruptRecordBatchError as error:
+            damage.append(error)
+            return ends, error
+        damage.clear()
+        return ends, None
+
+    damage: list[CorruptRecordBatchError] = []
+    ends = steady(state, look)
+    if damage:
+        raise damage[0]
     return [
         (batch, _fate(batch.header, ends.get(batch.header.producer_id, ())))
         for batch in batches
