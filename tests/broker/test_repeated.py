@@ -88,6 +88,7 @@ def test_an_error_with_a_long_text_is_answered(
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_long_name_of_a_setting_is_answered(client: KafkaClient, version: int) -> None:
+    """In the older version, the broker closed the connection."""
     client.create(f"named{version}")
     request = m.IncrementalAlterConfigsRequest
     change = request.AlterableConfig(LONGEST, SET, "1")

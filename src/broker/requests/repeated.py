@@ -42,12 +42,12 @@ def _itself(row: Any) -> Hashable:
     return found
 
 
-def _topic(row: Any) -> Hashable:
+def _topic(row: Any) -> tuple[str | None, bytes]:
     """Return the name of a topic in a Metadata request, or its id if it has no name."""
-    return row.topic_id if row.name is None else row.name
+    return row.name, row.topic_id if row.name is None else b""
 
 
-def _resource(row: Any) -> Hashable:
+def _resource(row: Any) -> tuple[int, str, Sequence[str] | None]:
     return row.resource_type, row.resource_name, row.configuration_keys or None
 
 
