@@ -101,6 +101,15 @@ def test_throttles_between_brokers_are_accepted(ask: Asker) -> None:
         assert ask.alter(BROKER, "0", (f"{name}.replication.throttled.rate", SET, "1000")) == [0]
 
 
+def test_an_unknown_operation_changes_no_setting_of_the_broker(ask: Asker) -> None:
+    """Before, an unknown operation on the cordoned log dirs set them."""
+    before = settings_of(ask, BROKER, "0")
+    for key, text in ((CORDONED, "*"), (MOVE_RATE, "5")):
+        for operation in (-1, 4, 9):
+            assert ask.alter(BROKER, "0", (key, operation, text)) == [40]
+    assert settings_of(ask, BROKER, "0") == before
+
+
 def test_the_rate_of_moves_outlives_a_restart(dirs: list[Path]) -> None:
     """The rate of moves, and its removal, survive a restart."""
     with Broker.start(dirs) as broker, KafkaClient(broker.bootstrap_servers) as client:

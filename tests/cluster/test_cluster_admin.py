@@ -127,6 +127,38 @@ def test_refusals_have_kafkas_codes(cluster: ClusterBrokers) -> None:
             assert deleted(client, "r") == 3 and grown(client, "r", 5) == 3
 
 
+def altered(client: KafkaClient, api: str, kind: int, name: str, *changes: Any) -> int:
+    """Change settings; returns the code of the only resource."""
+    asked = getattr(m, f"{api}Request")
+    resource = asked.AlterConfigsResource(kind, name, [asked.AlterableConfig(*c) for c in changes])
+    return int(client.call(api, resources=[resource]).responses[0].error_code)
+
+
+def test_alter_configs_resets_the_settings_of_the_rules_too(cluster: ClusterBrokers) -> None:
+    """If an unclean election stayed allowed, records could be lost."""
+    with cluster.client(2) as client:
+        assert created(client, "reset", 1, 3).error_code == 0
+        usual = settings_of(client, TOPIC, "reset")
+        risky = (
+            ("min.insync.replicas", 0, "1"), ("unclean.leader.election.enable", 0, "true"),
+            ("leader.replication.throttled.replicas", 0, "*"), ("flush.before.ack", 0, "true"),
+        )  # fmt: skip
+        assert altered(client, "IncrementalAlterConfigs", TOPIC, "reset", *risky) == 0
+        assert altered(client, "AlterConfigs", TOPIC, "reset", ("retention.ms", "5")) == 0
+        assert settings_of(client, TOPIC, "reset") == usual | {"retention.ms": ("5", 1)}
+        twice = [("retention.ms", "5"), ("retention.ms", "6")]
+        assert altered(client, "AlterConfigs", TOPIC, "reset", *twice) == 42
+
+
+def test_the_settings_of_all_brokers_are_not_changed_at_one(cluster: ClusterBrokers) -> None:
+    """A client that wants to change all brokers must learn that it has to name each of them."""
+    with cluster.client(2) as client:
+        change = ("leader.replication.throttled.rate", 0, "12345")
+        before = settings_of(client, BROKER, "2")
+        assert altered(client, "IncrementalAlterConfigs", BROKER, "", change) == 42
+        assert settings_of(client, BROKER, "2") == before
+
+
 def test_confluents_administrator(cluster: ClusterBrokers) -> None:
     """Create, describe, alter, extend and delete."""
     admin = AdminClient({"bootstrap.servers": cluster.servers})

@@ -196,6 +196,15 @@ def test_a_reassignment_is_proposed(three: Cluster, tmp_path: Path) -> None:
             ' {"topic": "t", "partition": 0, "replicas": [2]}]}',
             "t-0 is listed twice",
         ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 3000000000, "replicas": [1]}]}',
+            "partition 3000000000 is not in",
+        ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [3000000000]}]}',
+            "t-0: 3000000000 is no broker id",
+        ),
+        ('{"partitions": [{"topic": "\\ud800", "partition": 0, "replicas": [1]}]}', "not a legal"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_wrong_usage(tmp_path: Path, text: str, reason: str) -> None:
@@ -205,6 +214,13 @@ def test_a_file_that_cannot_be_used_is_wrong_usage(tmp_path: Path, text: str, re
     words = ["cluster", "reassign", "--bootstrap-servers", "h:1", "--verify", "--file", str(file)]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2 and reason in done.output and str(file) in done.output
+
+
+@pytest.mark.parametrize("name", ["t", "t-3000000000", "a/b-0", "-1"])
+def test_a_partition_that_cannot_exist_is_wrong_usage(name: str) -> None:
+    """No broker is asked."""
+    done = CliRunner().invoke(app, ["cluster", "elect", "--bootstrap-servers", "h:1", "--", name])
+    assert done.exit_code == 2, done.output
 
 
 @pytest.mark.parametrize("servers", ["", ",", "host", "host:", ":1", "host:x", "host:65536"])

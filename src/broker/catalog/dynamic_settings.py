@@ -73,6 +73,11 @@ class DynamicSettings:
             if rate and key != RATE and self._set_rate is not None:
                 self._set_rate(key, rate)
 
+    @property
+    def has_replication(self) -> bool:
+        """Report whether this broker is one of a cluster."""
+        return self._set_rate is not None
+
     def values(self) -> dict[str, str]:
         """Return the settings in Kafka's form."""
         rates = {key: str(rate or UNLIMITED) for key, rate in self._rates.items()}
@@ -101,6 +106,8 @@ class DynamicSettings:
         """Return the rates and the cordoned log dirs after some changes."""
         rates, cordoned = dict(self._rates), set(self.cordoned)
         for change in changes:
+            if change.operation not in Operation.__members__.values():
+                raise InvalidSettingError(f"{change.key}: there is no operation {change.operation}")
             if change.key in rates:
                 rates[change.key] = _rate_of(change)
             elif change.key == CORDONED:

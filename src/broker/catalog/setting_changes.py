@@ -97,10 +97,15 @@ def joined(key: str, operation: int, old: str, text: str, *, is_list: bool = Fal
     return ",".join(parts)
 
 
-def replacing(settings: Iterable[tuple[str, str | None]]) -> list[Change]:
-    """Return changes that set these settings and reset all other settings (AlterConfigs)."""
-    given = dict(settings)
-    changes = [Change(key, Operation.DELETE, None) for key in KEYS if given.get(key) is None]
-    return changes + [
-        Change(key, Operation.SET, text) for key, text in given.items() if text is not None
-    ]
+def replacing(
+    settings: Iterable[tuple[str, str | None]], keys: Iterable[str] = KEYS
+) -> list[Change]:
+    """Return changes that set these settings and reset all other settings (AlterConfigs).
+
+    Args:
+        keys: the keys of all settings that a topic can have.
+    """
+    given = [(key, text) for key, text in settings if text is not None]
+    named = {key for key, _ in given}
+    changes = [Change(key, Operation.DELETE, None) for key in keys if key not in named]
+    return changes + [Change(key, Operation.SET, text) for key, text in given]

@@ -22,6 +22,8 @@ from broker.wire.byte_cursor import Cursor, Data, WireError
 from broker.wire.primitives import Kind, Read, Write
 from broker.wire.schemas import Field, Schema, schema_of
 
+# A text for people, which may quote a long text of the client. It is cut if it is too long.
+CUT = frozenset({"batch_index_error_message", "error_message"})
 _OUT_OF_BYTES = (struct.error, IndexError)  # raised if a read goes past the end of the bytes
 
 
@@ -210,7 +212,7 @@ def _kind(schema: Schema, field: Field, version: int, by_hand: Mapping[str, Kind
     if letter is not None:
         kind = primitives.number(letter)
     elif field.type == "string":
-        kind = primitives.text(is_compact, is_null_text)
+        kind = primitives.text(is_compact, is_null_text, is_cut=field.name in CUT)
     elif field.type in ("bytes", "records"):
         kind = primitives.binary(is_compact, is_null_text, as_view=field.type == "records")
     else:

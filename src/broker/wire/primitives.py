@@ -20,6 +20,7 @@ LETTERS = {
 POINTER_BYTES = 8
 NUMBER_BYTES = 32  # memory of a Python int or float
 TEXT_BYTES_MAX = 2**15 - 1  # the longest string, as in Kafka; a compact length could be larger
+CUT_CHARACTERS_MAX = 2000  # the longest text of an error; it has at most 4 bytes per character
 STRING_BYTES = 64  # memory of a short str or bytes object, or of a view
 UUID_BYTES = 16
 NULL_FIELDS = "the value is null, but this version does not allow null"
@@ -110,8 +111,12 @@ def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
     return read_compact, write_compact, 1
 
 
-def text(is_compact: bool, is_nullable: bool) -> Kind:
-    """Return the kind of a string."""
+def text(is_compact: bool, is_nullable: bool, *, is_cut: bool = False) -> Kind:
+    """Return the kind of a string.
+
+    Args:
+        is_cut: whether the end of a long string may be left out.
+    """
     read_length, write_length, size = length("" if is_compact else "h", is_nullable)
 
     def read(cursor: Cursor) -> str | None:
@@ -129,10 +134,12 @@ def text(is_compact: bool, is_nullable: bool) -> Kind:
     def write(out: bytearray, value: str | None) -> None:
         if value is None:
             write_length(out, None)
-        else:
-            data = value.encode()
-            write_length(out, len(data))
-            out += data
+            return
+        if is_cut and len(value) > CUT_CHARACTERS_MAX:
+            value = f"{value[:CUT_CHARACTERS_MAX]}..."
+        data = value.encode()
+        write_length(out, len(data))
+        out += data
 
     return Kind(read, write, size, STRING_BYTES)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from broker.catalog.admin.topic_admin import (
@@ -98,6 +98,11 @@ class TopicChanges:
         self._registered = ControllerStore(session, NO_BROKER)
         # this broker makes one change at a time, so only other brokers can interfere
         self._changing = threading.Lock()
+
+    @property
+    def setting_keys(self) -> Collection[str]:
+        """The keys of all settings that a topic can have."""
+        return setting_texts.ALL_KEYS
 
     # --- changes ----------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from cluster.tools.wanted_dirs import (
 )
 from logstore.cli.options import format_option, wrong_usage
 from logstore.cli.output import Column, optional_text, print_rows, to_json
+from logstore.names import validate_partition, validate_topic
 
 PREFERRED, UNCLEAN = 0, 1
 # These codes mean that there was nothing to do.
@@ -260,7 +261,7 @@ def _place(text: str) -> Place:
     name, _, number = text.rpartition("-")
     if not name or not (number.isascii() and number.isdigit()):
         raise ValueError(f"{text!r} is not of the form TOPIC-PARTITION")
-    return name, int(number)
+    return validate_topic(name), validate_partition(int(number))
 
 
 def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: str) -> None:

@@ -6,8 +6,10 @@ import json
 from typing import Any, NamedTuple
 
 from cluster.tools.asking import Place
+from logstore.names import validate_partition, validate_topic
 
 ANY = "any"
+BROKER_MAX = 2**31 - 1  # the largest broker id
 
 
 class Wanted(NamedTuple):
@@ -49,6 +51,11 @@ def _entry(entry: Any) -> tuple[Place, Wanted]:
     if not isinstance(name, str) or not name or type(number) is not int or not is_list:
         raise ValueError(f"{json.dumps(entry)} must have a topic, a partition and replicas")
     assert isinstance(replicas, list)
+    validate_topic(name)
+    validate_partition(number)
+    wrong = [one for one in replicas if not 0 <= one <= BROKER_MAX]
+    if wrong:
+        raise ValueError(f"{name}-{number}: {wrong[0]} is no broker id")
     paths = entry.get("log_dirs") or [ANY] * len(replicas)
     is_list = isinstance(paths, list) and len(paths) == len(replicas)
     if not is_list or not all(isinstance(one, str) and one for one in paths):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from broker.catalog.admin.topic_admin import (
     DEFAULT,
@@ -40,6 +40,11 @@ class SoleTopicAdmin:
     def __init__(self, topics: TopicCatalog, config: BrokerConfig, broker_id: int) -> None:
         self._topics, self._config = topics, config
         self._replicas = [broker_id]
+
+    @property
+    def setting_keys(self) -> Collection[str]:
+        """The keys of all settings that a topic can have."""
+        return KEYS
 
     def create(self, wanted: NewTopic, *, is_dry: bool = False) -> CreatedTopic:
         """Create a topic."""

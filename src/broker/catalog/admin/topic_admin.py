@@ -6,7 +6,7 @@ without a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from broker.catalog.setting_changes import Change
@@ -141,6 +141,10 @@ class TopicAdmin(Protocol):
     All methods raise `TopicRefusedError` if a change is refused, and `LogStoreError` if a disk
     fails. Any thread may call any method.
     """
+
+    @property
+    def setting_keys(self) -> Collection[str]:
+        """The keys of all settings that a topic can have."""
 
     def create(self, wanted: NewTopic, *, is_dry: bool = False) -> CreatedTopic:
         """Create a topic."""

@@ -34,7 +34,7 @@ def answer_alter(call: Call) -> Answer:
     def changes_of(resource: Any) -> list[Change]:
         settings = [(one.name, one.value) for one in resource.configs]
         if resource.resource_type == TOPIC:
-            return replacing(settings)
+            return replacing(settings, call.services.topic_admin.setting_keys)
         return [Change(name, 0, value) for name, value in settings]
 
     Row = AlterConfigsResponse.AlterConfigsResourceResponse  # noqa: N806 - a class
@@ -104,6 +104,9 @@ def _refusal_of(
     if kind == TOPIC and name:
         fault = fault_of_name(name)
         return (fault, f"no topic can have the name {name!r}") if fault else None
+    if kind == BROKER and name == "" and services.settings.has_replication:
+        # Kafka would change the settings of all brokers, but this broker can change only its own.
+        return ErrorCode.INVALID_REQUEST, "change the settings of each broker by its id"
     if kind == BROKER and name in ("", str(services.leadership.broker_id)):
         return None
     reason = f"a resource of type {kind} and the name {name!r} has no settings here"
