@@ -152,8 +152,9 @@ class MoveCommands:
         """Run moves and report their progress until they end or the client disconnects.
 
         Args:
-            moves: topic, partition and target of each move, in the order in which they are to run.
-            reassignment: the moves as JSON of kafka-reassign-partitions, used instead of `moves`.
+            moves: the topic, the partition and the target of each move. The first move runs first.
+            reassignment: moves in the JSON format of kafka-reassign-partitions. If this text is
+                given, `moves` is ignored.
             throttle: the rate of all moves of the store. The text "none" removes the limit; None
                 leaves the rate unchanged.
             threads: the number of threads of the mover, if this request makes the mover.

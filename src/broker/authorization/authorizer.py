@@ -70,7 +70,7 @@ class Authorizer:
         return len(self._state.decisions)
 
     def replace(self, snapshot: AclSnapshot | None) -> None:
-        """Decide by other ACLs from now on; None means that the ACLs are not known."""
+        """Use these ACLs for all later decisions; None means that the ACLs are not known."""
         self._state = _State(snapshot, {})
 
     def may(

@@ -111,7 +111,7 @@ def _is_deleted(known: Known, number: int, topic_id: bytes | None) -> bool:
 
 
 def _is_other_topic(record: TopicRecord, living: Mapping[int, bytes | None]) -> bool:
-    """Check that replicas exist, and that all of them certainly belong to another topic."""
+    """Check that there is a replica, and that each replica certainly belongs to another topic."""
     return bool(living) and all(
         one is not None and one not in (record.id, record.ids.get(number))
         for number, one in living.items()

@@ -181,10 +181,10 @@ class TopicCatalog:
         return log
 
     def config_of(self, topic: Topic) -> LogConfig:
-        """Return the settings that count for a topic.
+        """Return the settings that apply to a topic.
 
         Raises:
-            LogStoreError: no partition serves, and the topic is not recorded.
+            LogStoreError: no replica of the topic is open, and the topic is not recorded.
         """
         return self._alterations.config_of(topic.name, topic.partitions)
 

@@ -281,7 +281,7 @@ class _State:
     """A session, and its holders: the objects that `connect` returned for the session.
 
     Attributes:
-        callbacks: the thread that calls the callbacks of all holders of the session.
+        callbacks: one thread, which calls the callbacks of all holders.
     """
 
     def __init__(self, key: SessionKey) -> None:

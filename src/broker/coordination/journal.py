@@ -135,7 +135,7 @@ class _Reader:
         return CopyDamagedError(self.path, self.position, reason)
 
     def line(self) -> Any:
-        """Read the next line, but do not step over it; None if it is not complete."""
+        """Return what the next line says, but do not step over it; None if it is incomplete."""
         end = self.data.find(b"\n", self.position)
         start = self.position + DIGEST_BYTES
         text = self.data[start + 1 : max(end, 0)]

@@ -86,7 +86,10 @@ class Page:
             self._gathering.release()
 
     def _make(self, target: str) -> Response:
-        """Make an answer when the limit of work allows it. The caller must hold the lock."""
+        """Make an answer. If the page has used its share of the time, wait first.
+
+        The caller must hold the lock.
+        """
         self._is_closed.wait(min(max(self._rest_until - time.monotonic(), 0.0), WAIT_SECONDS))
         began = time.monotonic()
         self._drop_old()

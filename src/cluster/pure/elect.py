@@ -359,7 +359,9 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
 
 
 def enough_to_go_back(state: State) -> int:
-    """Return how many original replicas must be in the ISR to end a cancelled reassignment.
+    """Return how many of the original replicas must be in the ISR before a cancellation ends.
+
+    A reassignment that was cancelled returns the partition to its original replicas.
 
     The number is `min_isr`. The reassignment does not wait for all original replicas, because a
     broker may be down. If there are fewer than `min_isr` original replicas, all of them must be in
@@ -388,7 +390,7 @@ def change_isr(state: State, known: Known, asked: AlterPartition) -> State | Non
 
 
 def is_current(state: State, known: Known, asked: AlterPartition) -> bool:
-    """Check that a proposal is from the leader of this state, and for this version."""
+    """Check that the leader in `state` made the proposal, and that it knew the present version."""
     return (
         asked.version == known.version
         and asked.leader_epoch == state.leader_epoch

@@ -94,7 +94,7 @@ def advance(replica: Replica) -> None:
 
 
 def acknowledge_waiting(replica: Replica) -> None:
-    """Acknowledge the produces that the high watermark has passed."""
+    """Acknowledge the waiting appends of clients whose records the high watermark has reached."""
     reached = [w for w, (end, _) in replica.waiting.items() if end <= replica.high_watermark]
     for waiter in reached:
         end, epoch = replica.waiting.pop(waiter)

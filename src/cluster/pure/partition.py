@@ -209,8 +209,8 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead, because it has forgotten its proposals of this epoch, and the
-    controller may still accept them (P7).
+    Such a replica must not lead. In this epoch, it has sent proposals for the ISR that it has
+    forgotten, and the controller may still accept these proposals (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 

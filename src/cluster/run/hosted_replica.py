@@ -170,7 +170,7 @@ class HostedReplica:
             self._reopen()
 
     def place(self, dir_id: str) -> None:
-        """Choose the log dir of a log that does not exist yet, unless the replica is busy."""
+        """Choose the log dir of a log that does not exist yet; if the lock is held, do nothing."""
         if self._lock.acquire(blocking=False):
             try:
                 self._handle(x.Placed(dir_id))

@@ -142,7 +142,7 @@ class ClusterMember:
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
         # Called after each change of a role. This function must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
-        # Called again and again while no lease is held, and once after the lease is held again.
+        # Called in each tick while this broker has no lease, and once after it has a lease again.
         self.on_lease: Callable[[], object] = lambda: None
 
     def start(self, endpoints: Sequence[Endpoint], protocols: Mapping[str, str] = {}) -> None:

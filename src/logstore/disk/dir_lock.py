@@ -227,7 +227,7 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more; forget the gate when no call is running."""
+        """Record that no store has the dir any more. The gate is forgotten after the last call."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 

@@ -232,7 +232,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List all records of a log dir's replicas, even records from before its last failure."""
+        """List all records of a log dir's replicas, even those that it had when it failed."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)

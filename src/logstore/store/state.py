@@ -140,9 +140,9 @@ class OwnerState(StoreState):
     """The fields that only the owner of a store has.
 
     Attributes:
-        keepers: the keeper of each log dir, by the path of the log dir. The thread that opens the
-            store writes `keepers`. Later, only the thread that has claimed a log dir writes this
-            log dir's entry. Other threads iterate over a copy.
+        keepers: the keeper of each log dir; the key is the path of the log dir. The thread that
+            opens the store writes `keepers`. Later, only the thread that has claimed a log dir
+            writes this log dir's entry. Other threads iterate over a copy.
         membership: the roster. `Membership` has its own lock.
         claims: the log dirs that are being changed. `DirClaims` has its own lock.
         watchdog: detects log dirs that hang.

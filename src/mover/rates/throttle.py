@@ -122,7 +122,7 @@ class _Ceiling:
         return ticket
 
     def give_back(self, size_bytes: int) -> None:
-        """Take back the ticket of a chunk that was not copied."""
+        """Cancel a ticket, because its chunk was not copied."""
         self._asked -= size_bytes
 
     def seconds_until(self, ticket: float, now: float) -> float:

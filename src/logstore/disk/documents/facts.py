@@ -152,7 +152,7 @@ class Facts(MutableMapping[str, Any]):
         return self._read().damage
 
     def __getitem__(self, name: str) -> Any:
-        """Return a copy of a fact; raises KeyError."""
+        """Return a copy of a fact, or raise KeyError."""
         return deepcopy(self._read().facts[name])
 
     def __iter__(self) -> Iterator[str]:

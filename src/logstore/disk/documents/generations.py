@@ -213,7 +213,7 @@ class DirGeneration:
         """Write the generation of a new start, durably; raises OSError.
 
         Args:
-            above: the last recorded generation of this dir; the new generation has a higher number.
+            above: the newest generation that other log dirs have recorded for this dir.
             doubts: the replicas that are still in doubt, if the dir is an accepted old copy.
         """
         with self._lock:

@@ -1,8 +1,9 @@
 """Drop the beginning of a log: by age, by size, up to an offset, or because the disk is full.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
-deleted records never come back, even if a crash leaves their files. A reader that has a dropped
-segment open reads the segment to its end. Then the reader raises OffsetOutOfRangeError.
+deleted records never come back, even if a crash happens before their files are removed. A reader
+that has a dropped segment open reads the segment to its end. Then the reader raises
+OffsetOutOfRangeError.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class GroupCommit:
         self._mutex = threading.Lock()
         self._waiting: list[_Group] = []
         self._committing: _Group | None = None
-        self._leaving = _Leaving()  # the threads of the last group whose commit has begun
+        self._leaving = _Leaving()  # the threads of the group whose commit began most recently
         self.in_custody: set[str] = set()
         self.keepers: set[ref[keeping]] = set()
         self.writing = NOT_WRITING
