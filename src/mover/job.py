@@ -190,7 +190,7 @@ class Job:
             return
         try:
             relocation.set_moving(self.log, None)
-        except LogDirFullError:  # the log still serves, but the mark cannot be cleared
+        except LogDirFullError:  # the log can still be used, but the mark cannot be cleared
             with suppress(LogStoreError):
                 self.target.disown()
         except LogStoreError:

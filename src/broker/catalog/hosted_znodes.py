@@ -1,4 +1,4 @@
-"""Open the embedded coordination store in the log dirs that serve, and change its znodes."""
+"""Open the embedded coordination store in the log dirs that work, and change its znodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HostedZnodes:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each log dir that serves has a journal, and this journal is in use."""
+        """Whether each log dir that works has a journal, and this journal is in use."""
         failed = {} if self._embedded is None else self._embedded.failures
         return self._serving() == self._used - failed.keys()
 
@@ -55,7 +55,7 @@ class HostedZnodes:
         )
 
     def connect(self) -> None:
-        """Open the coordination store in the log dirs that serve; raises CoordinationError."""
+        """Open the coordination store in the log dirs that work; raises CoordinationError."""
         paths = self._serving()
         if not paths:
             raise CopiesOfflineError({}, "no log dir serves")

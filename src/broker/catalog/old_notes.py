@@ -60,7 +60,7 @@ def _notes(store: LogStore, fact: str) -> list[Note]:
 
 
 def _logs_of(store: LogStore, note: Note) -> list[Log]:
-    """Return the logs of a topic that serve. Leave out another topic with the same name."""
+    """Return the open logs of a topic. Leave out another topic with the same name."""
     logs = []
     for number in range(note.partitions):
         with suppress(LogStoreError, ValueError):

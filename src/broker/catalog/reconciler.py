@@ -62,7 +62,7 @@ class Reconciler:
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs serve. Only then, a missing replica does not exist."""
+        """Check that all log dirs work. Only then, a missing replica does not exist."""
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 
@@ -300,7 +300,7 @@ class Reconciler:
     def delete_replicas(self, record: TopicRecord) -> None:
         """Delete the replicas of a topic that is being deleted, as far as this is possible now.
 
-        If a log dir does not serve, its replicas are deleted when it returns.
+        If a log dir does not work, its replicas are deleted when it returns.
         """
         left: LogStoreError | None = None
         for number, topic_id in record.ids.items():

@@ -1,6 +1,6 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
-The coordination store has a journal in each log dir that serves. If no disk can be read, or all
+The coordination store has a journal in each log dir that works. If no disk can be read, or all
 disks are full, the coordination store cannot be opened. Then the broker serves the topics that it
 finds in the log dirs, and refuses changes of topics. While the process runs, the topics in memory
 are valid. If the coordination store is opened again with other log dirs, and then lacks some
@@ -167,14 +167,14 @@ class TopicStore:
             self._writing.release()
 
     def refresh(self) -> None:
-        """Use all log dirs that serve now, including log dirs that have returned."""
+        """Use all log dirs that work now, including log dirs that have returned."""
         with self._locked():
             if self._is_open and not self._hosted.is_complete:
                 self._hosted.disconnect()
                 self._connect()
 
     def _connect(self, *, is_start: bool = False) -> None:
-        """Open the coordination store in the log dirs that serve, and read or complete it."""
+        """Open the coordination store in the log dirs that work, and read or complete it."""
         try:
             self._hosted.connect()
             self._hosted.write(dict.fromkeys((*PARENTS, USERS), b""), is_new=True)

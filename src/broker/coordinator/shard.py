@@ -291,7 +291,7 @@ class Shard(Generic[One]):
             return True
 
     def check_log(self) -> None:
-        """If the log does not serve, raise CoordinatorError. Otherwise, begin to load."""
+        """If the log cannot be used, raise CoordinatorError. Otherwise, begin to load."""
         try:
             self._find_log()
         except LogStoreError as error:

@@ -51,7 +51,7 @@ class TransactionalOffsets:
 
         Raises:
             CoordinatorError: the groups are not loaded.
-            LogStoreError: the log does not serve.
+            LogStoreError: the log cannot be used now.
         """
         number = self._groups.partition_of(name)
         log = self._groups.shard(number).log

@@ -172,7 +172,7 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
 
 
 def _check(store: LogStore, paths: Sequence[str]) -> None:
-    """Refuse a store if one of its log dirs or partitions does not serve, or is damaged.
+    """Refuse a store if one of its log dirs or logs cannot be used, or is damaged.
 
     Raises:
         ChangeOfHandsError: the store cannot be handed back.

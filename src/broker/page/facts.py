@@ -46,7 +46,7 @@ class PartitionRow(NamedTuple):
         elr: the eligible leader replicas. They left the ISR, but have all committed records. Only
             the controller knows these replicas. On any other broker, this is None.
         log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if the
-            log dir does not serve.
+            log dir does not work.
     """
 
     topic: str

@@ -54,7 +54,7 @@ class Page:
         self._sampler = threading.Thread(target=self._sample, name="page-history", daemon=True)
 
     def start(self) -> Self:
-        """Begin to sample and to serve."""
+        """Begin to take samples, and to answer requests."""
         self._sampler.start()
         self._server.start()
         return self

@@ -9,8 +9,8 @@ The broker may have run alone since then. So each attempt makes the documents in
 to the documents of the broker. After the growth, nothing is copied any more: a user or an ACL that
 was removed from the cluster does not come back.
 
-A broker makes the key of made-up credentials (`login_decoys`) as soon as it serves, so the cluster
-may have a key of its own. The key of the single broker replaces the key of the cluster.
+A broker makes the key of made-up credentials (`login_decoys`) when it starts, so the cluster may
+have a key of its own. The key of the single broker replaces the key of the cluster.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Health:
     # --- errors for callers -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise LogDirOfflineError or LogDirSuspectError if the dir does not serve."""
+        """Raise LogDirOfflineError or LogDirSuspectError if the dir does not work."""
         if self.is_refusing:
             raise self.refusal()
 

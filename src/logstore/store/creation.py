@@ -75,7 +75,7 @@ def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> 
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
-            Partitions in log dirs that do not serve are not checked.
+            Partitions in log dirs that do not work are not checked.
     """
     if topic_id is None:
         yield os.urandom(16)
@@ -238,7 +238,7 @@ def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
 def _create_on(
     log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
 ) -> Log:
-    """Create a log on one log dir; after a failure, remove the files if the dir still serves."""
+    """Create a log on one log dir; after a failure, remove the files if the dir still works."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))

@@ -30,7 +30,7 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why the log dir does not serve: the log dir is offline, or the path is no log dir of
+        error: why the log dir does not work: the log dir is offline, or the path is no log dir of
             this store.
         reason: why the log dir is in its state, and what to do. The reason is None if the log dir
             is online and is no old copy.

@@ -101,7 +101,7 @@ def tiles(facts: Facts) -> Html:
 
 
 def dirs(facts: Facts) -> Html:
-    """Write the log dirs, and the reasons why some do not serve."""
+    """Write the log dirs, and the reasons why some do not work."""
     columns = [
         column("Log dir", lambda one: element("code", shortened(one.path)), is_head=True),
         column("State", _dir_state),

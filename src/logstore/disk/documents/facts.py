@@ -195,7 +195,7 @@ class Home(Protocol):
         """The id of the log dir; a file that contains another id counts as damaged."""
 
     def check(self) -> None:
-        """Raise LogStoreError if the log dir does not serve."""
+        """Raise LogStoreError if the log dir does not work."""
 
     def failed(self, error: OSError, path: str | None = None) -> LogStoreError:
         """Convert an OSError of the disk into an error of this library."""

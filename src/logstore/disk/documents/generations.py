@@ -17,7 +17,7 @@ log dir's own. If another log dir has recorded a later generation, the log dir i
 `paths` has the last known path of each other log dir, so that a user can name a missing log dir by
 its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the
 ids of missing log dirs. A missing log dir may have replicas that no catalog lists, because the
-store was killed while the dir served.
+store was killed while the dir worked.
 
 If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
 replica stays in `doubts` until the user promotes or deletes it. The first time that the user does

@@ -160,7 +160,7 @@ class Membership:
         return absent[0] if len(absent) == 1 else None
 
     def _absent_ids(self) -> list[str]:
-        """List the ids of the members that are not among the serving log dirs."""
+        """List the ids of the members that are not among the working log dirs."""
         serving = {d.directory_id for d in self._replicas.log_dirs if not d.is_offline}
         return [id_ for id_ in self.roster if id_ not in serving]
 

@@ -96,11 +96,11 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy.
+    """Mark each open log dir that is an old copy.
 
     Before this call, the caller must read the files of all log dirs.
 
-    A log dir that already serves can also be recognised as an old copy, if a returned log dir has
+    A log dir that is already open can also be recognised as an old copy, if a returned log dir has
     recorded a later generation for it.
     """
     for log_dir in replicas.log_dirs:
@@ -214,7 +214,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def witness_all(replicas: Replicas) -> None:
-    """Record the generations of all log dirs in the other log dirs that serve.
+    """Record the generations of all log dirs in the other log dirs that work.
 
     A log dir is written only if one of the generations to record has changed.
     """

@@ -98,7 +98,7 @@ class BrokerDirs:
             sleep(PAUSE_SECONDS)
 
     def _list_dirs(self) -> list[KafkaListing]:
-        """List the serving log dirs; if a log dir cannot be listed, take it offline."""
+        """List the working log dirs; if a log dir cannot be listed, take it offline."""
         found = []
         for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:

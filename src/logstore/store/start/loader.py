@@ -234,8 +234,8 @@ class Loader:
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. If a dir fails, only its own queue stops."""
         # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
-        # Several threads would only wait for each other. If the store already serves, these threads
-        # would also slow down its callers, because they take the interpreter's lock.
+        # Several threads would only wait for each other. If the store is already open, these
+        # threads would also slow down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -305,7 +305,7 @@ class Loader:
     def _open_beside_callers(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
     ) -> None:
-        """In a store that serves, open one log, unless a caller has opened it already."""
+        """In an open store, open one log, unless a caller has opened it already."""
         with self.replicas.reserved(key) as self._reserved[facts]:
             replica = self.replicas.opened.get(key)
             if replica is not None and not replica.log_dir.is_offline:

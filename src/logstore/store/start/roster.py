@@ -61,7 +61,7 @@ class DirFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A dir that serves, its identity, and whether the identity must be written."""
+    """A dir that works, its identity, and whether the identity must be written."""
 
     path: str
     meta: MetaProperties
