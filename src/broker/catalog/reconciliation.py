@@ -1,6 +1,6 @@
 """Decide what to do if the coordination store and the log dirs know different topics.
 
-The table shows what to do for each partition of a topic. The first row that fits counts. "All" in
+The table shows what to do for each partition of a topic. The first row that fits applies. "All" in
 the column "log dirs" means that all log dirs work: none of them is missing, OFFLINE, SUSPECT, an
 old copy, or still being opened.
 

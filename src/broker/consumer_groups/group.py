@@ -135,8 +135,8 @@ class ConsumerGroup:
     ) -> ErrorCode:
         """Return NONE if a request is allowed to commit offsets; otherwise return an error.
 
-        If the group has members, only its members are allowed to commit, in their present epoch.
-        As in Kafka, the instance id does not count.
+        If the group has members, only its members are allowed to commit, in their present epoch. As
+        in Kafka, the instance id is not checked.
         """
         if self.is_dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

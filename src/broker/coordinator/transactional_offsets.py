@@ -5,7 +5,7 @@
 
 The pending offsets are stored in memory before the batch is appended. So a marker that follows the
 batch in the log finds these offsets in memory. If there are two commits of an offset, the later
-commit in the log counts, even if its transaction ends first. So if the log is loaded later, the
+commit in the log is valid, even if its transaction ends first. So if the log is loaded later, the
 result is the same.
 """
 

@@ -77,9 +77,10 @@ class Member:
     def _size(self) -> int:
         """Return the approximate size of the member without its assignment.
 
-        The group's record contains only one protocol of the member, so the size of the largest
-        protocol counts. But all protocols are in memory, and a member may have a thousand small
-        protocols. So a quarter of the size of all protocols counts if this quarter is larger.
+        The group's record contains only one protocol of the member, so the size includes only the
+        largest protocol. But all protocols are in memory, and a member may have a thousand small
+        protocols. So if a quarter of the size of all protocols is larger, the size includes this
+        quarter instead.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

@@ -239,8 +239,7 @@ class Host:
     ) -> int:
         """Return a replica's `whole_since`: its own number or its log dir's, whichever is larger.
 
-        If the log dir lost records only before the replica was placed there, this loss does not
-        count.
+        If the log dir lost records only before the replica was placed there, this loss is ignored.
 
         Args:
             placed_since: the `whole_since` of the log dir when the replica was placed there.

@@ -29,7 +29,7 @@ Then the state changes:
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
 | unclean elections are now allowed | the state says so; later, that the leader knows it (P16) |
-| from now on only flushed records count | the same leader gets a new leader epoch (P24) |
+| `flush.before.ack` was turned on | the same leader gets a new leader epoch (P24) |
 | a removed replica was deleted | its broker gets no further request (P19) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
@@ -213,10 +213,10 @@ def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) 
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
-    """Record whether only flushed records count. To turn the setting on, begin a new epoch (P24).
+    """Turn `flush.before.ack` on or off (P24); to turn it on, begin a new leader epoch.
 
     A follower that knows the new leader epoch also knows the new setting. So in the new epoch, the
-    leader counts only positions below which all records are flushed.
+    leader uses only positions below which all records are flushed.
     """
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
@@ -359,9 +359,7 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
 
 
 def enough_to_go_back(state: State) -> int:
-    """Return how many of the original replicas must be in the ISR before a cancellation ends.
-
-    A reassignment that was cancelled returns the partition to its original replicas.
+    """Return how many original replicas must be in the ISR when a cancelled reassignment ends.
 
     The number is `min_isr`. The reassignment does not wait for all original replicas, because a
     broker may be down. If there are fewer than `min_isr` original replicas, all of them must be in

@@ -105,7 +105,7 @@ def acknowledge_waiting(replica: Replica) -> None:
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     """Count the position of a follower, and answer with records or with a divergence (P9, P26).
 
-    If the follower's log has records that are not in this log, the position does not count, and the
+    If the follower's log has records that are not in this log, the position is ignored, and the
     follower does not join the ISR.
     """
     state = replica.state

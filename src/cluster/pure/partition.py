@@ -375,9 +375,9 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Return the `whole_since` of a moved replica. Losses of the source log dir count (P4).
+    """Return the `whole_since` of a moved replica, with the losses of the source log dir (P4).
 
-    Earlier losses of the target log dir do not count, because the copy was made after these losses.
+    Earlier losses of the target log dir are ignored, because the copy was made after them.
     """
     return replica.whole_since_if(flushes=replica.counts_flushed)
 

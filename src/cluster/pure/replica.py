@@ -65,8 +65,8 @@ class Replica:
         dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
         own_since: the replica may lack records from before this registration epoch.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
-        counts_flushed: whether the replica's metadata says that only flushed records count (P24).
-        unflushed_end: the log end at the time when only flushed records began to count.
+        counts_flushed: whether the metadata says that only flushed records are acknowledged (P24).
+        unflushed_end: the log end at the time when flushes before acknowledgements were turned on.
         life: the number of the log's incarnation. `copy` also counts cuts and moves (see LogLife).
         appending: the number of running appends of this life.
         version: the version of the last state that the replica obeyed; -1 if there is none.
@@ -136,7 +136,7 @@ class Replica:
 
     @property
     def flushes(self) -> bool:
-        """Whether the state says that only flushed records count."""
+        """Whether the state says that only flushed records may be acknowledged."""
         return self.state is not None and self.state.flushes
 
     @property
@@ -157,7 +157,7 @@ class Replica:
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Return `whole_since`. If `flushes`, only losses of flushed records count."""
+        """Return `whole_since`. If `flushes`, ignore losses of unflushed records."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 
@@ -185,7 +185,7 @@ class Replica:
         self.leader_high_watermark = self.leader_start = 0
 
     def begin_life(self) -> None:
-        """Begin another life of the log. Results of running appends and flushes do not count."""
+        """Begin another life of the log. Results of running appends and flushes are ignored."""
         self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
 
     def write_own_since(self) -> None:

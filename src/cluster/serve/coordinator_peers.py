@@ -118,8 +118,8 @@ class ClusterRoutes:
     def _is_deleted(self, place: Place) -> bool:
         """Report whether a partition that is not known now counts as deleted.
 
-        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions do not count
-        any more: the partition may have been known in between.
+        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions are
+        forgotten: the partition may have been known in between.
         """
         now = self._clock()
         with self._lock:

@@ -4,7 +4,7 @@
 
 One broker is not enough. A broker that is cut off from the controller does not know that another
 broker leads now. A broker that has just started may know no topic. For each partition, the answer
-with the largest leader epoch counts. A topic counts as missing if none of the answers has the
+with the largest leader epoch is used. A topic counts as missing if none of the answers has the
 topic, and enough of these brokers know a controller.
 """
 

@@ -31,7 +31,8 @@ class Phase:
         samplers: the operations of all rounds.
         size_bytes: how many bytes of values the last round handled.
         records: how many records the last round handled.
-        seconds: the time of the last round; set only if a part of the work in `run` does not count.
+        seconds: the time of the last round; set only if a part of the work in `run` is not
+            measured.
     """
 
     name: ClassVar[str]

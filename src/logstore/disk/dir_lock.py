@@ -5,8 +5,8 @@
     .clean-shutdown    {"version": 1, "start_id"}
 
 `.lock` contains the id of the owner's process, and the id of its *start*. The clean-shutdown marker
-counts only if it contains the same start id. So a marker of an older start does not count, even if
-a power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
+is valid only if it contains the same start id. So a marker of an older start is ignored, even if a
+power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
 could make a new `.lock` and lock the new file, while the first process still holds the lock of the
 old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
 """

@@ -59,7 +59,7 @@ def reassign(
 ) -> None:
     """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
 
-    Only entries with this store's broker id count. The log dir "any" requests no move. If a
+    Only entries with this store's broker id are used. The log dir "any" requests no move. If a
     partition does not exist yet, the store notes the log dir in which to create the partition.
 
     Before --execute moves anything, it prints the present log dirs in the same JSON. To move the

@@ -68,7 +68,7 @@ class MovePlan(NamedTuple):
         """Read JSON that `to_json` or a user of Kafka's tool wrote.
 
         Args:
-            broker_id: the broker whose replicas count; None means the document's only broker.
+            broker_id: the broker whose replicas are used; None means the document's only broker.
 
         Raises:
             ValueError: the document is not valid; the message gives the place and the reason.

@@ -4,7 +4,7 @@
       {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": ["/disk2/logs"]}]}
 
 `replicas` are broker ids. `log_dirs` has one entry for each broker id: an absolute path, or "any",
-which asks for no move (KIP-113, "Scripts"). Only the entries of this store's broker count.
+which asks for no move (KIP-113, "Scripts"). Only the entries of this store's broker are used.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class _Ceiling:
         """Change the rate; if it becomes None, all waiting moves can copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes that were saved at the old rate do not count at the new rate. If the new rate is
+        # Bytes that were saved at the old rate cannot be used at the new rate. If the new rate is
         # None, no chunk waits any more.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 

@@ -213,7 +213,7 @@ class Alterations:
     def _is_delivered(self, name: str) -> bool:
         """Check that all logs of a topic have its settings.
 
-        If a partition has no replica, it does not count, because it is created with the recorded
+        A partition without a replica is ignored, because it will be created with the recorded
         settings.
         """
         record = self._topics.records[name]

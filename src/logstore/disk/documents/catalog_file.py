@@ -4,11 +4,11 @@
     <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
-If several lines name the same replica, the line with the highest sequence counts. `-` means that
+If several lines name the same replica, the line with the highest sequence is used. `-` means that
 the replica was deleted. The catalog of every log dir has the entries of the whole store. If no dir
 was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes only
-once. The catalog is a hint: if it disagrees with the directories of the replicas, the directories
-count.
+once. The catalog is a hint: if it disagrees with the directories of the replicas, the catalog is
+wrong.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class DirGeneration:
             are still in doubt.
         old: why the log dir is an old copy, or why replicas are still in doubt; otherwise "".
         is_taken_in: the user gave up the log dir, and now adds it again in its present state. The
-            generations that other log dirs have recorded for it no longer count.
+            generations that other log dirs have recorded for it are ignored.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
@@ -261,11 +261,11 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir, so earlier generations no longer count.
-            # The new generation has the next number; no number is skipped.
-            # The reason: this process may be killed before other log dirs record the generation.
-            # Then the disk with the later state starts with the same number and another id.
-            # So this copy is still recognised as an old copy.
+            # The user accepts this copy as the log dir, so earlier generations are ignored. The new
+            # generation has the next number; no number is skipped. The reason: this process may be
+            # killed before other log dirs record the generation. Then the disk with the later state
+            # starts with the same number and another id. So this copy is still recognised as an old
+            # copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:

@@ -3,7 +3,7 @@
 The file consists of `key=value` lines, as in Kafka. The last line is the checksum of all other
 lines. The file of every log dir has the *roster*: the ids of all log dirs of the store. The roster
 shows whether a log dir is missing or foreign. If the rosters of two log dirs differ, the roster
-with the higher epoch counts.
+with the higher epoch is used.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
 decides its role. `admit` writes nothing. `join` and `forget` write the roster to each log dir. At
-the next start, the roster with the highest epoch counts. If a crash interrupts the writes of the
+the next start, the roster with the highest epoch is used. If a crash interrupts the writes of the
 roster, the next start sees either the old members or the new members. A joining dir gets its
 identity before the other log dirs get the roster that contains the joining dir. If a crash comes
 before the other log dirs get this roster, the joining dir is not a member yet, and has no data.
