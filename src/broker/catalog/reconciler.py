@@ -1,4 +1,4 @@
-"""Make the log dirs and the coordination store agree, by the table in `reconciliation`.
+"""Make the log dirs and the coordination store agree, as the table in `reconciliation` says.
 
 A broker does this at its start, and when a log dir returns, is added or is given up. If a program
 creates or deletes partitions while the broker runs, this module records the change in the

@@ -85,7 +85,7 @@ class TopicStore:
         records: the topics by name.
         unfinished: if partitions of a topic are being created, the number of the first of them.
         alterations: for the name of a topic, the settings that some of its logs may not have yet.
-        deleted: the topics that are being deleted, by id.
+        deleted: the topics that are being deleted; the key is the topic id.
         users: the settings of users by name, such as their SCRAM credentials.
         documents: small documents in the same coordination store.
     """

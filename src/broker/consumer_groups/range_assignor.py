@@ -16,7 +16,7 @@ from broker.consumer_groups.uniform import Sizes, Subscriber
 
 
 def assign_ranges(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Places]:
-    """Return the new target assignment, by member id."""
+    """Return the new target assignment; the key is the member id."""
     order = sorted(members, key=lambda member_id: (members[member_id].name, member_id))
     readers: dict[bytes, list[str]] = defaultdict(list)
     owners: dict[Place, str] = {}

@@ -49,7 +49,8 @@ HISTORY_CHANGES_MAX = 50
 TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
 Documents = Mapping[str, bytes]  # by name
-Changes = Mapping[str, bytes | None]  # the new document, by name; None deletes the document
+# from a document's name to its new content; None deletes the document
+Changes = Mapping[str, bytes | None]
 Decide = Callable[[Documents], Changes]
 Follower = Callable[[Documents], object]
 History = tuple[tuple[int, tuple[str, ...]], ...]  # by version, the names of the changed documents

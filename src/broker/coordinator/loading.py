@@ -60,7 +60,7 @@ def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
 
 
 class Found(NamedTuple):
-    """The last record of each key, by kind."""
+    """The last record of each key, sorted into kinds of keys."""
 
     groups: dict[str, GroupRecord]
     offsets: dict[tuple[str, Key], OffsetRecord]

@@ -39,10 +39,10 @@ class Image:
     """The state after the records that were read so far.
 
     Attributes:
-        topics: the topics, by topic id.
-        configs: the settings of each topic, by its name.
-        broker_configs: the settings of each broker, by its id as text. The key "" has the settings
-            that all brokers share.
+        topics: the topics; the key is the topic id.
+        configs: the settings of each topic; the key is its name.
+        broker_configs: the settings of each broker; the key is its id as text. The key "" has the
+            settings that all brokers share.
         brokers: for each broker that has ever registered, the ids of its log dirs.
     """
 

@@ -98,7 +98,7 @@ def checked(paths: Sequence[str]) -> list[str]:
     """Check that the paths can be the log dirs of one broker; return their real paths.
 
     Raises:
-        ChangeOfHandsError: a path is named twice, or is no directory.
+        ChangeOfHandsError: a path is named twice, or is not a directory.
     """
     paths = [files.real_path(path) for path in paths]
     if len(set(paths)) < len(paths):

@@ -30,7 +30,7 @@ NAME_BYTES_MAX = 255
 
 Settings = Mapping[str, str]
 Keys = Mapping[str, ScramCredential]  # by mechanism
-# The new credential, by user and mechanism; None deletes the credential.
+# From a user and a mechanism to the new credential; None deletes the credential.
 Changes = Mapping[str, Mapping[str, ScramCredential | None]]
 
 

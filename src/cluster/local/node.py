@@ -28,7 +28,8 @@ class NodeSettings(NamedTuple):
     Attributes:
         connect: begins a session of the embedded store.
         session_seconds: if a session is cut off for this time, it ends.
-        racks: the racks, by broker id. A broker without an entry has no rack.
+        racks: the rack of each broker; the key is the broker id. A broker without an entry has no
+            rack.
     """
 
     root: str

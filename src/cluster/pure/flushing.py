@@ -22,7 +22,7 @@ def obey(replica: Replica) -> None:
 
 
 def mark(replica: Replica) -> None:
-    """Write the mark, if all records from before the change of the setting are flushed.
+    """Write the mark, if all records that are older than the change of the setting are flushed.
 
     A loss of power before this moment still counts as a loss of records. So the replica's own
     `whole_since`, which records this loss, is written together with the mark.

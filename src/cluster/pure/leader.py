@@ -49,7 +49,7 @@ def maximal_isr(replica: Replica) -> set[int]:
 
 
 def is_followed(replica: Replica, since: float) -> bool:
-    """Check that all members have fetched since a time. Then no other broker led at that time (P7).
+    """Check that each member has fetched at or after `since`. So no other broker led then (P7).
 
     Each broker that can be elected is a member of the maximal ISR. A member that leads stops
     fetching from this leader. So these fetches prove that this replica leads, even while the
@@ -185,15 +185,15 @@ def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 def may_join(replica: Replica, follower: Follower) -> bool:
     """Check that a follower may join the ISR (P10).
 
-    The follower must have all records below the high watermark, and all records from before this
-    leader epoch. The high watermark alone is not enough: a new leader does not know all positions
-    yet, so its high watermark may be too low.
+    The follower must have all records below the high watermark, and all records of earlier leader
+    epochs. The high watermark alone is not enough: a new leader does not know all positions yet, so
+    its high watermark may be too low.
     """
     return follower.offset >= replica.high_watermark and is_past_epoch_start(replica, follower)
 
 
 def is_past_epoch_start(replica: Replica, follower: Follower) -> bool:
-    """Check that a follower has all records from before this leader epoch."""
+    """Check that a follower has all records of earlier leader epochs."""
     return follower.offset >= replica.epoch_start
 
 

@@ -63,7 +63,7 @@ class Replica:
     Attributes:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
-        own_since: the replica may lack records from before this registration epoch.
+        own_since: the replica may lack records that were written before this registration epoch.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
         counts_flushed: whether the metadata says that only flushed records are acknowledged (P24).
         unflushed_end: the log end at the time when flushes before acknowledgements were turned on.
@@ -146,7 +146,7 @@ class Replica:
 
     @property
     def held_since(self) -> int:
-        """The larger of the epochs of log dir and replica. A role from before it has ended."""
+        """The larger of the epochs of log dir and replica. Roles of earlier epochs have ended."""
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property

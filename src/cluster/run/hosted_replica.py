@@ -157,7 +157,7 @@ class HostedReplica:
 
     @property
     def is_end_replicated(self) -> bool:
-        """Whether all records from before this leader epoch are replicated."""
+        """Whether all records of earlier leader epochs are replicated."""
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:

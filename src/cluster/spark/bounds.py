@@ -166,7 +166,7 @@ def repeated(
     *,
     is_strict: bool = True,
 ) -> Found:
-    """Call `find` with the places of partitions, again and again while it raises NotKnownYetError.
+    """Call `find` with the places of partitions, until it does not raise NotKnownYetError any more.
 
     Args:
         is_strict: whether a partition that does not exist is an error.
@@ -191,7 +191,7 @@ def repeated(
 
 
 def retried(attempt: Callable[[bool], Found]) -> Found:
-    """Call `attempt` again and again while it raises NotKnownYetError or PeerError.
+    """Call `attempt` until it does not raise NotKnownYetError or PeerError any more.
 
     Args:
         attempt: gets True if a partition that no broker has now counts as deleted.

@@ -54,7 +54,7 @@ class ClusterMap(NamedTuple):
     """What several brokers say about the cluster.
 
     Attributes:
-        brokers: the rows of the brokers, by id.
+        brokers: the rows of the brokers; the key is the broker id.
         topics: the topics that exist.
         codes: the errors of topics that some broker knows, but that cannot be described.
         is_certain: whether a topic that is in neither `topics` nor `codes` is certainly missing.

@@ -181,7 +181,7 @@ def check_run(
     is_strict: bool = False,
     checks_claims: bool = False,
 ) -> None:
-    """Check the contents of whole batches of one layout, by the rules that readers apply.
+    """Check the contents of whole batches of one layout, with the rules that readers apply.
 
     Args:
         is_strict: whether to also check the fields and bytes that no reader needs; appends set

@@ -271,7 +271,7 @@ class ReadableLog:
         zero_copy: bool = False,
         isolation_level: str = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
-        """Yield `offset..end_offset` as batches of columns; a batch is verified at its first read.
+        """Yield `offset..end_offset` as batches of columns; each batch is verified once.
 
         Args:
             offset: the first offset to read; the log start by default.

@@ -30,10 +30,10 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why the log dir does not work: the log dir is offline, or the path is no log dir of
-            this store.
+        error: why the log dir does not work: the log dir is offline, or the store has no log dir
+            with this path.
         reason: why the log dir is in its state, and what to do. The reason is None if the log dir
-            is online and is no old copy.
+            is online and is not an old copy.
         since_ms: when the log dir entered its state, in ms since the epoch.
     """
 

@@ -57,7 +57,7 @@ def reassign(
     output_format: str,
     **actions: bool,
 ) -> None:
-    """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
+    """Run, check or cancel the moves in FILE, which has kafka-reassign-partitions' JSON format.
 
     Only entries with this store's broker id are used. The log dir "any" requests no move. If a
     partition does not exist yet, the store notes the log dir in which to create the partition.

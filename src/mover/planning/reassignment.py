@@ -1,4 +1,4 @@
-"""Write and read moves as the JSON of kafka-reassign-partitions.
+"""Write and read moves in the JSON format of kafka-reassign-partitions.
 
     {"version": 1, "partitions": [
       {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": ["/disk2/logs"]}]}

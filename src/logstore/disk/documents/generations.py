@@ -96,7 +96,7 @@ class DirGeneration:
         is_known_to_process: this log dir was open in this process before.
         is_readable: False if the file is missing or damaged, so that the dir's age is unknown.
         offsets: the recovery points on the disk when the generation was written.
-        paths: the last paths of the other log dirs, by directory id.
+        paths: the last known paths of the other log dirs; the key is the directory id.
         unsure: the ids of log dirs that may have replicas without a catalog entry.
     """
 
@@ -303,7 +303,7 @@ class DirGeneration:
         """Durably record the state of other log dirs if it has changed; raises OSError.
 
         Args:
-            paths: the paths of other log dirs, by directory id.
+            paths: the paths of other log dirs; the key is the directory id.
             unsure: the ids of log dirs that may have replicas without a catalog entry.
         """
         with self._lock:

@@ -289,7 +289,7 @@ class Producers:
     ) -> Ended | None:
         """Record an appended marker; return the transaction that it ended, or None.
 
-        A marker of another epoch begins that epoch (KIP-890, part 2).
+        A marker with another epoch begins that epoch (KIP-890, part 2).
         """
         is_commit, coordinator_epoch = marker
         producer_id, epoch = header.producer_id, header.producer_epoch

@@ -115,10 +115,11 @@ def falling_entries(directory: str) -> Problem | None:
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
     """Report the first leader epoch that is lower than an earlier epoch, without reading files.
 
-    Recovery has read all epochs of the scanned segments, and the last epoch of other segments.
+    Recovery has read all epochs of each scanned segment. Of each other segment, it has read only
+    the last epoch.
 
     Args:
-        scanned: the walks over the scanned segments, by the base offset of the segment.
+        scanned: the walks over the scanned segments; the key is the base offset of the segment.
     """
     latest = -1
     for segment in segments:

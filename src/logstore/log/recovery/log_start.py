@@ -6,7 +6,7 @@ epochs' file (E), then durably into the metadata (M), and some time later into t
 So C <= M <= E is the normal order of these offsets. If this order is broken, one of the files is
 old, or belongs to another log, perhaps of an earlier topic of the same name.
 
-| log starts in the files | chosen log start |
+| log start offsets in the files | chosen log start offset |
 |---|---|
 | M = E | M |
 | E > M: a crash came between the writes, or M is old | M; if C > M too, the smaller of E and C |

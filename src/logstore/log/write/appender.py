@@ -216,7 +216,7 @@ class Appender:
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
-        """Start the linger time of a batch at its first record; the caller must hold the mutex."""
+        """Start the linger time of a batch with its first record; the caller holds the mutex."""
         self._check_open()
         if self._thread is None:
             bell = self._has_records

@@ -42,7 +42,7 @@ class Piece(InputPartition):
     """Describe the records that one task reads, in a form that can be pickled.
 
     Attributes:
-        aborted: the transactions whose records the task leaves out, by producer.
+        aborted: the transactions whose records the task leaves out; the key is the producer.
     """
 
     topic: str

@@ -199,7 +199,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
 def give_up_missing(
     state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget a missing log dir with its replicas, by its id; return the lost replicas.
+    """Forget the missing log dir with this id, and its replicas; return the lost replicas.
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is False.

@@ -45,7 +45,7 @@ class DirFacts(NamedTuple):
     Attributes:
         unmounted: for an empty dir, the mount point in fstab at or above the dir, if nothing is
             mounted there now.
-        last_paths: the last path of each other log dir that this dir has recorded, by directory id.
+        last_paths: the last path that this dir has recorded for the id of each other log dir.
         nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
     """
 
