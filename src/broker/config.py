@@ -41,7 +41,7 @@ RACK_AWARE = "RackAwareReplicaSelector"  # Kafka's name of the class, without it
 
 
 def _check_text(name: str, value: object) -> None:
-    """Check the settings whose text has a special form; raises ValueError."""
+    """Check the settings whose text has a special form. Raises ValueError."""
     if name == "authorizer_class_name" and value not in ("", *AUTHORIZERS):
         raise ValueError(f"{name}={value} is not one of {', '.join(AUTHORIZERS)}")
     if name == "super_users":

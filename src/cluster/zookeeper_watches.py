@@ -104,7 +104,7 @@ class WatchSetter:
                 return znode_of(watch.path, data, stat)
 
     def set_on_children(self, watch: Watch) -> list[str]:
-        """List children and watch them; raises NoNodeError."""
+        """List children and watch them. Raises NoNodeError."""
         event = self._next_attempt(watch)
         names, stat = self._read(watch.path, self._client.get_children_async, event, True)
         watch.seen = (stat.czxid, stat.pzxid)

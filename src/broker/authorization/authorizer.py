@@ -34,7 +34,7 @@ class AuthorizerSettings(NamedTuple):
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """Read a list such as `User:alice;User:CN=b,O=c`; raises ValueError."""
+    """Read a list such as `User:alice;User:CN=b,O=c`. Raises ValueError."""
     parts = [one.strip() for one in text.split(";")]
     return frozenset(check_principal(one) for one in parts if one)
 

@@ -55,7 +55,7 @@ class HostedZnodes:
         )
 
     def connect(self) -> None:
-        """Open the coordination store in the log dirs that work; raises CoordinationError."""
+        """Open the coordination store in the log dirs that work. Raises CoordinationError."""
         paths = self._serving()
         if not paths:
             raise CopiesOfflineError({}, "no log dir serves")

@@ -289,7 +289,7 @@ class Reconciler:
         return TopicRecord(name, plan.adopt[first], ids, config, is_mixed)
 
     def _create(self, record: TopicRecord, numbers: list[int]) -> None:
-        """Create partitions that are missing in all log dirs; raises LogStoreError."""
+        """Create partitions that are missing in all log dirs. Raises LogStoreError."""
         name, config = record.name, record.config
         if numbers == list(range(len(record.ids))) and not record.is_mixed:
             self._store.create_topic(name, len(numbers), config=config, topic_id=record.id)

@@ -258,7 +258,7 @@ class TopicStore:
         return work()
 
     def in_session(self, work: Callable[[Session], Result]) -> Result:
-        """Do some work in a session of the coordination store; raises CoordinationError."""
+        """Do some work in a session of the coordination store. Raises CoordinationError."""
         try:
             with self._locked():
                 return self._run(lambda: self._hosted.in_session(work))
@@ -273,7 +273,7 @@ class TopicStore:
         return Known(self.records.get(name), self.unfinished.get(name), deleted)
 
     def put(self, record: TopicRecord, unfinished_from: int | None = None) -> None:
-        """Write a topic; raises LogStoreError.
+        """Write a topic. Raises LogStoreError.
 
         Args:
             unfinished_from: the number of the first partition that will be created next.
@@ -283,7 +283,7 @@ class TopicStore:
             self._remember(record, unfinished_from)
 
     def alter(self, record: TopicRecord, alteration: Alteration) -> None:
-        """Write a topic with settings that its logs do not have yet; raises LogStoreError.
+        """Write a topic with settings that its logs do not have yet. Raises LogStoreError.
 
         `alterations` changes first, so a reader that finds the new record can find the alteration.
         """
@@ -295,13 +295,13 @@ class TopicStore:
             self._remember(record, unfinished_from)
 
     def end_alteration(self, name: str) -> None:
-        """Forget a change of settings that all logs of a topic have; raises LogStoreError."""
+        """Forget a change of settings that all logs of a topic have. Raises LogStoreError."""
         with self._locked():
             self._change({altered_path(name): None})
             self.alterations.pop(name, None)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write topics, up to `BATCH_BYTES` of them in each change; raises LogStoreError."""
+        """Write topics, up to `BATCH_BYTES` of them in each change. Raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}
@@ -347,13 +347,13 @@ class TopicStore:
         return encode_topic(record, self._store.broker_id, name=record.name)
 
     def forget(self, name: str) -> None:
-        """Remove a topic that has no replicas; raises LogStoreError."""
+        """Remove a topic that has no replicas. Raises LogStoreError."""
         with self._locked():
             self._change(no_znodes_of(name))
             self._drop(name)
 
     def begin_deletion(self, record: TopicRecord) -> None:
-        """Remove a topic, and record that its replicas are being deleted; raises LogStoreError.
+        """Remove a topic, and record that its replicas are being deleted. Raises LogStoreError.
 
         The record may belong to an older topic, if another topic now has the same name.
         """
@@ -367,7 +367,7 @@ class TopicStore:
                 self._drop(record.name)
 
     def end_deletion(self, record: TopicRecord) -> None:
-        """Forget a topic, because all its replicas are deleted; raises LogStoreError."""
+        """Forget a topic, because all its replicas are deleted. Raises LogStoreError."""
         with self._locked():
             self._change({deleted_path(record.id): None})
             self.deleted.pop(record.id, None)
@@ -375,7 +375,7 @@ class TopicStore:
     # --- users ------------------------------------------------------------------------------------
 
     def change_users(self, changes: Mapping[str, Callable[[Settings], dict[str, str]]]) -> None:
-        """Change the settings of users, all or none; raises LogStoreError.
+        """Change the settings of users, all or none. Raises LogStoreError.
 
         Args:
             changes: for each user, a function that makes the new settings from the old settings. A

@@ -64,7 +64,7 @@ class DiskWorker:
     """A thread that makes the calls to one log dir, one after another."""
 
     def __init__(self, path: str) -> None:
-        """Start the thread; raises LogDirError if the process can start no more threads."""
+        """Start the thread. Raises LogDirError if the process can start no more threads."""
         self._path = os.path.abspath(path)
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the order: no call follows the last call

@@ -203,7 +203,7 @@ class EmbeddedStore(Store):
         return node.shown(path) if node else None
 
     def names(self, path: str) -> list[str]:
-        """List the children of a znode; raises NoNodeError."""
+        """List the children of a znode. Raises NoNodeError."""
         with self._lock:
             if path not in self._tree.nodes:
                 raise NoNodeError(path)

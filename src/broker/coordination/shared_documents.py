@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class Run(Protocol):
-    """Do some work in a session that works now; raises CoordinationError."""
+    """Do some work in a session that works now. Raises CoordinationError."""
 
     def __call__(self, work: Callable[[Session], Result]) -> Result:
         """Do the work, and return its result."""
@@ -300,7 +300,7 @@ class SharedDocuments:
 
 
 def encode_name(name: str) -> str:
-    """Encode any text as the name of a znode; raises LimitError."""
+    """Encode any text as the name of a znode. Raises LimitError."""
     encoded = quote(name, safe="").replace(".", "%2E")
     if not 0 < len(encoded) <= NAME_BYTES_MAX:
         raise LimitError("NAME_BYTES_MAX", NAME_BYTES_MAX, len(encoded))

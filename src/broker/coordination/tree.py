@@ -126,14 +126,14 @@ class Draft:
         self._nodes_more = self._bytes_more = 0
 
     def find(self, path: str) -> Node:
-        """Return a znode as it is after this draft; raises NoNodeError."""
+        """Return a znode as it is after this draft. Raises NoNodeError."""
         node = self.nodes[path] if path in self.nodes else self.tree.nodes.get(path)
         if node is None:
             raise NoNodeError(path)
         return node
 
     def _parent(self, path: str) -> Node:
-        """Return the parent of a new znode; raises NoNodeError with the path of the new znode."""
+        """Return the parent of a new znode. Raises NoNodeError with the path of the new znode."""
         if not self._exists(parent_of(path)):
             raise NoNodeError(path)
         return self.find(parent_of(path))

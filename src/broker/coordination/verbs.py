@@ -278,7 +278,7 @@ def _made(znode: Znode | None) -> Znode:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Check paths, types and sizes; raises ValueError, TypeError or LimitError."""
+    """Check paths, types and sizes. Raises ValueError, TypeError or LimitError."""
     size_bytes = 0
     for operation in operations:
         size_bytes += checked_bytes(operation)
@@ -304,7 +304,7 @@ def checked_bytes(operation: Operation) -> int:
 
 
 def check_version(path: str, version: int | None, is_needed: bool = False) -> None:
-    """Check the type and range of a version; raises ValueError or TypeError."""
+    """Check the type and range of a version. Raises ValueError or TypeError."""
     if version is None and not is_needed:
         return
     if type(version) is not int:

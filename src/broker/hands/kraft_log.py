@@ -20,7 +20,7 @@ FOOTER_TYPE = 4  # the type of the control record that ends each snapshot (KIP-6
 
 
 def has_log(log_dir: str) -> bool:
-    """Check whether a log dir has a metadata log; raises OSError."""
+    """Check whether a log dir has a metadata log. Raises OSError."""
     return files.exists(os.path.join(log_dir, DIR_NAME))
 
 

@@ -118,7 +118,7 @@ class Decoys:
 
 
 def parse_decoys(data: bytes) -> Decoys:
-    """Read the document; raises BadDecoysError, or LaterDecoysError."""
+    """Read the document. Raises BadDecoysError, or LaterDecoysError."""
     version = VERSION
     try:
         document = json.loads(data)

@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Read the rules; raises ValueError."""
+    """Read the rules. Raises ValueError."""
     rules: list[Rule] = []
     at, text = 0, text.strip() or "DEFAULT"
     while True:

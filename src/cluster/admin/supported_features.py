@@ -9,7 +9,7 @@ from cluster import znodes
 
 
 def brokers_lacking(session: Session, feature: str, level: int) -> list[int]:
-    """List the registered brokers that do not support a level; raises CoordinationError."""
+    """List the registered brokers that do not support a level. Raises CoordinationError."""
     lacking = []
     for name in _children(session, znodes.BROKERS):
         try:

@@ -140,7 +140,7 @@ class Node:
 
     @property
     def store(self) -> LogStore:
-        """The open store; raises RuntimeError while the broker is down."""
+        """The open store. Raises RuntimeError while the broker is down."""
         if self.serving is None or self._store is None:
             raise RuntimeError(f"broker {self.id} is down")
         return self._store

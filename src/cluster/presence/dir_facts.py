@@ -55,7 +55,7 @@ def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
 
 
 def write_entry(store: LogStore, log_dir: str, entry: DirEntry) -> None:
-    """Write the entry of a log dir, durably; raises LogStoreError."""
+    """Write the entry of a log dir, durably. Raises LogStoreError."""
     store.facts(log_dir)[ENTRY] = [*entry[:5], sorted(entry.failed)]
 
 

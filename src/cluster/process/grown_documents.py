@@ -53,7 +53,7 @@ class Change(NamedTuple):
 
 
 def documents_of(store: LogStore) -> Documents:
-    """Read the documents and users of a store that no broker serves; raises CoordinationError."""
+    """Read the documents and users of a store that no broker serves. Raises CoordinationError."""
     recorded = TopicStore.of(store)
     try:
         return recorded.in_session(read_documents)
@@ -62,7 +62,7 @@ def documents_of(store: LogStore) -> Documents:
 
 
 def read_documents(session: Session) -> Documents:
-    """Read the documents of all kinds, and the users; raises CoordinationError.
+    """Read the documents of all kinds, and the users. Raises CoordinationError.
 
     The levels of features are left out, because a cluster has its own levels, which all its brokers
     support.

@@ -155,7 +155,7 @@ def _look_once(
 
 
 def connected(servers: str) -> Asked:
-    """Prepare questions to a cluster; raises ValueError if an address cannot be read."""
+    """Prepare questions to a cluster. Raises ValueError if an address cannot be read."""
     return Asked(parse_servers(servers), ANSWER_SECONDS)
 
 

@@ -154,7 +154,7 @@ def _several(servers: Sequence[Server], asked: Any, count: int) -> dict[Server, 
 
 
 def ask(connection: PeerConnection, asked: Any) -> Any:
-    """Send a Metadata request; raises PeerError."""
+    """Send a Metadata request. Raises PeerError."""
     return connection.ask(*METADATA, asked, ANSWER_SECONDS)
 
 

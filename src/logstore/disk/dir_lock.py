@@ -66,7 +66,7 @@ class Owner(NamedTuple):
 
 
 def read_owner(dir_path: str) -> Owner:
-    """Read the process id and the admin socket of a log dir's last owner; raises OSError."""
+    """Read the process id and the admin socket of a log dir's last owner. Raises OSError."""
     document = _read_lock(dir_path)
     pid, path = document.get("pid"), document.get("admin_socket")
     return Owner(
@@ -325,11 +325,11 @@ class KafkaLock:
             raise
 
     def let_stores_in(self) -> None:
-        """Free only the lock against stores; raises OSError."""
+        """Free only the lock against stores. Raises OSError."""
         files.flock(self._fd, fcntl.LOCK_UN)
 
     def write(self, data: bytes) -> None:
-        """Replace the content of the lock file durably; raises OSError."""
+        """Replace the content of the lock file durably. Raises OSError."""
         files.write_fully(self._fd, [data], 0)
         files.ftruncate(self._fd, len(data))
         files.sync_data(self._fd)

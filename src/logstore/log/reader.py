@@ -166,7 +166,7 @@ class ReadableLog:
         return self.record_at(offset)
 
     def record_at(self, offset: int) -> Record:
-        """Return one record; raises OffsetOutOfRangeError, even for a negative offset."""
+        """Return one record. Raises OffsetOutOfRangeError, even for a negative offset."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         state = self._state

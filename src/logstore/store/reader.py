@@ -172,7 +172,7 @@ class StoreReader:
         return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
-        """Return the store; raises LogClosedError if the store is closed."""
+        """Return the store. Raises LogClosedError if the store is closed."""
         self._state.check()
         return self
 

@@ -392,7 +392,7 @@ class Replicas(ReplicaReservations):
         return next((log_dir for log_dir in self.log_dirs if log_dir.path == path), None)
 
     def dir_of(self, path: str) -> LogDir:
-        """Find a log dir by its own `path`; raises LogDirError if it was removed."""
+        """Find a log dir by its own `path`. Raises LogDirError if it was removed."""
         log_dir = self.find_dir(path)
         if log_dir is None:
             raise LogDirError(path=path, reason="the path is no longer a log dir of this store")

@@ -120,7 +120,7 @@ class StoreState:
         raise ReadOnlyStoreError(path=self.log_dirs[0])
 
     def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
-        """Find a log dir by any path that leads to it; raises LogDirError if there is none."""
+        """Find a log dir by any path that leads to it. Raises LogDirError if there is none."""
         name = path_of(path, "a log dir")
         found = self.find_dir(name)
         if found is None:
@@ -170,7 +170,7 @@ class OwnerState(StoreState):
         )
 
     def owned(self) -> OwnerState:
-        """Return this state to code that changes the store; raises LogClosedError."""
+        """Return this state to code that changes the store. Raises LogClosedError."""
         self.check()
         return self
 

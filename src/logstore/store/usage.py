@@ -62,7 +62,7 @@ class DirFigures:
             self._empty.discard(log)
 
     def refresh(self, logs: Iterable[Sized]) -> None:
-        """Read the disk's free space and the replicas' sizes; raises OSError."""
+        """Read the disk's free space and the replicas' sizes. Raises OSError."""
         self.log_dir.refresh_usage()
         self.weigh(logs)
 

@@ -116,7 +116,7 @@ def read_catalog(dir_path: str) -> bytes | None:
 
 
 def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
-    """Append entries, durably; raises OSError."""
+    """Append entries, durably. Raises OSError."""
     fd = files.open_regular(os.path.join(dir_path, CATALOG_NAME), files.READ_WRITE)
     try:
         files.write_fully(fd, [b"".join(lines)], files.fstat(fd).st_size)
@@ -128,5 +128,5 @@ def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
 def write_catalog(
     dir_path: str, places: Mapping[TopicPartition, Place], guard: files.Guard = nullcontext
 ) -> None:
-    """Replace a catalog durably; raises OSError."""
+    """Replace a catalog durably. Raises OSError."""
     files.write_atomically(os.path.join(dir_path, CATALOG_NAME), encode_catalog(places), guard)

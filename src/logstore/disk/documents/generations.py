@@ -210,7 +210,7 @@ class DirGeneration:
         offsets: Mapping[TopicPartition, int],
         doubts: Mapping[TopicPartition, int] = NOTHING,
     ) -> None:
-        """Write the generation of a new start, durably; raises OSError.
+        """Write the generation of a new start, durably. Raises OSError.
 
         Args:
             above: the newest generation that other log dirs have recorded for this dir.
@@ -245,7 +245,7 @@ class DirGeneration:
             self.offsets = offsets
 
     def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
-        """Record durably which replicas of an old copy are in doubt; raises OSError."""
+        """Record durably which replicas of an old copy are in doubt. Raises OSError."""
         with self._lock:
             if (self.doubts, self.doubted_at, self.is_accepted) != (doubts, at, False):
                 self.doubted_at, self.is_accepted = at, False
@@ -300,7 +300,7 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Durably record the state of other log dirs if it has changed; raises OSError.
+        """Durably record the state of other log dirs if it has changed. Raises OSError.
 
         Args:
             paths: the paths of other log dirs; the key is the directory id.

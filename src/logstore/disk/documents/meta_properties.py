@@ -110,7 +110,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
 
 
 def _checked(pairs: dict[str, str]) -> MetaProperties:
-    """Make an identity from its lines; raises KeyError and ValueError."""
+    """Make an identity from its lines. Raises KeyError and ValueError."""
     meta = MetaProperties(
         pairs["cluster.id"],
         fields.number(int(pairs["broker.id"]), "broker.id", fields.EPOCH_MAX),

@@ -192,7 +192,7 @@ class Producers:
         return None
 
     def _is_verified(self, header: BatchHeader, token: int | None) -> bool:
-        """Check whether a batch may begin a transaction; raises OutOfOrderSequenceError (KIP-890).
+        """Check whether a batch may begin a transaction. Raises OutOfOrderSequenceError (KIP-890).
 
         If the log does not know the producer, the log accepts any sequence. So of all batches for
         which the token was requested, the batch with the lowest sequence must be appended first.

@@ -149,7 +149,7 @@ def decided(state: Replica) -> Decided:
 
 
 def decided_now(state: Replica) -> Decided:
-    """Refresh a log, and find which of its transactions have ended; raises LogStoreError."""
+    """Refresh a log, and find which of its transactions have ended. Raises LogStoreError."""
     state.check()
     state.refresh()
     try:

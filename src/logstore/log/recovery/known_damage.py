@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
-    """Return the damage that the small files of a log show; raises OSError.
+    """Return the damage that the small files of a log show. Raises OSError.
 
     Args:
         findings: the damage that the opening of the log found.
@@ -92,7 +92,7 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 
 
 def falling_entries(directory: str) -> Problem | None:
-    """Report the first epoch in `leader-epoch-checkpoint` that is not in order; raises OSError.
+    """Report the first epoch in `leader-epoch-checkpoint` that is not in order. Raises OSError.
 
     Both the epochs and their first offsets must rise from each entry of the file to the next.
     """

@@ -129,7 +129,7 @@ class AppendFuture:
         return self._batch.offset >= 0 or self._batch.error is not None
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the record's offset; raises the error of its append, or TimeoutError."""
+        """Wait for the record's offset. Raises the error of its append, or TimeoutError."""
         timeout = timeout_of(timeout)
         batch = self._batch
         if batch.offset < 0 and batch.error is None:

@@ -117,7 +117,7 @@ class GroupCommit:
         timestamp: encode.Timestamp | None,
         headers: encode.HeadersLike,
     ) -> int:
-        """Append one record durably and return its offset; raises the errors of `Log.append`."""
+        """Append one record durably and return its offset. Raises the errors of `Log.append`."""
         state = self._state
         if state.log_dir.is_refusing:
             state.check()

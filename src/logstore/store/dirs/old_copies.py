@@ -251,13 +251,13 @@ def _each(log_dirs: Iterable[LogDir], work: Callable[[LogDir], None]) -> None:
 def checkpoint(
     replicas: Replicas, log_dir: LogDir, offsets: Mapping[TopicPartition, int], *, is_last: bool
 ) -> None:
-    """Advance a log dir's generation if its recovery points changed; raises OSError."""
+    """Advance a log dir's generation if its recovery points changed. Raises OSError."""
     if has_witness(replicas) and (is_last or offsets != log_dir.generation.offsets):
         log_dir.generation.step(offsets)
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
+    """Write the other log dirs' generations to one log dir if they changed. Raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
     # its generation continues after the recorded generation. Another log dir may be missing at that
     # time. When it returns, its older record does not make the added log dir an old copy.

@@ -69,7 +69,7 @@ class Watchdog:
         )
 
     def start(self) -> None:
-        """Start the thread; raises a retriable LogDirError if no more threads can be started."""
+        """Start the thread. Raises a retriable LogDirError if no more threads can be started."""
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:

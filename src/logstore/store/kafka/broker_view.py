@@ -136,7 +136,7 @@ class BrokerDirs:
         found.offline[key] = OfflineReplica(error, log_dir)
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
-        """Open one log in place; raises OSError, LogStoreError."""
+        """Open one log in place. Raises OSError, LogStoreError."""
         directory = os.path.join(log_dir.path, facts.dir_name)
         key = TopicPartition(facts.topic, facts.partition)
         listing = self.listings[log_dir.path]

@@ -206,7 +206,7 @@ class Loader:
         self._open(key, log_dir, live)
 
     def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
-        """Open a copy that may lack records, for reading only; raises the errors of an opening."""
+        """Open a copy that may lack records, for reading only. Raises the errors of an opening."""
         from logstore.log.view import open_view
 
         key, facts = decision.topic_partition, decision.replicas[0]

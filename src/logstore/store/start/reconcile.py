@@ -313,7 +313,7 @@ def _carry_out(
 def _carry_out_one(
     replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool], this: Pass
 ) -> Decision:
-    """Make the changes of one decision on the disks; raises OSError."""
+    """Make the changes of one decision on the disks. Raises OSError."""
     act, first = decision.act, decision.replicas[0]
     log_dir = replicas.dir_of(first.log_dir)
     if act is Act.COMPLETE:

@@ -102,7 +102,7 @@ def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
 
 
 def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
-    """Read the end offset of the log in a directory without changing it; raises LogStoreError."""
+    """Read the end offset of the log in a directory without changing it. Raises LogStoreError."""
     from logstore.log.view import open_view
 
     log = open_view(log_dir, dir_name, environment)
