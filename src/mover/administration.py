@@ -289,7 +289,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate for all moves, which an earlier mover stored with its unfinished moves."""
+    """Return the rate for all moves; an earlier mover stored it with its unfinished moves."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None
@@ -302,7 +302,7 @@ def rate_left(store: LogStore) -> Rate:
 
 
 def left_moves(store: LogStore) -> list[Row]:
-    """List the unfinished moves of an earlier mover, which still have a `.move` directory."""
+    """List the moves of an earlier mover that are unfinished and have a `.move` directory."""
     described = store.describe_dirs().log_dirs
     live = {
         (each.topic, each.partition): (one.path, each.size)

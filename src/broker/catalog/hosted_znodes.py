@@ -31,7 +31,7 @@ class HostedZnodes:
         self._store = store
         self._embedded: EmbeddedStore | None = None
         self._session: Session | None = None
-        self._used: frozenset[str] = frozenset()  # the log dirs of the last open
+        self._used: frozenset[str] = frozenset()  # the log dirs that the latest open used
 
     # --- the files --------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ def _shares(
     topics: list[bytes],
     owners: Mapping[Place, str],
 ) -> dict[int, str]:
-    """Return the member of each partition number, for topics that are co-partitioned."""
+    """Return which member gets each partition number of topics that are co-partitioned."""
     ranks = {member_id: rank for rank, member_id in enumerate(subscribers)}
     held: dict[str, list[int]] = {member_id: [] for member_id in subscribers}
     for number in numbers:

@@ -106,7 +106,10 @@ class SharedDocuments:
         return self._kind(kind).known.documents
 
     def version(self, kind: str) -> int:
-        """Return the number of changes before the documents that were read last; -1 if none was."""
+        """Return the version of the documents that were read last; -1 if none were read.
+
+        The version is the number of changes before them.
+        """
         return self._kind(kind).known.version
 
     def is_known(self, kind: str) -> bool:

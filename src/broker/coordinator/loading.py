@@ -25,7 +25,7 @@ Undecided = list[tuple[int, Rows]]  # producer ids and records of open transacti
 
 
 def last_rows(log: Log) -> tuple[Rows, Undecided]:
-    """Return the last record of each key in a log, and the records of open transactions.
+    """Return the last record of each key in a log, and all records of open transactions.
 
     If two records have the same key, the later record counts. A key of an open transaction may also
     have a later valid record. Then the transaction's record of this key becomes None, because the

@@ -170,7 +170,7 @@ class Shard(Generic[One]):
             return list(self._ready_entries().values())
 
     def of_producer(self, producer_id: int) -> list[One]:
-        """Return the entries that a producer's open transaction changes; raises as `all`."""
+        """Return the entries that a producer's open transaction changes. Raises as `all` does."""
         self.require()
         with self._lock:
             self._ready_entries()

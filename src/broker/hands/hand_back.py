@@ -2,7 +2,7 @@
 
 Kafka's directories are built in `.kafka.new` of each log dir, from hard links to the segments of
 the store. Until these directories are durable, the store does not change. Then the files of the
-store and of Kafka change places (`file_swap`). At last, the store's files are removed.
+store and of Kafka change places (`file_swap`). In the last step, the store's files are removed.
 
 Kafka makes the indexes and the lists of aborted transactions again when it starts.
 """

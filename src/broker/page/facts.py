@@ -157,7 +157,7 @@ class Facts(NamedTuple):
     Attributes:
         about: values of the broker itself, such as its id and its addresses.
         counts: the numbers of connections, threads, groups and partitions.
-        moves: the running moves between log dirs, and the last moves that ended.
+        moves: the running moves between log dirs, and the moves that ended most recently.
         curves: the rates of the last hour, of all topics together.
         topic_curves: for the busiest topics, the rates of the last hour by topic.
     """

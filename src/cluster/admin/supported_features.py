@@ -1,4 +1,4 @@
-"""Find out which brokers of a cluster support the level of a feature, from their registrations."""
+"""Read in the registrations which brokers of a cluster support the level of a feature."""
 
 from __future__ import annotations
 

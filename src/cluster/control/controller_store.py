@@ -215,7 +215,7 @@ class ControllerStore:
         return znodes.parse_topic(znode.data, path, znode.czxid)
 
     def settings(self, name: str) -> tuple[dict[str, str], int]:
-        """Read the settings of a topic, and the zxid of their last write, or {} and 0."""
+        """Read a topic's settings, and the zxid of their last write; {} and 0 if there are none."""
         path = znodes.config_path(name)
         try:
             znode = self.session.get(path)

@@ -283,7 +283,7 @@ class Host:
         return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
-        """Ask for a new registration epoch, which ends the roles of all replicas on the log dir."""
+        """Ask for a new registration epoch. It ends the roles of all replicas on the log dir."""
         return [WriteRegistration(dir_id)]
 
     def _begin_session(self, epoch: int) -> list[Effect]:

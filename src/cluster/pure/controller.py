@@ -62,7 +62,7 @@ class Controller:
         self._keys: dict[tuple[str, int], ce.PartitionKey] = {}  # by topic id and partition
         # when the newest topic with this name was created, even if that topic was deleted
         self._created: dict[ce.PartitionKey, int] = {}
-        self._writes = 0  # the number of the last write
+        self._writes = 0  # the number of the newest write
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
 

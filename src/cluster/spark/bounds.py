@@ -248,7 +248,7 @@ def error_of(key: TopicPartition, code: ErrorCode) -> LogStoreError:
 def offsets_at(
     asked: Asked, places: Mapping[TopicPartition, Place], timestamp: int, level: int
 ) -> dict[TopicPartition, int]:
-    """Ask the leaders for the offsets at a timestamp, or for `EARLIEST` or `LATEST`; -1 means none.
+    """Ask the leaders for the offsets at a timestamp, `EARLIEST` or `LATEST`; -1 if there is none.
 
     Args:
         level: the isolation level.

@@ -105,7 +105,7 @@ class DirLock:
     Attributes:
         admin_socket: the path of the owner's admin socket; `begin` writes this path into the lock
             file.
-        may_be_marked: whether a clean-shutdown marker of the last owner may still exist.
+        may_be_marked: whether a clean-shutdown marker of the previous owner may still exist.
         gate: counts the running calls that change the log dir.
     """
 
@@ -176,8 +176,8 @@ class DirLock:
     ) -> bool:
         """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
-        Returns whether the last owner closed the dir cleanly. If this start crashes, the next start
-        finds no valid marker.
+        Returns whether the previous owner closed the dir cleanly. If this start crashes, the next
+        start finds no valid marker.
 
         Args:
             check: a function that is called before each change. The function raises an error if the

@@ -211,7 +211,7 @@ def decided_now(log: ReadableLog) -> Decided:
 
 
 def producers_of(log: ReadableLog) -> Snapshot | None:
-    """Return the producers at the end of a log, which another process may be writing.
+    """Return the producers at the end of a log, even if another process writes the log.
 
     Returns:
         None if there are no producers.

@@ -368,7 +368,7 @@ class ReadableLog:
         return tail(self._state, offset, timeout_of(timeout), isolation_level)
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
-        """Return the first offset with a timestamp at or after `timestamp`, or None.
+        """Return the first offset with a timestamp at or after `timestamp`; None if there is none.
 
         `timestamp` is in ms since the epoch, or a datetime with a zone.
         """

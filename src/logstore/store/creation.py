@@ -171,7 +171,7 @@ def create(
 
 
 def create_as(replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata) -> Log:
-    """Create a log with the given metadata on the best log dir that works, as `create` does."""
+    """Create a log with the given metadata; choose its log dir as `create` does."""
     key, config = TopicPartition(metadata.topic, metadata.partition), metadata.config
     good, failure = candidates(replicas)
     while good:
@@ -268,7 +268,7 @@ def _create_on(
 
 
 def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
-    """Remove the directory of a failed creation, because a start would open it as a replica.
+    """Remove the directory that a failed creation left, because a start would open it as a replica.
 
     If the process lacks the descriptors or memory to remove the directory, the directory is renamed
     to a `.stray` now and removed later. A rename needs neither descriptors nor memory.

@@ -123,7 +123,7 @@ class Whereabouts:
         )
 
     def _temporary(self, log_dir: LogDir) -> Iterator[PartitionDescription]:
-        """Describe the unfinished copies in a log dir, which moves build or will continue."""
+        """Describe the unfinished copies in a log dir: moves build them, or will continue them."""
         for key, move in self.moves.items():
             live = self.opened.get(key)
             is_swapped = live is not None and live.log_dir.path == log_dir.path

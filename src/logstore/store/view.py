@@ -196,7 +196,7 @@ class StoreView(Partitions):
         return key in self._seen or key in self._replicas
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, also offline partitions; this uses no disk."""
+        """List all known partitions in order, even offline partitions. This uses no disk."""
         return sorted(self._known())
 
     def known_count(self) -> int:

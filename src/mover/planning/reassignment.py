@@ -117,7 +117,7 @@ class _Entry:
         return cells
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
-        """Return the move that this entry requests from a broker, or why it requests no move."""
+        """Return the move that this entry requests from a broker, or why there is no move."""
         if broker_id not in self.replicas:
             reason = f"broker {broker_id} is not among the replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)

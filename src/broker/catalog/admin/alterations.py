@@ -205,7 +205,7 @@ class Alterations:
                 yield self._log_of(name, number)
 
     def _lacking(self, name: str) -> Iterable[Log]:
-        """Find the logs of a topic that lack settings, or whose `Place` has a running thread."""
+        """Find a topic's logs that lack settings, or whose `Place` has a running thread."""
         for log in self._logs(name):
             if Place(name, log.log_dir) in self._busy or self._changes(name, log):
                 yield log

@@ -198,7 +198,7 @@ def brokers(facts: Facts) -> Html:
 
 
 def slow(facts: Facts) -> Html:
-    """Write the last slow requests, and the phases in which they were slow."""
+    """Write the latest slow requests, and the phases in which they were slow."""
     columns = [
         column("Request", lambda one: one.api, is_head=True),
         column("Client", lambda one: shortened(one.address)),

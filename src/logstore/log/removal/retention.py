@@ -85,7 +85,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Return the time (ms) of the oldest segment; None if it must stay even on a full disk."""
+    """Return the time (ms) of the oldest segment; None if even a full disk must not drop it."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None

@@ -222,7 +222,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove staged files, except files of begun commits, which the next commit needs."""
+        """Remove staged files, but not the files of a begun commit: the next commit needs them."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()

@@ -157,7 +157,7 @@ def refuse_loss(
 
 
 def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
-    """Return the name of a replica, with the paths of its other copies, which may be incomplete."""
+    """Return a replica's name, with the paths of its other copies; these may be incomplete."""
     incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
     paths = offline.paths if offline is not None else ()
     if incomplete is not None:

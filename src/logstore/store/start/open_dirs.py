@@ -158,7 +158,7 @@ def _make(
     on_failure: FailureHandler,
     read_only: bool,
 ) -> OpenedDirs:
-    """Create the `LogDir` objects of a decision, in the order of the configuration."""
+    """Create the `LogDir` objects that a decision needs, in the order of the configuration."""
     members = {member.path: member for member in roll.members}
     refused = {refusal.path: refusal for refusal in roll.refused}
     if not members:

@@ -80,7 +80,7 @@ class Roll(NamedTuple):
 
 
 def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Return the last known path of each log dir, from the dirs with the latest roster."""
+    """Return each log dir's last known path, which the dirs with the latest roster recorded."""
     told: dict[str, str] = {}
     for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
         told |= fact.last_paths
