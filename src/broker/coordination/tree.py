@@ -2,7 +2,7 @@
 
 A `Draft` is a change that is planned, but not made yet. A draft shows the tree as if its changes
 were made already. So each operation is checked after the earlier operations. `Tree.apply` makes the
-change. If any operation is refused, the draft is dropped, and the tree is as before.
+change. If any operation is refused, the draft is dropped, and the tree does not change.
 
 A draft also lists its changes as rows for the journal. A row says what happened, with the final
 path of the znode: `["create", path, data, owner]`, `["set", path, data]` or `["delete", path]`.

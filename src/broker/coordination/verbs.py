@@ -1,4 +1,4 @@
-"""Define the verbs of a coordination store. The embedded store and ZooKeeper implement them.
+"""Define the methods of a coordination store; the embedded store and ZooKeeper have them.
 
     store = ...
     session = store.connect()
@@ -123,10 +123,10 @@ StateCallback = Callable[[SessionState], object]
 
 
 class Session(ABC):
-    """The verbs of one session.
+    """The methods of one session.
 
     Callbacks are called one at a time, in the order of the changes, on a thread of the session. A
-    callback may use the verbs. While a callback runs, the later callbacks of the session wait.
+    callback may call these methods. While a callback runs, the later callbacks of the session wait.
     """
 
     @property

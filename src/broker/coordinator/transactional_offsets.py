@@ -138,9 +138,9 @@ class TransactionalOffsets:
             epoch_limit: the marker ends only offsets of epochs below this limit. If each end of a
                 transaction raises the epoch, the limit is the epoch of the marker, because offsets
                 with this epoch belong to the next transaction.
-            then: is called when the offsets in all groups are ended. The caller must not complete
-                the transaction before. Otherwise, the producer could begin its next transaction,
-                and this call could end offsets of that transaction.
+            then: is called when the offsets in all groups are ended. The caller must complete the
+                transaction only after this call. Otherwise, the producer could begin its next
+                transaction, and this call could end offsets of that transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

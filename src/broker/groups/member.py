@@ -11,7 +11,8 @@ class Member:
     """One member of a group.
 
     Attributes:
-        deadline: the time when the member's session ends, unless the member sends a request before.
+        deadline: the time when the member's session ends, unless the member sends a request
+            earlier.
         joining, syncing: the member's JoinGroup and SyncGroup requests that wait for other members;
             None if no such request waits.
         is_new: whether the member waits for its first generation.

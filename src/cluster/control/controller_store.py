@@ -118,9 +118,9 @@ class ControllerStore:
         """Delete the controller's znode, if this session made it; return whether it did so.
 
         Args:
-            epoch_version: the version of `/controller_epoch`, which the caller has read before. If
-                an election has changed this version since then, nothing is deleted, because the
-                read of the znode may be out of date.
+            epoch_version: the version of `/controller_epoch` that the caller has read. If an
+                election has changed this version since then, nothing is deleted, because the read
+                of the znode may be out of date.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:

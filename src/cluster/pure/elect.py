@@ -314,7 +314,7 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
 
 
 def has_led(state: State) -> bool:
-    """Check that a broker has led before. Otherwise, there are no acknowledged records to lose."""
+    """Check that a broker has ever led. Otherwise, there are no acknowledged records to lose."""
     return state.leader_epoch > 0
 
 

@@ -275,7 +275,7 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 
 
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
-    """Check that this broker has no replica of a topic, and will never create one.
+    """Check that this broker has no replica of a topic, and will never create a replica of it.
 
     If a log dir is bad, it may have a replica of the topic, so the check is false. A replica
     without a topic id may also belong to the topic.

@@ -161,7 +161,7 @@ class HostedReplica:
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Check that all members fetched in the last `seconds`, so no other broker led before."""
+        """Check that all members fetched in the last `seconds`: until then, no other broker led."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:

@@ -65,7 +65,7 @@ def reassign(
     Before --execute moves anything, it prints the present log dirs in the same JSON. To move the
     replicas back, execute the printed JSON. The exit code of --verify is 1 while a replica has not
     arrived or is not created. --verify leaves every throttle unchanged. --cancel cancels the
-    running moves and withdraws the notes about new partitions.
+    running moves, and withdraws the log dirs that were chosen for new partitions.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """Limit the rate of moves: one ceiling for the store, one for each log dir, one for each move.
 
 Before a move copies a chunk, it asks every ceiling that applies to the move. Each ceiling gives the
-chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling allows (*serves*)
+chunk a ticket: the sum of the bytes of all chunks that asked earlier. A ceiling allows (*serves*)
 `rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
 ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
 the rate changes, the waits of all moves change, too. If a move is slow although its ceilings allow

@@ -93,7 +93,7 @@ class DirGeneration:
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
-        is_known_to_process: this log dir was open in this process before.
+        is_known_to_process: this process has already had this log dir open.
         is_readable: False if the file is missing or damaged, so that the dir's age is unknown.
         offsets: the recovery points on the disk when the generation was written.
         paths: the last known paths of the other log dirs; the key is the directory id.

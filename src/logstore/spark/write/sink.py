@@ -266,7 +266,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(query_id, task, iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Append a micro-batch; do nothing if it was appended before."""
+        """Append a micro-batch; do nothing if it is already appended."""
         self._commit(messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name

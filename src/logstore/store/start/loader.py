@@ -110,7 +110,7 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # This dir may lack a replica that it had before. For example, a deletion renamed the
+        # This dir may lack a replica that it once had. For example, a deletion renamed the
         # directory, and then failed.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
@@ -160,7 +160,7 @@ class Loader:
         self.report.offline.sort(key=lambda entry: entry.topic_partition)
 
     def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Apply one decision in memory; the changes on the disks were made before."""
+        """Apply one decision in memory; the changes on the disks are already made."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
         self.replicas.copies.forget_move(key, paths)
