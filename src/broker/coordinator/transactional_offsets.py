@@ -139,8 +139,8 @@ class TransactionalOffsets:
                 transaction raises the epoch, the limit is the epoch of the marker, because offsets
                 with this epoch belong to the next transaction.
             then: is called when the offsets in all groups are ended. The caller must complete the
-                transaction only after this call. Otherwise, the producer could begin its next
-                transaction, and this call could end offsets of that transaction.
+                transaction only after the call of `then`. Otherwise, the producer could begin its
+                next transaction, and this method could end offsets of that transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

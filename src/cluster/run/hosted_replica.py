@@ -161,7 +161,7 @@ class HostedReplica:
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Check that all members fetched in the last `seconds`: until then, no other broker led."""
+        """Check that all members fetched in the last `seconds`. No other broker led until then."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
