@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class RunningMover(Protocol):
-    """Declare the members of a mover that the commands use."""
+    """Declare which members of a mover the commands use."""
 
     changed: threading.Condition
 

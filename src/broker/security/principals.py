@@ -1,4 +1,4 @@
-"""Map a certificate to a name by `ssl.principal.mapping.rules`.
+"""Map a certificate to a name, with the rules in `ssl.principal.mapping.rules`.
 
 A rule is `DEFAULT`, or `RULE:pattern/replacement/` with an optional L or U. With L, the result is
 in lower case; with U, in upper case. The first rule whose pattern matches the whole name is used.

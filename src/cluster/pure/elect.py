@@ -123,7 +123,7 @@ def is_same_registration(registration: Registration, admitted: int) -> bool:
 
 
 def leads_still(known: Known, state: State, standing: Standing) -> bool:
-    """Check that neither the leader's broker nor log dir has returned since the election (P11)."""
+    """Check that since the election, neither the leader's broker nor its log dir returned (P11)."""
     if standing not in (Standing.WHOLE, Standing.UNKNOWN):
         return False
     elected = state.leader_registration_epoch

@@ -137,7 +137,7 @@ class Appended(NamedTuple):
         log: the log that the effect named.
         spans: the leader epochs of the new records, each with the offset at which it ends. There
             are no spans if the append failed, or if the log already had these records.
-        waiter: the produce, if it waits for all in-sync replicas; otherwise None.
+        waiter: the append of the client, if it waits for all in-sync replicas; otherwise None.
         end_offset: the offset after the records of that produce.
         leader_epoch: the epoch for which the leader appended.
     """

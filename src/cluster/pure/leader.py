@@ -302,7 +302,7 @@ def on_produce(replica: Replica, produce: Produced, now: float) -> None:
 def may_wait(replica: Replica) -> bool:
     """Check that a produce with acks=all may wait: the ISR has min members, and the queue is short.
 
-    The queue of waiting produces is limited for this reason: while there is no controller, a slow
+    The queue of waiting appends is limited for this reason: while there is no controller, a slow
     member stays in the ISR, and the high watermark does not move.
     """
     is_crowded = len(replica.waiting) + replica.appending >= replica.waiting_max

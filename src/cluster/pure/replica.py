@@ -1,7 +1,7 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting produces. Only a leader has proposals, and it keeps
+nor after the log end. Only a leader has waiting appends. Only a leader has proposals, and it keeps
 them when its lease ends. A replica without a state has no role.
 """
 
@@ -28,7 +28,7 @@ from cluster.state import State
 
 LAG_SECONDS_MAX = 30.0  # replica.lag.time.max.ms
 RETRY_SECONDS = 1.0
-WAITING_MAX = 1000  # waiting or unfinished produces of one partition
+WAITING_MAX = 1000  # the appends of one partition that wait or are running
 
 
 class Role(enum.Enum):
@@ -81,8 +81,8 @@ class Replica:
         has_lease: whether it is certain that the broker's session has not ended.
         is_suspended: whether this leader has lost its role only because its lease has ended.
         proposed: the members of all ISRs that this leader proposed for this version.
-        waiting_max: the largest number of waiting produces; further produces are refused.
-        waiting: the produces that wait for the high watermark, each with its end offset and leader
+        waiting_max: the largest number of waiting appends; further appends are refused.
+        waiting: the appends that wait for the high watermark, each with its end offset and leader
             epoch.
         deletions: the deletions that wait, each with an offset. A deletion ends when the logs of
             all in-sync replicas begin at this offset or later.

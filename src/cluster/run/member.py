@@ -5,7 +5,7 @@
                                   +--------> hosted_replicas <-------+
 
 A `ClusterMember` does not serve clients. Its method `answer` answers the requests of other brokers.
-`replicas.at` finds the replica for the produce of a client.
+`replicas.at` finds the replica to which a client appends.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ VERIFY_COLUMNS = [
 def cluster() -> None:
     """Look at the brokers of a cluster, and operate them.
 
-    These commands ask the brokers by Kafka's own requests, from any machine.
+    These commands send Kafka's own requests to the brokers, from any machine.
 
     \b
     Example:

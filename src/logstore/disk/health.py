@@ -99,7 +99,7 @@ class Health:
         return self.is_offline or self.is_outdated
 
     def explain(self, state: LogDirState, reason: str) -> None:
-        """Replace the reason of a condition of the dir when the cause becomes known."""
+        """Replace the reason why the dir is in a state, because the cause is known now."""
         with self._changing:
             self._reasons[state] = reason
 
