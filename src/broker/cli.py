@@ -284,4 +284,4 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
                 except KeyboardInterrupt:
                     notify("STOPPING=1")
                     note("stopping: answering the running requests, then closing the store")
-        interrupts.asked = 0  # the user asked the command to stop, so this is no error
+        interrupts.asked = 0  # the user asked the command to stop, so this is not an error

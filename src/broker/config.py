@@ -41,7 +41,7 @@ RACK_AWARE = "RackAwareReplicaSelector"  # Kafka's name of the class, without it
 
 
 def _check_text(name: str, value: object) -> None:
-    """Check the settings whose text has a special form; raises ValueError."""
+    """Check the settings whose text has a special form. Raises ValueError."""
     if name == "authorizer_class_name" and value not in ("", *AUTHORIZERS):
         raise ValueError(f"{name}={value} is not one of {', '.join(AUTHORIZERS)}")
     if name == "super_users":
@@ -113,7 +113,7 @@ class BrokerConfig(ListenerConfig):
         request_stuck_ms: if a request runs longer than this, the broker assumes that a disk hangs,
             and closes the request's connection.
         slow_request_ms: a request that takes longer than this is logged. The time while the request
-            waits for records or members does not count.
+            waits for records or members is ignored.
         max_worker_threads: the largest number of requests that run at the same time.
         num_replica_alter_log_dirs_threads: the largest number of moves between log dirs that run at
             the same time.

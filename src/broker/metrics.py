@@ -101,7 +101,7 @@ class Collector(Collecting):
             try:
                 log = store.log(topic, partition)
                 values = log.log_start_offset, log.log_end_offset, log.size_bytes
-            except LogStoreError:  # the log dir does not serve, or the log was deleted just now
+            except LogStoreError:  # the log dir does not work, or the log was deleted just now
                 continue
             for family, value in zip(families, values, strict=True):
                 family.add_metric((topic, str(partition)), value)
@@ -151,7 +151,7 @@ def _buckets(found: ApiTimes) -> list[tuple[str, float]]:
 def serve(broker: Broker, port: int, host: str = "127.0.0.1") -> store_metrics.Endpoint:
     """Serve the metrics of a broker and its store at `http://HOST:PORT/metrics`.
 
-    The returned endpoint serves until it is closed.
+    The returned endpoint answers requests until it is closed.
 
     Args:
         port: the port to listen on. 0 chooses a free port; `Endpoint.port` shows which one.

@@ -10,7 +10,7 @@ ALL_BUT_OWNER, ALL_OTHERS = 0o077, 0o007  # permissions that a secret file must 
 
 
 def read_passwords(path: str, key: str) -> list[Password]:
-    """Read a users file; raises ValueError, which names the key of the setting."""
+    """Read a users file. Raises ValueError, which names the key of the setting."""
     try:
         return parse_passwords(_read(path, ALL_BUT_OWNER))
     except OSError as error:
@@ -23,7 +23,7 @@ def read_passwords(path: str, key: str) -> list[Password]:
 
 
 def read_own_password(path: str, key: str) -> Password:
-    """Read a file with one line, `user:password`; raises ValueError."""
+    """Read a file with one line, `user:password`. Raises ValueError."""
     found = read_passwords(path, key)
     if len(found) != 1:
         raise ValueError(f"{key}: {path} has {len(found)} users, but must have exactly one")
@@ -31,7 +31,7 @@ def read_own_password(path: str, key: str) -> Password:
 
 
 def read_key_password(path: str, key: str) -> str:
-    """Read the password of a private key: the first line of a file; raises ValueError."""
+    """Read the password of a private key: the first line of a file. Raises ValueError."""
     try:
         data = _read(path, ALL_BUT_OWNER)
     except OSError as error:

@@ -119,8 +119,8 @@ class Broker:
                 temporary directory, and removes this directory when the broker is closed.
             config: a `BrokerConfig`, or a mapping from its keys to values. By default, the broker
                 listens at a free port of 127.0.0.1.
-            store: an open store of this process to serve. The store stays open when the broker is
-                closed. If the store is closed first, the broker stops.
+            store: the store that clients use; this process has it open. The store stays open when
+                the broker is closed. If the store is closed first, the broker stops.
 
         Raises:
             ImportError: the extra `broker` is not installed, or SCRAM needs the extra `security`.
@@ -212,7 +212,7 @@ class Broker:
         }
 
     def stop(self, timeout: float = STOP_SECONDS) -> None:
-        """Stop serving: answer running requests, and close all connections. The store stays open.
+        """Answer the running requests, then close all connections. The store stays open.
 
         Args:
             timeout: seconds after which connections with an unfinished request are cut.

@@ -42,7 +42,7 @@ class Default(NamedTuple):
 
 
 # A file may have several keys for one default. Then, as in Kafka, the key that comes last in this
-# dict counts.
+# dict is used.
 TOPIC_DEFAULTS = {
     "compression.type": Default("compression.type"),
     "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),

@@ -1,4 +1,4 @@
-"""Define the errors of the cluster, with their facts as attributes."""
+"""Define the errors of the cluster. The facts about an error are its attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Define the state of a partition, and read and write it as the JSON of its znode.
+"""Define the state of a partition, and convert it to and from the JSON text of its znode.
 
     {"version":1,"leader":2,"leader_epoch":7,"controller_epoch":3,"isr":[2,3],
      "isr_epochs":{"2":90,"3":41},"elr":{},"suspects":[],"leader_registration_epoch":90,
@@ -127,7 +127,7 @@ def _are_some(brokers: tuple[int, ...], replicas: set[int]) -> bool:
 
 
 def encode_state(state: State) -> bytes:
-    """Write a state as the JSON of its znode."""
+    """Encode a state as the JSON text of its znode."""
     document = {
         "version": STATE_VERSION,
         "leader": state.leader,
@@ -152,7 +152,7 @@ def encode_state(state: State) -> bytes:
 
 
 def parse_state(data: bytes | None, path: str) -> State:
-    """Read a state from the JSON of its znode. An error names the path.
+    """Decode a state from the JSON text of its znode. An error names the path.
 
     Raises:
         BadZnodeError: the data is not a state, or its leader epoch is too large for a next

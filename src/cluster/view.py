@@ -67,9 +67,9 @@ class ClusterView(NamedTuple):
 
     Attributes:
         controller_id: the broker that is the controller; NO_BROKER before the first update.
-        brokers: the live brokers, by id.
-        topics: the topics by name.
-        ids: the names of the topics, by topic id.
+        brokers: the live brokers; the key is the broker id.
+        topics: the topics; the key is the name.
+        ids: the names of the topics; the key is the topic id.
     """
 
     controller_id: int

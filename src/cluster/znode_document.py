@@ -16,7 +16,7 @@ class ZnodeDocument:
     """A JSON object whose values are checked when they are read."""
 
     def __init__(self, data: bytes | None, path: str) -> None:
-        """Read the object; raises BadZnodeError if the data is not a JSON object."""
+        """Read the object. Raises BadZnodeError if the data is not a JSON object."""
         self._path = path
         if data is None:
             raise self.error("has no data")
@@ -37,7 +37,7 @@ class ZnodeDocument:
         return self._values.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """Return a value of any type; raises BadZnodeError if the key is missing."""
+        """Return a value of any type. Raises BadZnodeError if the key is missing."""
         if key not in self._values:
             raise self.error(f"{key} is missing")
         return self._values[key]

@@ -1,4 +1,4 @@
-"""Define the znodes of a cluster: their paths, and the JSON of registrations and topics.
+"""Define the znodes of a cluster: their paths, and the JSON format of registrations and topics.
 
 The paths and the keys are Kafka's. Kafka's tools ignore the keys that this project adds.
 
@@ -240,7 +240,7 @@ def encode_topic(topic_id: str, partitions: Mapping[int, Sequence[int]]) -> byte
 
 
 def with_partitions(data: bytes, path: str, added: Mapping[int, Sequence[int]]) -> bytes:
-    """Add partitions to the JSON of a topic; keep its other content.
+    """Add partitions to the JSON text of a topic's znode; keep the other content of the text.
 
     Raises:
         BadZnodeError: the data is no topic.
@@ -252,7 +252,7 @@ def with_partitions(data: bytes, path: str, added: Mapping[int, Sequence[int]]) 
 
 
 def with_assignment(data: bytes, path: str, partition: int, state: State) -> bytes:
-    """Put the replicas of a partition's state into the JSON of a topic; keep its other content.
+    """Put the replicas of a partition's state into the JSON text of a topic; keep the rest.
 
     Raises:
         BadZnodeError: the data is no topic.

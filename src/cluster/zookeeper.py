@@ -351,7 +351,7 @@ class ZooKeeperSession(Session):
                 self._callbacks.call(listener, state)
 
     def _end(self, state: SessionState) -> bool:
-        """Record that the session has ended; return False if its end was recorded before."""
+        """Record that the session has ended; return False if its end was already recorded."""
         with self._lock:
             if self._ended is not None:
                 return False
@@ -384,14 +384,14 @@ class ZooKeeperSession(Session):
             raise SessionExpiredError(self._key.session_id)
 
     def _wait_connected(self) -> None:
-        """Wait for the connection; raises NotConnectedError, or the end of the session."""
+        """Wait for the connection. Raises NotConnectedError, or SessionError after the session."""
         is_connected = self._connected.wait(self._store.request_timeout_ms / 1000)
         self._check()
         if not is_connected:
             raise NotConnectedError(self._key.session_id)
 
     def _answer(self, result: Any) -> Any:
-        """Wait for an answer; raises kazoo's errors."""
+        """Wait for an answer. Raises kazoo's errors."""
         try:
             return result.get(timeout=self._store.request_timeout_ms / 1000)
         except exceptions.ConnectionClosedError:  # for kazoo, this error is a kind of expiry

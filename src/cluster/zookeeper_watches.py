@@ -2,8 +2,8 @@
 
 kazoo forgets its watches when the connection is lost. So a watch stores the last answer of the
 server. When the connection is back, the watch is set again, and the new answer is compared with the
-stored answer. If the two answers differ, the watch fires at once. If the server refuses to set the
-watch, the watch fires, too.
+stored answer. If the two answers differ, the watch fires at once. It also fires if the server
+refuses to set it again.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WatchSetter:
                 return znode_of(watch.path, data, stat)
 
     def set_on_children(self, watch: Watch) -> list[str]:
-        """List children and watch them; raises NoNodeError."""
+        """List children and watch them. Raises NoNodeError."""
         event = self._next_attempt(watch)
         names, stat = self._read(watch.path, self._client.get_children_async, event, True)
         watch.seen = (stat.czxid, stat.pzxid)

@@ -136,7 +136,7 @@ def callback(given: Any, name: str) -> Any:
 
 
 def function(given: Any, name: str) -> Any:
-    """Check that an argument is callable; raises TypeError."""
+    """Check that an argument is callable. Raises TypeError."""
     if not callable(given):
         raise wrong(name, "a function", given)
     return given

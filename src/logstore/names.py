@@ -94,7 +94,7 @@ class ReplicaDirName(NamedTuple):
 
 
 def validate_topic(topic: str) -> str:
-    """Check a topic's name by Kafka's rules; raise TypeError or ValueError with the reason."""
+    """Check that a topic's name follows Kafka's rules; raise TypeError or ValueError if not."""
     if text(topic, "topic") in (".", "..") or not re.fullmatch(_TOPIC, topic):
         raise ValueError(
             f"topic {topic!r} is not a legal name: letters a-z and A-Z, digits, '.', '_' and '-', "

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class RunningMover(Protocol):
-    """Declare the members of a mover that the commands use."""
+    """Declare which members of a mover the commands use."""
 
     changed: threading.Condition
 
@@ -152,8 +152,9 @@ class MoveCommands:
         """Run moves and report their progress until they end or the client disconnects.
 
         Args:
-            moves: topic, partition and target of each move, in the order in which they are to run.
-            reassignment: the moves as JSON of kafka-reassign-partitions, used instead of `moves`.
+            moves: the topic, the partition and the target of each move. The first move runs first.
+            reassignment: moves in the JSON format of kafka-reassign-partitions. If this text is
+                given, `moves` is ignored.
             throttle: the rate of all moves of the store. The text "none" removes the limit; None
                 leaves the rate unchanged.
             threads: the number of threads of the mover, if this request makes the mover.
@@ -288,7 +289,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate for all moves, which an earlier mover stored with its unfinished moves."""
+    """Return the rate for all moves; an earlier mover stored it with its unfinished moves."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None
@@ -301,7 +302,7 @@ def rate_left(store: LogStore) -> Rate:
 
 
 def left_moves(store: LogStore) -> list[Row]:
-    """List the unfinished moves of an earlier mover, which still have a `.move` directory."""
+    """List the moves of an earlier mover that are unfinished and have a `.move` directory."""
     described = store.describe_dirs().log_dirs
     live = {
         (each.topic, each.partition): (one.path, each.size)

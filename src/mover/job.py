@@ -110,8 +110,8 @@ class Job:
         self.target.check_vacant()
         self._claim()
         self._forget_left()
-        # If the replica is deleted, its copy must be deleted, too, until the copy is removed or
-        # live.
+        # From now on, a deletion of the replica must also delete this copy. This rule ends when the
+        # copy is removed, or becomes the live replica.
         self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(relocation.metadata_of(self.log))
         self._count()
@@ -190,7 +190,7 @@ class Job:
             return
         try:
             relocation.set_moving(self.log, None)
-        except LogDirFullError:  # the log still serves, but the mark cannot be cleared
+        except LogDirFullError:  # the log can still be used, but the mark cannot be cleared
             with suppress(LogStoreError):
                 self.target.disown()
         except LogStoreError:

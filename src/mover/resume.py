@@ -6,11 +6,11 @@ replica. What happens to the move depends on its `.move` copy:
 | the `.move` copy | what is done |
 |---|---|
 | exists | the move is resumed |
-| is in a log dir that does not serve or is missing | the move is FAILED for that reason |
+| is in a log dir that does not work or is missing | the move is FAILED for that reason |
 | does not exist, because it was not begun yet or was given up | the mark is cleared |
 | is in a log dir that no longer belongs to the store | the mark is cleared |
 
-A move may have failed because its source or its target did not serve. Then a new move continues
+A move may have failed because its source or its target did not work. Then a new move continues
 with the copy. The old move cannot continue, because its failure was already reported (KIP-113,
 section 3). If a move failed for any other reason, it stays FAILED until its method `retry` is
 called. If a move was cancelled while its source was unreachable, this module deletes the copy.
@@ -105,7 +105,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
         if relocation.moving_of(log) is None or source.is_refusing:
             continue
         with suppress(LogStoreError), replicas.reserved(key):
-            relocation.segments_of(log)  # raises if the log does not serve
+            relocation.segments_of(log)  # raises if the log cannot be used
             replica, mark = replicas.opened.get(key), relocation.moving_of(log)
             if replica is None or replica.log is not log or mark is None:
                 continue

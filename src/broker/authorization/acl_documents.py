@@ -67,9 +67,9 @@ def encode_entries(entries: frozenset[Entry]) -> bytes:
 
 
 def parse_entries(name: str, data: bytes) -> tuple[frozenset[Entry], str]:
-    """Return the entries of a pattern, and "", or the reason why they cannot be read.
+    """Return the entries of a pattern, and the reason why they cannot be read; "" if they can.
 
-    If the entries cannot be read, the pattern is closed.
+    If the entries cannot be read, return an entry that denies everything to all clients.
     """
     pattern = pattern_of(name)
     try:

@@ -34,7 +34,7 @@ class AuthorizerSettings(NamedTuple):
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """Read a list such as `User:alice;User:CN=b,O=c`; raises ValueError."""
+    """Read a list such as `User:alice;User:CN=b,O=c`. Raises ValueError."""
     parts = [one.strip() for one in text.split(";")]
     return frozenset(check_principal(one) for one in parts if one)
 
@@ -70,7 +70,7 @@ class Authorizer:
         return len(self._state.decisions)
 
     def replace(self, snapshot: AclSnapshot | None) -> None:
-        """Decide by other ACLs from now on; None means that the ACLs are not known."""
+        """Use these ACLs for all later decisions; None means that the ACLs are not known."""
         self._state = _State(snapshot, {})
 
     def may(

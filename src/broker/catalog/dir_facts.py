@@ -13,7 +13,7 @@ WRITE_SECONDS_MAX = 2.0  # how long a write waits for a slow log dir
 
 
 def largest(store: LogStore, fact: str) -> int:
-    """Return the largest number in the log dirs that serve; return 0 if there is no number."""
+    """Return the largest number in the log dirs that work; return 0 if there is no number."""
     found = [value for value in values(store, fact) if isinstance(value, int)]
     return max(found, default=0)
 
@@ -29,10 +29,10 @@ def newest(store: LogStore, fact: str) -> tuple[int, int]:
 
 
 def values(store: LogStore, fact: str) -> list[Any]:
-    """Return the value of each log dir that serves; None for a log dir that has no value."""
+    """Return the value of each log dir that works; None for a log dir that has no value."""
     found = []
     for path in store.log_dirs:
-        with suppress(LogStoreError):  # the log dir does not serve
+        with suppress(LogStoreError):  # the log dir does not work
             found.append(store.facts(path).get(fact))
     return found
 
@@ -40,7 +40,7 @@ def values(store: LogStore, fact: str) -> list[Any]:
 def spread(store: LogStore, fact: str, number: int) -> None:
     """Write a number to all log dirs, if the number is certain and a log dir lacks it.
 
-    The number is certain if a log dir stores it, or if every log dir serves.
+    The number is certain if a log dir stores it, or if every log dir works.
 
     Raises:
         LogStoreError: no log dir has written the number.

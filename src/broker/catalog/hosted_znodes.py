@@ -1,4 +1,4 @@
-"""Open the embedded coordination store in the log dirs that serve, and change its znodes."""
+"""Open the embedded coordination store in the log dirs that work, and change its znodes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class HostedZnodes:
         self._store = store
         self._embedded: EmbeddedStore | None = None
         self._session: Session | None = None
-        self._used: frozenset[str] = frozenset()  # the log dirs of the last open
-        self._past: Past | None = None  # at the last disconnect
+        self._used: frozenset[str] = frozenset()  # the log dirs that the latest open used
+        self._past: Past | None = None  # at the latest disconnect
 
     # --- the files --------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ class HostedZnodes:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each log dir that serves has a journal, and this journal is in use."""
+        """Whether each log dir that works has a journal, and this journal is in use."""
         failed = {} if self._embedded is None else self._embedded.failures
         return self._serving() == self._used - failed.keys()
 
@@ -57,7 +57,7 @@ class HostedZnodes:
         )
 
     def connect(self) -> None:
-        """Open the coordination store in the log dirs that serve; raises CoordinationError.
+        """Open the coordination store in the log dirs that work. Raises CoordinationError.
 
         A log dir that was away gets the changes that it lacks, even if no other log dir has them.
         """

@@ -124,7 +124,7 @@ class Leadership(Protocol):
 
         Raises:
             NotServedError: this broker does not lead the partition, or leads another epoch.
-            LogStoreError: there is no such partition, or no log dir that serves has it.
+            LogStoreError: there is no such partition, or no log dir that works has it.
         """
 
     def log_for_rack(self, name: str, partition: int, epoch: int, rack: str) -> Reading:
@@ -139,7 +139,7 @@ class Leadership(Protocol):
 
         Raises:
             NotServedError: this broker has no replica of the partition.
-            LogStoreError: there is no such partition, or no log dir that serves has it.
+            LogStoreError: there is no such partition, or no log dir that works has it.
         """
 
     def fault_of_end(self, name: str, partition: int) -> ErrorCode:
@@ -149,7 +149,7 @@ class Leadership(Protocol):
         """Call `wake` after each change of a log, and after each change of this broker's role.
 
         Raises:
-            LogStoreError: the log does not serve.
+            LogStoreError: the log cannot be used now.
         """
 
 
@@ -170,7 +170,7 @@ class SoleBroker:
         return [Node(self.broker_id, endpoint.host, endpoint.port)]
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition. If its log dir does not serve, it has no leader."""
+        """Describe a partition. If its log dir does not work, it has no leader."""
         replicas = (self.broker_id,)
         try:
             epoch = self._topics.log(name, partition).leader_epoch

@@ -2,7 +2,7 @@
 
 While an earlier version created or deleted a topic, every log dir stored a note about this topic,
 under one of two names. After a crash, the next start finds these notes. A note may be old:
-meanwhile, its topic may be complete, deleted, or created again with another id. So a note counts
+meanwhile, its topic may be complete, deleted, or created again with another id. So a note is used
 only if a log dir has a replica with the topic id of the note.
 """
 
@@ -60,7 +60,7 @@ def _notes(store: LogStore, fact: str) -> list[Note]:
 
 
 def _logs_of(store: LogStore, note: Note) -> list[Log]:
-    """Return the logs of a topic that serve. Leave out another topic with the same name."""
+    """Return the open logs of a topic. Leave out another topic with the same name."""
     logs = []
     for number in range(note.partitions):
         with suppress(LogStoreError, ValueError):

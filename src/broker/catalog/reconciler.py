@@ -1,4 +1,4 @@
-"""Make the log dirs and the coordination store agree, by the table in `reconciliation`.
+"""Make the log dirs and the coordination store agree, as the table in `reconciliation` says.
 
 A broker does this at its start, and when a log dir returns, is added or is given up. If a program
 creates or deletes partitions while the broker runs, this module records the change in the
@@ -62,7 +62,7 @@ class Reconciler:
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs serve. Only then, a missing replica does not exist."""
+        """Check that all log dirs work. Only then, a missing replica does not exist."""
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 
@@ -289,7 +289,7 @@ class Reconciler:
         return TopicRecord(name, plan.adopt[first], ids, config, is_mixed)
 
     def _create(self, record: TopicRecord, numbers: list[int]) -> None:
-        """Create partitions that are missing in all log dirs; raises LogStoreError."""
+        """Create partitions that are missing in all log dirs. Raises LogStoreError."""
         name, config = record.name, record.config
         if numbers == list(range(len(record.ids))) and not record.is_mixed:
             self._store.create_topic(name, len(numbers), config=config, topic_id=record.id)
@@ -300,7 +300,7 @@ class Reconciler:
     def delete_replicas(self, record: TopicRecord) -> None:
         """Delete the replicas of a topic that is being deleted, as far as this is possible now.
 
-        If a log dir does not serve, its replicas are deleted when it returns.
+        If a log dir does not work, its replicas are deleted when it returns.
         """
         left: LogStoreError | None = None
         for number, topic_id in record.ids.items():

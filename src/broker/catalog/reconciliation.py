@@ -1,7 +1,7 @@
 """Decide what to do if the coordination store and the log dirs know different topics.
 
-The table shows what to do for each partition of a topic. The first row that fits counts. "All" in
-the column "log dirs" means that all log dirs serve: none of them is missing, OFFLINE, SUSPECT, an
+The table shows what to do for each partition of a topic. The first row that fits applies. "All" in
+the column "log dirs" means that all log dirs work: none of them is missing, OFFLINE, SUSPECT, an
 old copy, or still being opened.
 
 | the coordination store | in the log dirs | log dirs | do |
@@ -19,10 +19,10 @@ old copy, or still being opened.
 | lacks it; the topic may have several ids | a replica | any | adopt it |
 | lacks it | a replica with another id | any | refuse the replica |
 
-A topic is gone if three conditions hold: all log dirs serve, there are replicas with the name of
+A topic is gone if three conditions hold: all log dirs work, there are replicas with the name of
 the topic, and none of them has an id of the topic. The replicas then belong to another topic with
 the same name. The table is applied as if the coordination store lacked the topic that is gone. When
-all log dirs serve and no replica of a deleted topic is left, the record of its deletion is removed.
+all log dirs work and no replica of a deleted topic is left, the record of its deletion is removed.
 
 So if the coordination store does not know the topic of a replica, this is no reason to delete the
 replica. A replica is deleted only if the coordination store records the deletion of its topic.
@@ -82,7 +82,7 @@ def decide(known: Known, found: Mapping[int, bytes | None], *, is_all: bool) -> 
 
     Args:
         found: for each replica in the log dirs, its topic id, or None if it cannot be read now.
-        is_all: whether all log dirs serve.
+        is_all: whether all log dirs work.
     """
     record = known.record
     doomed = [number for number, one in found.items() if _is_deleted(known, number, one)]
@@ -111,7 +111,7 @@ def _is_deleted(known: Known, number: int, topic_id: bytes | None) -> bool:
 
 
 def _is_other_topic(record: TopicRecord, living: Mapping[int, bytes | None]) -> bool:
-    """Check that replicas exist, and that all of them certainly belong to another topic."""
+    """Check that there is a replica, and that each replica certainly belongs to another topic."""
     return bool(living) and all(
         one is not None and one not in (record.id, record.ids.get(number))
         for number, one in living.items()

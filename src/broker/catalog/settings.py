@@ -103,7 +103,7 @@ WITHOUT_DEFAULT = frozenset({
 
 
 class Synonym(NamedTuple):
-    """A possible value of a setting, and its source. Of several synonyms, the first counts."""
+    """A possible value of a setting, and its source. The setting has the first of these values."""
 
     key: str
     text: str
@@ -158,7 +158,7 @@ def synonyms_of(key: str, config: LogConfig, defaults: LogConfig) -> list[Synony
 
 
 def source_of(synonyms: list[Synonym]) -> int:
-    """Return the source of the value that counts."""
+    """Return the source of the value that the setting has."""
     return synonyms[0].source if synonyms else DEFAULT_SOURCE
 
 

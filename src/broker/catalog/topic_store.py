@@ -1,6 +1,6 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
-The coordination store has a journal in each log dir that serves. If no disk can be read, or all
+The coordination store has a journal in each log dir that works. If no disk can be read, or all
 disks are full, the coordination store cannot be opened. Then the broker serves the topics that it
 finds in the log dirs, and refuses changes of topics. While the process runs, the topics in memory
 are valid. If the coordination store is opened again with other log dirs, and then lacks some
@@ -85,7 +85,7 @@ class TopicStore:
         records: the topics by name.
         unfinished: if partitions of a topic are being created, the number of the first of them.
         alterations: for the name of a topic, the settings that some of its logs may not have yet.
-        deleted: the topics that are being deleted, by id.
+        deleted: the topics that are being deleted; the key is the topic id.
         users: the settings of users by name, such as their SCRAM credentials.
         documents: small documents in the same coordination store.
     """
@@ -167,14 +167,14 @@ class TopicStore:
             self._writing.release()
 
     def refresh(self) -> None:
-        """Use all log dirs that serve now, including log dirs that have returned."""
+        """Use all log dirs that work now, including log dirs that have returned."""
         with self._locked():
             if self._is_open and not self._hosted.is_complete:
                 self._hosted.disconnect()
                 self._connect()
 
     def _connect(self, *, is_start: bool = False) -> None:
-        """Open the coordination store in the log dirs that serve, and read or complete it."""
+        """Open the coordination store in the log dirs that work, and read or complete it."""
         try:
             self._hosted.connect()
             self._hosted.write(dict.fromkeys((*PARENTS, USERS), b""), is_new=True)
@@ -258,7 +258,7 @@ class TopicStore:
         return work()
 
     def in_session(self, work: Callable[[Session], Result]) -> Result:
-        """Do some work in a session of the coordination store; raises CoordinationError."""
+        """Do some work in a session of the coordination store. Raises CoordinationError."""
         try:
             with self._locked():
                 return self._run(lambda: self._hosted.in_session(work))
@@ -273,7 +273,7 @@ class TopicStore:
         return Known(self.records.get(name), self.unfinished.get(name), deleted)
 
     def put(self, record: TopicRecord, unfinished_from: int | None = None) -> None:
-        """Write a topic; raises LogStoreError.
+        """Write a topic. Raises LogStoreError.
 
         Args:
             unfinished_from: the number of the first partition that will be created next.
@@ -283,7 +283,7 @@ class TopicStore:
             self._remember(record, unfinished_from)
 
     def alter(self, record: TopicRecord, alteration: Alteration) -> None:
-        """Write a topic with settings that its logs do not have yet; raises LogStoreError.
+        """Write a topic with settings that its logs do not have yet. Raises LogStoreError.
 
         `alterations` changes first, so a reader that finds the new record can find the alteration.
         """
@@ -295,13 +295,13 @@ class TopicStore:
             self._remember(record, unfinished_from)
 
     def end_alteration(self, name: str) -> None:
-        """Forget a change of settings that all logs of a topic have; raises LogStoreError."""
+        """Forget a change of settings that all logs of a topic have. Raises LogStoreError."""
         with self._locked():
             self._change({altered_path(name): None})
             self.alterations.pop(name, None)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write topics, up to `BATCH_BYTES` of them in each change; raises LogStoreError."""
+        """Write topics, up to `BATCH_BYTES` of them in each change. Raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}
@@ -347,13 +347,13 @@ class TopicStore:
         return encode_topic(record, self._store.broker_id, name=record.name)
 
     def forget(self, name: str) -> None:
-        """Remove a topic that has no replicas; raises LogStoreError."""
+        """Remove a topic that has no replicas. Raises LogStoreError."""
         with self._locked():
             self._change(no_znodes_of(name))
             self._drop(name)
 
     def begin_deletion(self, record: TopicRecord) -> None:
-        """Remove a topic, and record that its replicas are being deleted; raises LogStoreError.
+        """Remove a topic, and record that its replicas are being deleted. Raises LogStoreError.
 
         The record may belong to an older topic, if another topic now has the same name.
         """
@@ -367,7 +367,7 @@ class TopicStore:
                 self._drop(record.name)
 
     def end_deletion(self, record: TopicRecord) -> None:
-        """Forget a topic, because all its replicas are deleted; raises LogStoreError."""
+        """Forget a topic, because all its replicas are deleted. Raises LogStoreError."""
         with self._locked():
             self._change({deleted_path(record.id): None})
             self.deleted.pop(record.id, None)
@@ -375,7 +375,7 @@ class TopicStore:
     # --- users ------------------------------------------------------------------------------------
 
     def change_users(self, changes: Mapping[str, Callable[[Settings], dict[str, str]]]) -> None:
-        """Change the settings of users, all or none; raises LogStoreError.
+        """Change the settings of users, all or none. Raises LogStoreError.
 
         Args:
             changes: for each user, a function that makes the new settings from the old settings. A

@@ -1,7 +1,7 @@
 """Keep a list of all topics, so that requests find topics by name or by id.
 
 The coordination store records the topics (`topic_store`), and the log dirs have their replicas. If
-the log dir of a topic does not serve, or its disk is lost, the list still has the topic with its id
+the log dir of a topic does not work, or its disk is lost, the list still has the topic with its id
 and its partitions. If a program creates a topic in the store, the list has this topic before the
 coordination store records it. After a change of topics, or after a log dir returns, a new list is
 made. Until then, all requests use the same list.
@@ -152,7 +152,7 @@ class TopicCatalog:
         return None if topic is None else topic.name
 
     def id_of(self, name: str, partition: int) -> bytes:
-        """Return the topic id of a partition; NO_ID while its log dir does not serve."""
+        """Return the topic id of a partition; NO_ID while its log dir does not work."""
         try:
             return self.log(name, partition).topic_id
         except LogStoreError:
@@ -162,7 +162,7 @@ class TopicCatalog:
         """Find the log of a partition.
 
         Raises:
-            LogStoreError: there is no such partition, or no log dir that serves has it.
+            LogStoreError: there is no such partition, or no log dir that works has it.
         """
         try:
             log = self.store.log(name, partition)
@@ -171,7 +171,7 @@ class TopicCatalog:
         except UnknownPartitionError:
             record = self._recorded.records.get(name)
             if record is None or partition not in record.ids or self._reconciler.is_all():
-                # all log dirs serve, so the partition was just deleted, or will be created at once
+                # all log dirs work, so the partition was just deleted, or will be created at once
                 raise
             reason = "no log dir that serves has its replica"
             raise ReplicaOfflineError(topic=name, partition=partition, reason=reason) from None
@@ -181,10 +181,10 @@ class TopicCatalog:
         return log
 
     def config_of(self, topic: Topic) -> LogConfig:
-        """Return the settings that count for a topic.
+        """Return the settings that apply to a topic.
 
         Raises:
-            LogStoreError: no partition serves, and the topic is not recorded.
+            LogStoreError: no log of the topic is open, and the topic is not recorded.
         """
         return self._alterations.config_of(topic.name, topic.partitions)
 
@@ -275,7 +275,7 @@ class TopicCatalog:
                 self._alterations.deliver_missed(topic.name)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic. If a log dir does not serve, its replicas are deleted when it returns.
+        """Delete a topic. If a log dir does not work, its replicas are deleted when it returns.
 
         Raises:
             LogStoreError: no log dir could record the deletion.
@@ -290,7 +290,7 @@ class TopicCatalog:
 
         Raises:
             UnknownPartitionError: another caller has deleted the topic.
-            LogStoreError: the topic has no record, and none of its partitions serves.
+            LogStoreError: the topic is not recorded, and none of its logs is open.
         """
         now = self.get(topic.name)
         if now is None or now.id != topic.id:
@@ -303,7 +303,7 @@ class TopicCatalog:
         return record
 
     def alter(self, topic: Topic, changes_of: Callable[[LogConfig], Mapping[str, object]]) -> None:
-        """Change the settings of a topic. If a log dir does not serve, its logs get them later.
+        """Change the settings of a topic. If a log dir does not work, its logs get them later.
 
         Args:
             changes_of: a function that gets the present settings and returns the new values, as
@@ -371,7 +371,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the topic id of the first partition that serves; None if no partition serves."""
+        """Return the topic id in the first log that is open; None if no log of these is open."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

@@ -85,8 +85,9 @@ class ConsumerSettings(NamedTuple):
         session: if a member sends no heartbeat for this many seconds, it is removed.
         heartbeat_ms: how often members send heartbeats.
         size_max: the largest number of members of one group.
-        member_bytes_max, bytes_max: the largest total size of the texts about one member and its
-            subscriptions, and the same for all members of a group together.
+        member_bytes_max: the largest total size of the texts that describe one member and its
+            subscriptions.
+        bytes_max: the largest total size of these texts for all members of a group together.
         assignors: the names of the assignors. A group without a preference uses the first assignor.
     """
 

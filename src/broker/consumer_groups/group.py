@@ -46,8 +46,8 @@ class ConsumerGroup:
 
     Attributes:
         since_ms: the time when the group last became empty, or when it was created.
-        instances: the member id of each static member, by its instance id.
-        targets: the target assignment, by member id.
+        instances: the member id of each static member; the key is its instance id.
+        targets: the target assignment; the key is the member id.
         owners: the member id of the owner, for each partition with an owner.
         resolved: the names of the topics that match each pattern of a member.
         viewed_version: the version of the viewer in the last heartbeat.
@@ -135,8 +135,8 @@ class ConsumerGroup:
     ) -> ErrorCode:
         """Return NONE if a request is allowed to commit offsets; otherwise return an error.
 
-        If the group has members, only its members are allowed to commit, in their present epoch.
-        As in Kafka, the instance id does not count.
+        If the group has members, only its members are allowed to commit, in their present epoch. As
+        in Kafka, the instance id is not checked.
         """
         if self.is_dead:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

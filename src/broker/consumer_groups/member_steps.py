@@ -5,7 +5,7 @@ revoking    what it must give up             = has - target
 new         what it gets now                 = target - has - what others have
 
 If a member is STABLE in the assignment epoch, it has no next step. Otherwise, the first row that
-fits counts:
+fits applies:
 
 STABLE or UNRELEASED    revoking is not empty              UNREVOKED, in its own epoch
                         others have a part of the target   UNRELEASED, in the assignment epoch

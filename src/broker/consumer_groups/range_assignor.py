@@ -16,7 +16,7 @@ from broker.consumer_groups.uniform import Sizes, Subscriber
 
 
 def assign_ranges(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Places]:
-    """Return the new target assignment, by member id."""
+    """Return the new target assignment; the key is the member id."""
     order = sorted(members, key=lambda member_id: (members[member_id].name, member_id))
     readers: dict[bytes, list[str]] = defaultdict(list)
     owners: dict[Place, str] = {}
@@ -40,7 +40,7 @@ def _shares(
     topics: list[bytes],
     owners: Mapping[Place, str],
 ) -> dict[int, str]:
-    """Return the member of each partition number, for topics that are co-partitioned."""
+    """Return which member gets each partition number of topics that are co-partitioned."""
     ranks = {member_id: rank for rank, member_id in enumerate(subscribers)}
     held: dict[str, list[int]] = {member_id: [] for member_id in subscribers}
     for number in numbers:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from broker.consumer_groups.exchange import Place, Places
 
-Sizes = Mapping[bytes, tuple[int, ...]]  # the numbers of the partitions, by topic id
+Sizes = Mapping[bytes, tuple[int, ...]]  # from a topic id to the numbers of its partitions
 
 
 class Subscriber(NamedTuple):
@@ -33,7 +33,7 @@ class Subscriber(NamedTuple):
 
 
 def uniform(members: Mapping[str, Subscriber], sizes: Sizes) -> dict[str, Places]:
-    """Return the new target assignment, by member id."""
+    """Return the new target assignment; the key is the member id."""
     order = sorted(members, key=lambda member_id: (members[member_id].name, member_id))
     wanted = set[bytes]().union(*(one.topics for one in members.values())) & sizes.keys()
     free = {(topic, number) for topic in wanted for number in sizes[topic]}

@@ -15,7 +15,7 @@ class Callbacks:
     """A queue of calls, and a thread that makes these calls. `close` ends the thread."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread now, so that later calls need not do it; raises RuntimeError."""
+        """Start the thread now, so that later calls need not do it. Raises RuntimeError."""
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()

@@ -55,7 +55,7 @@ class Remembered(NamedTuple):
 
     @classmethod
     def of(cls, values: object) -> Remembered:
-        """Check a stored list, and return its values; raises ValueError."""
+        """Check a stored list, and return its values. Raises ValueError."""
         match values:
             case [str(cluster_id), int(czxid), int(witness), int(zxid)]:
                 numbers = (czxid, witness, zxid)

@@ -48,7 +48,7 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
-# For each log dir, the last call of its last worker. A forked child process does not have these
+# For each log dir, the newest call of its newest worker. A forked child process does not have these
 # threads.
 _last_calls: dict[str, Call] = {}
 os.register_at_fork(after_in_child=_last_calls.clear)
@@ -64,7 +64,7 @@ class DiskWorker:
     """A thread that makes the calls to one log dir, one after another."""
 
     def __init__(self, path: str) -> None:
-        """Start the thread; raises LogDirError if the process can start no more threads."""
+        """Start the thread. Raises LogDirError if the process can start no more threads."""
         self._path = os.path.abspath(path)
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the order: no call follows the last call

@@ -211,7 +211,7 @@ class EmbeddedStore(Store):
         return node.shown(path) if node else None
 
     def names(self, path: str) -> list[str]:
-        """List the children of a znode; raises NoNodeError."""
+        """List the children of a znode. Raises NoNodeError."""
         with self._lock:
             if path not in self._tree.nodes:
                 raise NoNodeError(path)
@@ -289,7 +289,7 @@ class _State:
     """A session, and its holders: the objects that `connect` returned for the session.
 
     Attributes:
-        callbacks: the thread that calls the callbacks of all holders of the session.
+        callbacks: one thread, which calls the callbacks of all holders.
     """
 
     def __init__(self, key: SessionKey) -> None:

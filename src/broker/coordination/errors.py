@@ -296,7 +296,7 @@ class ContinuityError(CoordinationError):
 
 
 class StoreWipedError(ContinuityError):
-    """The store is empty, but a cluster used it before."""
+    """The store is empty, although a cluster has used it."""
 
     def __init__(self, cluster_id: str | None) -> None:
         which = "a cluster" if cluster_id is None else f"cluster {cluster_id}"

@@ -135,7 +135,7 @@ class _Reader:
         return CopyDamagedError(self.path, self.position, reason)
 
     def line(self) -> Any:
-        """Read the next line, but do not step over it; None if it is not complete."""
+        """Return what the next line says, but do not step over it; None if it is incomplete."""
         end = self.data.find(b"\n", self.position)
         start = self.position + DIGEST_BYTES
         text = self.data[start + 1 : max(end, 0)]
@@ -312,7 +312,7 @@ def _data(reader: _Reader, text: object) -> bytes:
 
 
 def _change(reader: _Reader, tree: Tree, document: Any) -> None:
-    """Make one change of the journal. Its zxid must be one more than the last zxid."""
+    """Make one change of the journal. Its zxid must be one more than the zxid before it."""
     draft = Draft(tree)
     if not isinstance(document, list) or len(document) != 2 or document[0] != draft.zxid:
         raise reader.damaged(f"the line of change {draft.zxid} is missing or wrong")

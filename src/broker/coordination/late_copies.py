@@ -32,7 +32,7 @@ class LateCopy:
     """
 
     def __init__(self, path: str, membership: Membership, znodes: tuple[bytes, int]) -> None:
-        """Begin to write; raises LogDirError if the process can start no more threads."""
+        """Begin to write. Raises LogDirError if the process can start no more threads."""
         self.membership, self.worker = membership, DiskWorker(path)
         self._first = self.worker.begin(partial(JournalFile.created, path, new_id(), znodes))
         self._calls: deque[Call] = deque([self._first])

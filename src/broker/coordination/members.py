@@ -97,7 +97,7 @@ class Membership(NamedTuple):
 
 
 def is_older(old: Membership, old_zxid: int, new: Membership) -> bool:
-    """Report whether a newer copy has every complete change of an older copy.
+    """Report whether the copy with members `new` has each complete change of the copy with `old`.
 
     In the last epoch that both copies have, the older copy can have one change that the newer copy
     lacks. This change was never complete, because the members that continued did not have it.

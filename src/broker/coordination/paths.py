@@ -6,7 +6,7 @@ ROOT = "/"
 
 
 def check_path(path: str) -> str:
-    """Check a path by ZooKeeper's rules, and return it; raises ValueError or TypeError.
+    """Check that a path follows ZooKeeper's rules, and return it. Raises ValueError or TypeError.
 
     A path begins with `/`. No part of a path is empty, `.` or `..`, and a path has no control
     characters.

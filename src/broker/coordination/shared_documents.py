@@ -49,7 +49,8 @@ HISTORY_CHANGES_MAX = 50
 TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
 Documents = Mapping[str, bytes]  # by name
-Changes = Mapping[str, bytes | None]  # the new document, by name; None deletes the document
+# from a document's name to its new content; None deletes the document
+Changes = Mapping[str, bytes | None]
 Decide = Callable[[Documents], Changes]
 Follower = Callable[[Documents], object]
 History = tuple[tuple[int, tuple[str, ...]], ...]  # by version, the names of the changed documents
@@ -57,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class Run(Protocol):
-    """Do some work in a session that works now; raises CoordinationError."""
+    """Do some work in a session that works now. Raises CoordinationError."""
 
     def __call__(self, work: Callable[[Session], Result]) -> Result:
         """Do the work, and return its result."""
@@ -105,7 +106,10 @@ class SharedDocuments:
         return self._kind(kind).known.documents
 
     def version(self, kind: str) -> int:
-        """Return the number of changes before the documents that were read last; -1 if none was."""
+        """Return the version of the documents that were read last; -1 if none were read.
+
+        The version is the number of changes before them.
+        """
         return self._kind(kind).known.version
 
     def is_known(self, kind: str) -> bool:
@@ -299,7 +303,7 @@ class SharedDocuments:
 
 
 def encode_name(name: str) -> str:
-    """Encode any text as the name of a znode; raises LimitError."""
+    """Encode any text as the name of a znode. Raises LimitError."""
     encoded = quote(name, safe="").replace(".", "%2E")
     if not 0 < len(encoded) <= NAME_BYTES_MAX:
         raise LimitError("NAME_BYTES_MAX", NAME_BYTES_MAX, len(encoded))

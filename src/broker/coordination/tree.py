@@ -2,7 +2,7 @@
 
 A `Draft` is a change that is planned, but not made yet. A draft shows the tree as if its changes
 were made already. So each operation is checked after the earlier operations. `Tree.apply` makes the
-change. If any operation is refused, the draft is dropped, and the tree is as before.
+change. If any operation is refused, the draft is dropped, and the tree does not change.
 
 A draft also lists its changes as rows for the journal. A row says what happened, with the final
 path of the znode: `["create", path, data, owner]`, `["set", path, data]` or `["delete", path]`.
@@ -133,14 +133,14 @@ class Draft:
         self._nodes_more = self._bytes_more = 0
 
     def find(self, path: str) -> Node:
-        """Return a znode as it is after this draft; raises NoNodeError."""
+        """Return a znode as it is after this draft. Raises NoNodeError."""
         node = self.nodes[path] if path in self.nodes else self.tree.nodes.get(path)
         if node is None:
             raise NoNodeError(path)
         return node
 
     def _parent(self, path: str) -> Node:
-        """Return the parent of a new znode; raises NoNodeError with the path of the new znode."""
+        """Return the parent of a new znode. Raises NoNodeError with the path of the new znode."""
         if not self._exists(parent_of(path)):
             raise NoNodeError(path)
         return self.find(parent_of(path))

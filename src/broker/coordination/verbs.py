@@ -1,4 +1,4 @@
-"""Define the verbs of a coordination store. The embedded store and ZooKeeper implement them.
+"""Define the methods of a coordination store; the embedded store and ZooKeeper have them.
 
     store = ...
     session = store.connect()
@@ -123,10 +123,10 @@ StateCallback = Callable[[SessionState], object]
 
 
 class Session(ABC):
-    """The verbs of one session.
+    """The methods of one session.
 
     Callbacks are called one at a time, in the order of the changes, on a thread of the session. A
-    callback may use the verbs. While a callback runs, the later callbacks of the session wait.
+    callback may call these methods. While a callback runs, the later callbacks of the session wait.
     """
 
     @property
@@ -278,7 +278,7 @@ def _made(znode: Znode | None) -> Znode:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Check paths, types and sizes; raises ValueError, TypeError or LimitError."""
+    """Check paths, types and sizes. Raises ValueError, TypeError or LimitError."""
     size_bytes = 0
     for operation in operations:
         size_bytes += checked_bytes(operation)
@@ -304,7 +304,7 @@ def checked_bytes(operation: Operation) -> int:
 
 
 def check_version(path: str, version: int | None, is_needed: bool = False) -> None:
-    """Check the type and range of a version; raises ValueError or TypeError."""
+    """Check the type and range of a version. Raises ValueError or TypeError."""
     if version is None and not is_needed:
         return
     if type(version) is not int:

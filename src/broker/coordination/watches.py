@@ -1,4 +1,4 @@
-"""Store the watches of an embedded store, and find the watches that a change fires."""
+"""Hold the watches that clients set in an embedded store, and find those that a change fires."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Answer requests of clients about consumer groups.
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. If
-the group has changed, the coordinator then writes it. At last, it sends the answers that are ready.
-A request that waits is a `Waiter`, and uses no thread. A group has one timer, which is set to its
-first deadline.
+the group has changed, the coordinator then writes it. After that, it sends the answers that are
+ready. A request that waits is a `Waiter`, and uses no thread. A group has one timer, which is set
+to its first deadline.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def saved(group: AnyGroup) -> None:
 
 
 def deletion_of(group: AnyGroup) -> list[Record]:
-    """Return the records that delete a group, without its offsets."""
+    """Return the records that delete a group, but not the records that delete its offsets."""
     if isinstance(group, ConsumerGroup):
         return consumer_records.deletion_of(group)
     return [(records.group_key(group.name), None)]

@@ -91,7 +91,7 @@ class GroupLogs(Protocol):
 
         Raises:
             CoordinatorError: another broker coordinates these groups.
-            LogStoreError: there is no such partition, or its log dir does not serve.
+            LogStoreError: there is no such partition, or its log dir does not work.
         """
 
     def find(self, partition: int, endpoint: Endpoint) -> Node | None:

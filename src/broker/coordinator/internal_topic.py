@@ -105,7 +105,7 @@ class SoleTopic:
         topic = self._topics.get(self.internal.name)
         if topic is None:
             return 0
-        if not self._count:  # a partition may be in a log dir that does not serve
+        if not self._count:  # a partition may be in a log dir that does not work
             remembered = dir_facts.largest(self._topics.store, self.internal.fact)
             self._count = max(remembered, topic.partitions[-1] + 1)
         return self._count
@@ -156,7 +156,7 @@ class SoleTopic:
     def _create_missing(self, topic: Topic) -> None:
         self._retry_at = self._clock() + RETRY_SECONDS
         for number in sorted(set(range(self.partition_count)) - set(topic.partitions)):
-            with suppress(LogStoreError):  # the log dir does not serve, or the disk is full
+            with suppress(LogStoreError):  # the log dir does not work, or the disk is full
                 self._topics.store.create(
                     self.internal.name, number, config=self._config, topic_id=topic.id
                 )
@@ -173,7 +173,7 @@ class SoleTopic:
         """Find the log of a partition.
 
         Raises:
-            LogStoreError: there is no such partition, or its log dir does not serve.
+            LogStoreError: there is no such partition, or its log dir does not work.
         """
         return self._topics.log(self.internal.name, partition)
 
@@ -208,7 +208,7 @@ class SoleGroupLog(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Return the leader epoch of the log, which no other broker can change."""
+        """Return the leader epoch of the log. No other broker can change it."""
         return max(self.log.leader_epoch, 0)
 
     def mend(self) -> None:

@@ -26,7 +26,7 @@ Undecided = list[tuple[int, Rows]]  # producer ids and records of open transacti
 
 
 def last_rows(log: Log) -> tuple[Rows, Undecided]:
-    """Return the last record of each key in a log, and the records of open transactions.
+    """Return the last record of each key in a log, and all records of open transactions.
 
     If two records have the same key, the later record counts. A key of an open transaction may also
     have a later valid record. Then the transaction's record of this key becomes None, because the
@@ -61,7 +61,7 @@ def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
 
 
 class Found(NamedTuple):
-    """The last record of each key, by kind."""
+    """The last record of each key, sorted into kinds of keys."""
 
     groups: dict[str, GroupRecord]
     offsets: dict[tuple[str, Key], OffsetRecord]

@@ -30,7 +30,7 @@ LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
 # The log is read only after all its records are replicated, which is checked at intervals. These
-# are the first and the longest interval. Each interval is twice as long as the interval before.
+# are the first and the longest interval. Each interval is twice as long as the previous interval.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
 NO_LONGER_LED = "this broker no longer leads the partition"
 
@@ -67,7 +67,7 @@ class Kind(NamedTuple, Generic[One]):
     """The settings and functions that differ between groups and transactional ids.
 
     Attributes:
-        title: the word for the entries in messages.
+        title: how messages call the entries.
         load: reads the entries of a log; raises LogStoreError.
         make: makes a new entry.
         too_many: the error if there are too many entries.
@@ -170,7 +170,7 @@ class Shard(Generic[One]):
             return list(self._ready_entries().values())
 
     def of_producer(self, producer_id: int) -> list[One]:
-        """Return the entries that a producer's open transaction changes; raises as `all`."""
+        """Return the entries that a producer's open transaction changes. Raises as `all` does."""
         self.require()
         with self._lock:
             self._ready_entries()
@@ -291,7 +291,7 @@ class Shard(Generic[One]):
             return True
 
     def check_log(self) -> None:
-        """If the log does not serve, raise CoordinatorError. Otherwise, begin to load."""
+        """If the log cannot be used, raise CoordinatorError. Otherwise, begin to load."""
         try:
             self._find_log()
         except LogStoreError as error:

@@ -92,7 +92,7 @@ class Shards(Generic[One]):
         return self.shard(self.partition_of(name))
 
     def partition_of(self, name: str) -> int:
-        """Find the partition of a group or a transactional id; raises the same as `shard_of`."""
+        """Find the partition of a group or a transactional id. Raises what `shard_of` raises."""
         try:
             return partition_of(name, self.topic.ensure())
         except LogStoreError as error:

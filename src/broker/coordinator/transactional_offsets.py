@@ -5,7 +5,7 @@
 
 The pending offsets are stored in memory before the batch is appended. So a marker that follows the
 batch in the log finds these offsets in memory. If there are two commits of an offset, the later
-commit in the log counts, even if its transaction ends first. So if the log is loaded later, the
+commit in the log is valid, even if its transaction ends first. So if the log is loaded later, the
 result is the same.
 """
 
@@ -51,7 +51,7 @@ class TransactionalOffsets:
 
         Raises:
             CoordinatorError: the groups are not loaded.
-            LogStoreError: the log does not serve.
+            LogStoreError: the log cannot be used now.
         """
         number = self._groups.partition_of(name)
         log = self._groups.shard(number).log
@@ -138,9 +138,9 @@ class TransactionalOffsets:
             epoch_limit: the marker ends only offsets of epochs below this limit. If each end of a
                 transaction raises the epoch, the limit is the epoch of the marker, because offsets
                 with this epoch belong to the next transaction.
-            then: is called when the offsets in all groups are ended. The caller must not complete
-                the transaction before. Otherwise, the producer could begin its next transaction,
-                and this call could end offsets of that transaction.
+            then: is called when the offsets in all groups are ended. The caller must complete the
+                transaction only after the call of `then`. Otherwise, the producer could begin its
+                next transaction, and this method could end offsets of that transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

@@ -55,7 +55,7 @@ class JoinAnswer(NamedTuple):
 
 
 class Syncing(NamedTuple):
-    """A SyncGroup request. Only the request of the leader has assignments, by member id.
+    """A SyncGroup request. Only the request of the leader has assignments: one for each member id.
 
     Attributes:
         protocol_type, protocol: None if the version of the request does not have the field.

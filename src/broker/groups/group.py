@@ -67,7 +67,7 @@ class Group:
     Attributes:
         since_ms: the time when the present state began.
         leader_id: the member that makes the assignments; None if the group has no member.
-        instances: the member id of each static member, by its instance id.
+        instances: the member id of each static member; the key is its instance id.
         pending: the ids of new members that have not joined yet; each id has the time when it
             expires.
         unsynced: members of this generation that have not sent a SyncGroup request.

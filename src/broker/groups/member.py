@@ -11,7 +11,8 @@ class Member:
     """One member of a group.
 
     Attributes:
-        deadline: the time when the member's session ends, unless the member sends a request before.
+        deadline: the time when the member's session ends, unless the member sends a request
+            earlier.
         joining, syncing: the member's JoinGroup and SyncGroup requests that wait for other members;
             None if no such request waits.
         is_new: whether the member waits for its first generation.
@@ -77,9 +78,10 @@ class Member:
     def _size(self) -> int:
         """Return the approximate size of the member without its assignment.
 
-        The group's record contains only one protocol of the member, so the size of the largest
-        protocol counts. But all protocols are in memory, and a member may have a thousand small
-        protocols. So a quarter of the size of all protocols counts if this quarter is larger.
+        The group's record contains only one protocol of the member, so the size includes only the
+        largest protocol. But all protocols are in memory, and a member may have a thousand small
+        protocols. So if a quarter of the size of all protocols is larger, the size includes this
+        quarter instead.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

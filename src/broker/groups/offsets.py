@@ -17,7 +17,7 @@ class Committed(NamedTuple):
     Attributes:
         leader_epoch: the epoch of the last record that the consumer read; -1 if it is not known.
         expires_ms: the time when the offset expires, if the client chose a time; -1 if the
-            retention of the broker counts.
+            retention of the broker applies.
         topic_id: the id of the topic that was read; NO_ID if it is not known.
     """
 

@@ -75,7 +75,7 @@ def changes_of(paths: list[str]) -> dict[str, Change | None]:
 
 
 def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
-    """Move Kafka's files out of the log dirs, and the store's files in; raises OSError."""
+    """Move Kafka's files out of the log dirs, and the store's files in. Raises OSError."""
     paths = list(locks)
     _begin(paths, (BUILDING,), MOVING_OUT)
     for path in _at(paths, MOVING_OUT):
@@ -119,7 +119,7 @@ def purge_kept(path: str) -> None:
 
 
 def foreign_to(path: str) -> list[str]:
-    """List the entries that are neither of the store nor of Kafka; raises OSError.
+    """List the entries that are neither of the store nor of Kafka. Raises OSError.
 
     A hand-back leaves these entries in the log dir.
     """
@@ -127,7 +127,7 @@ def foreign_to(path: str) -> list[str]:
 
 
 def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
-    """Move the store's files out of the log dirs, and Kafka's files back in; raises OSError.
+    """Move the store's files out of the log dirs, and Kafka's files back in. Raises OSError.
 
     Args:
         result: the fields to store in `Change`, so that a repeated hand-back can report them.
@@ -151,21 +151,21 @@ def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove the file that records a change of hands; raises OSError."""
+    """Remove the file that records a change of hands. Raises OSError."""
     sweep(path)
     files.remove_if_there(os.path.join(path, DOCUMENT_NAME))
     files.sync_dir(path)
 
 
 def sweep(path: str) -> None:
-    """If a crash interrupted a write of this file, remove the unfinished file; raises OSError."""
+    """If a crash interrupted a write of this file, remove the unfinished file. Raises OSError."""
     for name in files.names(path):
         if name.startswith(f"{DOCUMENT_NAME}.") and name.endswith(".tmp"):
             files.remove_if_there(os.path.join(path, name))
 
 
 def discard(path: str, name: str) -> None:
-    """Remove the files of an interrupted build; raises OSError."""
+    """Remove the files of an interrupted build. Raises OSError."""
     if files.exists(os.path.join(path, name)):
         bulk.remove_tree(os.path.join(path, name))
 

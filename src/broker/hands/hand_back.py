@@ -2,7 +2,7 @@
 
 Kafka's directories are built in `.kafka.new` of each log dir, from hard links to the segments of
 the store. Until these directories are durable, the store does not change. Then the files of the
-store and of Kafka change places (`file_swap`). At last, the store's files are removed.
+store and of Kafka change places (`file_swap`). In the last step, the store's files are removed.
 
 Kafka makes the indexes and the lists of aborted transactions again when it starts.
 """
@@ -172,7 +172,7 @@ def _build(paths: Sequence[str], known: Change, show: Show) -> HandedBack:
 
 
 def _check(store: LogStore, paths: Sequence[str]) -> None:
-    """Refuse a store if one of its log dirs or partitions does not serve, or is damaged.
+    """Refuse a store if one of its log dirs or logs cannot be used, or is damaged.
 
     Raises:
         ChangeOfHandsError: the store cannot be handed back.

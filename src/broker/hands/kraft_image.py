@@ -39,10 +39,10 @@ class Image:
     """The state after the records that were read so far.
 
     Attributes:
-        topics: the topics, by topic id.
-        configs: the settings of each topic, by its name.
-        broker_configs: the settings of each broker, by its id as text. The key "" has the settings
-            that all brokers share.
+        topics: the topics; the key is the topic id.
+        configs: the settings of each topic; the key is its name.
+        broker_configs: the settings of each broker; the key is its id as text. The key "" has the
+            settings that all brokers share.
         brokers: for each broker that has ever registered, the ids of its log dirs.
     """
 
@@ -123,11 +123,12 @@ class Image:
         broker = _int32(cursor)
         ids: tuple[str, ...] = ()
         if version >= LOG_DIRS_VERSION:
-            cursor.take(1 + ID_BYTES + 8)  # skips: is migrating, incarnation id, epoch
+            # skips the migration flag, the incarnation id and the epoch
+            cursor.take(1 + ID_BYTES + 8)
             _skip_rows(cursor, texts=2, size=2 + 2)  # end points
             _skip_rows(cursor, texts=1, size=2 + 2)  # features
             _text(cursor)  # the rack
-            cursor.take(1 + 1)  # skips: is fenced, is shutting down
+            cursor.take(1 + 1)  # skips the flags for "fenced" and "in shutdown"
             for tag, size in cursor.tags():
                 end = cursor.at + size
                 if tag == LOG_DIRS_TAG:

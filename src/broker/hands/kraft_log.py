@@ -20,7 +20,7 @@ FOOTER_TYPE = 4  # the type of the control record that ends each snapshot (KIP-6
 
 
 def has_log(log_dir: str) -> bool:
-    """Check whether a log dir has a metadata log; raises OSError."""
+    """Check whether a log dir has a metadata log. Raises OSError."""
     return files.exists(os.path.join(log_dir, DIR_NAME))
 
 
@@ -28,7 +28,7 @@ def read_image(log_dir: str) -> Image:
     """Read the newest snapshot of a metadata log, and then the records after it.
 
     This function ignores the transactions of controllers (KIP-868), so the records of an unfinished
-    transaction count, too. Kafka uses such transactions only to form or migrate a cluster.
+    transaction are used, too. Kafka uses such transactions only to form or migrate a cluster.
 
     Raises:
         LogStoreError: the metadata log cannot be read.

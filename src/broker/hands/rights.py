@@ -41,7 +41,7 @@ def give_tree(built: str, log_dir: str) -> None:
 
 
 def give_one(path: str, log_dir: str) -> None:
-    """Give Kafka's owner and mode to a file or directory in a log dir; raises OSError."""
+    """Give Kafka's owner and mode to a file or directory in a log dir. Raises OSError."""
     like = _model(log_dir)
     if stat.S_ISDIR(files.lstat(path).st_mode):
         _give_dir(path, like, _mode_of_dirs(like))

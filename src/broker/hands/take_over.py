@@ -2,7 +2,8 @@
 
 The store is built in `.logstore.new` of each log dir, from hard links to Kafka's segments. Until
 the store is durable, Kafka's files do not change. Then the files of Kafka and of the store change
-places (`file_swap`). At last, the directories of the partitions that were taken over are removed.
+places (`file_swap`). In the last step, the directories of the partitions that were taken over are
+removed.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def checked(paths: Sequence[str]) -> list[str]:
     """Check that the paths can be the log dirs of one broker; return their real paths.
 
     Raises:
-        ChangeOfHandsError: a path is named twice, or is no directory.
+        ChangeOfHandsError: a path is named twice, or is not a directory.
     """
     paths = [files.real_path(path) for path in paths]
     if len(set(paths)) < len(paths):

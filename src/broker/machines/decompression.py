@@ -43,7 +43,7 @@ class DecompressionMemory:
     time.
 
     Args:
-        complain: logs a warning, unless a warning of the same kind was logged just before.
+        complain: logs a warning, unless a warning of the same kind was logged a moment ago.
     """
 
     def __init__(

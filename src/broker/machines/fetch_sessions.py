@@ -7,8 +7,8 @@
                          answer leaves out the partitions that did not change
     id           -1      close the session; this request names every partition
 
-If a request names a partition twice, its last mention counts. If a request both names and forgets a
-partition, the session forgets the partition, as in Kafka.
+If a request names a partition twice, the second entry is used. If a request both names and forgets
+a partition, the session forgets the partition, as in Kafka.
 
 The broker may always answer with session id 0. Then the next request of the client names every
 partition again. So if the cache is full, the broker can refuse a new session. Before that, it tries

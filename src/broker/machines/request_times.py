@@ -99,8 +99,7 @@ class RequestTimes:
 def slowness_of(phases: tuple[float, float, float, float], limit_seconds: float) -> str:
     """If a request took longer than a limit, describe it; otherwise return "".
 
-    The phase `remote` does not count, because the client decides how long a request waits for
-    records.
+    The phase `remote` is left out, because the client decides how long a request waits for records.
     """
     queue, local, _, send = phases
     if queue + local + send <= limit_seconds:

@@ -1,4 +1,4 @@
-"""Remember the last slow requests, and describe them."""
+"""Remember the latest slow requests, and describe them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlowRequest(NamedTuple):
 
 
 class SlowRequests:
-    """Keep the last slow requests of a server.
+    """Keep the latest slow requests of a server.
 
     Threads: any thread may call any method. The deque is never iterated, only copied.
     """

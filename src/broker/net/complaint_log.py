@@ -22,7 +22,7 @@ class ComplaintLog:
         self._complaints = Complaints()
 
     def warn(self, kind: str, text: str) -> None:
-        """Log a warning, unless a warning of this kind was logged just before."""
+        """Log a warning, unless a warning of this kind was logged a moment ago."""
         with self._lock:
             left_out = self._complaints.take(kind, time.monotonic())
         if left_out is not None:

@@ -79,7 +79,7 @@ class Logins:
         return FailureCounts(self._failed_handshakes, self._failed_logins)
 
     def begin(self, sock: socket.socket, client: Client) -> Connection:
-        """Make the connection of a new client; raises OSError if the client has closed it."""
+        """Make the connection of a new client. Raises OSError if the client has closed it."""
         config, now = self._config, time.monotonic()
         protocol = self._protocols[client.endpoint.name]
         limit = config.socket_request_max_bytes

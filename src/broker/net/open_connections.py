@@ -32,7 +32,7 @@ class OpenConnections:
             self._connections.add(connection)
 
     def discard(self, connection: Connection) -> bool:
-        """Remove a connection; return False if it was removed before."""
+        """Remove a connection; return False if it was already removed."""
         with self._lock:
             is_first = connection in self._connections
             self._connections.discard(connection)

@@ -14,6 +14,6 @@ def notify(state: str) -> None:
         return
     if address.startswith("@"):  # a name in the abstract namespace
         address = "\0" + address[1:]
-    # If the service manager is gone, the broker continues to serve.
+    # If the service manager is gone, the broker still serves its clients.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(state.encode(), address)

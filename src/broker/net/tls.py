@@ -19,7 +19,7 @@ VERIFY = {
 
 
 def listener_context(config: BrokerConfig) -> ssl.SSLContext:
-    """Make the context of the listeners; raises ValueError."""
+    """Make the context of the listeners. Raises ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     limit_to(context, names_in(config.ssl_enabled_protocols))
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_RENEGOTIATION
@@ -31,7 +31,7 @@ def listener_context(config: BrokerConfig) -> ssl.SSLContext:
 
 
 def peer_context(config: BrokerConfig) -> ssl.SSLContext:
-    """Make the context with which this broker connects to other brokers; raises ValueError."""
+    """Make the context with which this broker connects to other brokers. Raises ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     limit_to(context, names_in(config.ssl_enabled_protocols))
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
@@ -87,7 +87,7 @@ def load_own(context: ssl.SSLContext, path: str, key: str, secret: str) -> None:
 
 
 def load_trusted(context: ssl.SSLContext, path: str, key: str) -> None:
-    """Load the trusted certificates; raises a ValueError that names the setting."""
+    """Load the trusted certificates. Raises a ValueError that names the setting."""
     try:
         context.load_verify_locations(path)
     except OSError as error:  # an SSLError is an OSError, too

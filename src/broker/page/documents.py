@@ -101,7 +101,7 @@ def history(facts: Facts, asked: Asked) -> Document:
 
 
 def slow_requests(facts: Facts, asked: Asked) -> Document:
-    """List the last slow requests, the latest first."""
+    """List the latest slow requests, the newest first."""
     return {**_head(facts), "slow_requests": [one._asdict() for one in facts.slow]}
 
 

@@ -46,7 +46,7 @@ class PartitionRow(NamedTuple):
         elr: the eligible leader replicas. They left the ISR, but have all committed records. Only
             the controller knows these replicas. On any other broker, this is None.
         log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if the
-            log dir does not serve.
+            log dir does not work.
     """
 
     topic: str
@@ -157,7 +157,7 @@ class Facts(NamedTuple):
     Attributes:
         about: values of the broker itself, such as its id and its addresses.
         counts: the numbers of connections, threads, groups and partitions.
-        moves: the running moves between log dirs, and the last moves that ended.
+        moves: the running moves between log dirs, and the moves that ended most recently.
         curves: the rates of the last hour, of all topics together.
         topic_curves: for the busiest topics, the rates of the last hour by topic.
     """

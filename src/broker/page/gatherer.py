@@ -170,7 +170,7 @@ class Gatherer:
                 end=max(log.log_end_offset, high_watermark),
                 size_bytes=log.size_bytes,
             )
-        except LogStoreError:  # another broker has the replica, or the log dir does not serve
+        except LogStoreError:  # another broker has the replica, or the log dir does not work
             return row
 
     def _moves(self) -> tuple[Mapping[str, Any], ...]:

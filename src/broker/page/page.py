@@ -54,7 +54,7 @@ class Page:
         self._sampler = threading.Thread(target=self._sample, name="page-history", daemon=True)
 
     def start(self) -> Self:
-        """Begin to sample and to serve."""
+        """Begin to take samples, and to answer requests."""
         self._sampler.start()
         self._server.start()
         return self
@@ -86,7 +86,10 @@ class Page:
             self._gathering.release()
 
     def _make(self, target: str) -> Response:
-        """Make an answer when the limit of work allows it. The caller must hold the lock."""
+        """Make an answer. If the page has used its share of the time, wait first.
+
+        The caller must hold the lock.
+        """
         self._is_closed.wait(min(max(self._rest_until - time.monotonic(), 0.0), WAIT_SECONDS))
         began = time.monotonic()
         self._drop_old()

@@ -28,7 +28,7 @@ class BadQuotaError(ValueError):
 
 
 def checked_rate(key: str, rate: float) -> float:
-    """Check a rate; raises BadQuotaError."""
+    """Check a rate. Raises BadQuotaError."""
     if key not in KEYS:
         raise BadQuotaError(f"{key!r} is not a quota that this broker has: {', '.join(KEYS)}")
     if not (math.isfinite(rate) and rate > 0):
@@ -37,7 +37,7 @@ def checked_rate(key: str, rate: float) -> float:
 
 
 def check_wanted(key: str, rate: float) -> None:
-    """Check a rate that a client wants to set, with the rules of Kafka; raises BadQuotaError.
+    """Check a rate that a client wants to set, with the rules of Kafka. Raises BadQuotaError.
 
     A rate of bytes must be whole, up to a small error of rounding. A stored rate may have a
     fraction, because earlier versions allowed it.
@@ -58,7 +58,7 @@ def name_of(entity: Entity) -> str:
 
 
 def entity_of(name: str) -> Entity:
-    """Read the name of a document; raises BadQuotaError."""
+    """Read the name of a document. Raises BadQuotaError."""
     found: dict[str, Name] = {}
     for part in name.split(","):
         kind, mark, text = part.partition("=")
@@ -75,7 +75,7 @@ def encode(rates: Mapping[str, float]) -> bytes:
 
 
 def parse(data: bytes) -> dict[str, float]:
-    """Read the quotas of one entity; raises BadQuotaError."""
+    """Read the quotas of one entity. Raises BadQuotaError."""
     try:
         document = json.loads(data)
         version, rates = document["version"], document["quotas"]

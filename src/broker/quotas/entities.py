@@ -1,7 +1,7 @@
 """Define the entities of quotas: a user, a client id, both, or a default.
 
-The most specific quota counts. This table has Kafka's order, and the clients that share the rate of
-each quota:
+The most specific quota applies. This table has Kafka's order, and the clients that share the rate
+of each quota:
 
     quota of                      shared by
     /users/U/clients/C            the clients C of the user U

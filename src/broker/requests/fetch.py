@@ -90,10 +90,10 @@ def is_comparing(asked: Any) -> bool:
 
 
 class _Fetch:
-    """A Fetch request, and the results of the last read of the logs.
+    """A Fetch request, and the results of the latest read of the logs.
 
     Attributes:
-        results: the results of the last read, in the order of the request or the session.
+        results: the results of the latest read, in the order of the request or the session.
         is_complete: whether the request must be answered now.
     """
 
@@ -147,7 +147,7 @@ class _Fetch:
         )
 
     def answer(self) -> Answer:
-        """Encode the results of the last read."""
+        """Encode the results of the latest read."""
         services, request = self._call.services, self._call.request
         with services.sessions_lock:
             session_id, results = services.sessions.answer(
@@ -180,7 +180,7 @@ class _Fetch:
         return list(pieces)
 
     def forget(self) -> None:
-        """Release the files of the last read."""
+        """Release the files of the latest read."""
         self.results = []
 
     def _name_of(self, topic: str | bytes) -> str | None:

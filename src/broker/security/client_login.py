@@ -12,7 +12,7 @@ class ClientLogin:
     """One login of this broker as a client. Each answer of the server leads to the next token."""
 
     def __init__(self, mechanism: str, own: Password) -> None:
-        """Prepare the first token; raises ImportError if the extra `security` is missing."""
+        """Prepare the first token. Raises ImportError if the extra `security` is missing."""
         self._own = own
         self._scram: Any = None
         self._steps = 0
@@ -22,7 +22,7 @@ class ClientLogin:
             self._scram = ScramClient([mechanism], own.user, own.secret)
 
     def first(self) -> bytes:
-        """Return the first token; raises LoginFailedError if no user can have this name."""
+        """Return the first token. Raises LoginFailedError if no user can have this name."""
         if self._scram is None:
             return f"\0{self._own.user}\0{self._own.secret}".encode()
         from scramp import ScramException

@@ -76,7 +76,7 @@ class Decoys:
         return f"<Decoys with {len(self.shapes)} shapes>"
 
     def credential(self, user: str, mechanism: str) -> ScramCredential:
-        """Make up the credential of a user; nobody knows a password for it."""
+        """Make up a credential for a user; no password fits it."""
         about = b"%s %s" % (mechanism.encode(), user.encode())
         # If a shape is added later, the decoys of most users keep their shapes.
         shape = max(
@@ -118,7 +118,7 @@ class Decoys:
 
 
 def parse_decoys(data: bytes) -> Decoys:
-    """Read the document; raises BadDecoysError, or LaterDecoysError."""
+    """Read the document. Raises BadDecoysError, or LaterDecoysError."""
     version = VERSION
     try:
         document = json.loads(data)

@@ -1,7 +1,7 @@
-"""Map a certificate to a name by `ssl.principal.mapping.rules`.
+"""Map a certificate to a name, with the rules in `ssl.principal.mapping.rules`.
 
 A rule is `DEFAULT`, or `RULE:pattern/replacement/` with an optional L or U. With L, the result is
-in lower case; with U, in upper case. The first rule whose pattern matches the whole name counts.
+in lower case; with U, in upper case. The first rule whose pattern matches the whole name is used.
 Commas separate the rules. The name is the subject of the certificate in the layout of RFC 2253,
 such as `CN=alice,OU=tests,O=example`.
 """
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Read the rules; raises ValueError."""
+    """Read the rules. Raises ValueError."""
     rules: list[Rule] = []
     at, text = 0, text.strip() or "DEFAULT"
     while True:

@@ -30,7 +30,7 @@ NAME_BYTES_MAX = 255
 
 Settings = Mapping[str, str]
 Keys = Mapping[str, ScramCredential]  # by mechanism
-# The new credential, by user and mechanism; None deletes the credential.
+# From a user and a mechanism to the new credential; None deletes the credential.
 Changes = Mapping[str, Mapping[str, ScramCredential | None]]
 
 
@@ -41,10 +41,10 @@ class UserCredentials(Protocol):
         """Return the credential of a user for a mechanism; None if there is none."""
 
     def listed(self) -> dict[str, Keys]:
-        """Return the credentials of each user that has a credential; raises LogStoreError."""
+        """Return the credentials of each user that has a credential. Raises LogStoreError."""
 
     def change(self, changes: Changes) -> None:
-        """Write and delete credentials; raises LogStoreError."""
+        """Write and delete credentials. Raises LogStoreError."""
 
     def close(self) -> None:
         """Release the coordination store."""
@@ -70,7 +70,7 @@ def encode_settings(settings: Settings) -> bytes:
 
 
 def parse_settings(data: bytes, path: str) -> dict[str, str]:
-    """Read the settings of a user; raises BadZnodeError, which does not show the data."""
+    """Read the settings of a user. Raises BadZnodeError, which does not show the data."""
     try:
         document = json.loads(data)
         config = document["config"]

@@ -96,7 +96,7 @@ def _lines(get: Get, width: int, height: int | None) -> list[Line]:
 
 
 def _watch(get: Get, interval: float) -> None:
-    """Draw one screen after another; if there is no answer, the last screen and the reason."""
+    """Draw one screen after another. Without an answer, draw the previous screen and the reason."""
     pause = threading.Event()
     last: list[Line] = []
     while True:

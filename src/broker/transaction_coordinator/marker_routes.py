@@ -55,7 +55,7 @@ class SoleRoutes:
         self._topics = topics
 
     def route(self, place: Place) -> int | None:
-        """Return HERE, even if the log dir of the partition does not serve now."""
+        """Return HERE, even if the log dir of the partition does not work now."""
         topic = self._topics.get(place[0])
         return HERE if topic is not None and place[1] in topic.partitions else None
 

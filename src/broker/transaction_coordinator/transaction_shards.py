@@ -5,7 +5,7 @@ change is first written to the log; then the request is answered, and the marker
 a change is not replicated, other requests for the same transactional id get
 CONCURRENT_TRANSACTIONS, and clients send them again. But the request of a broker that adds a
 partition for a client waits for a moment, because clients often begin their next transaction before
-the markers of their last transaction are written.
+the markers of their previous transaction are written.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def key_of(transactional_id: str) -> bytes:
 
 
 def value_of(transaction: Transaction, level: int = 0) -> bytes | None:
-    """Return the value of a transaction; None deletes it.
+    """Return the value of a transaction's record; the value None deletes the transaction.
 
     Args:
         level: the level of the feature `transaction.version`.
@@ -143,7 +143,7 @@ def _faults(found: Transaction) -> dict[str, bool]:
 
 
 def _with_previous(found: Transaction, previous_id: int) -> Transaction:
-    """Add the previous id and epoch of the client, if the last EndTxn raised the epoch.
+    """Add the previous id and epoch of the client, if its latest EndTxn raised the epoch.
 
     The previous epoch is the present epoch minus 1. If the EndTxn changed the producer id, the
     previous epoch is CLIENT_EPOCH_MAX. If the present epoch is EPOCH_MAX and there is no next id,

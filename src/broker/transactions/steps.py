@@ -38,7 +38,7 @@ class Markers(NamedTuple):
     Attributes:
         is_raised: whether the epoch is higher than the epoch of the transaction's batches. If so, a
             partition refuses a marker that has the epoch of its open transaction: such a marker is
-            a late copy, and belongs to the transaction before.
+            a late copy, and belongs to the previous transaction.
     """
 
     producer_id: int

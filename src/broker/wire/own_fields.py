@@ -27,7 +27,7 @@ def _rows(versions: str, fields: dict[str, tuple[str, Any]]) -> list[dict[str, A
     ]
 
 
-# The added fields, by message and struct.
+# The added fields of each message and struct.
 OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
     "DescribeLogDirsResponse": {
         # The id in the `meta.properties` of a log dir, which a program that reads files compares.

@@ -1,4 +1,4 @@
-"""List the versions of each API that this broker announces and accepts, by milestone.
+"""List the versions of each API that this broker announces and accepts, with the milestones.
 
 An API is announced only when its milestone is done. If a broker announces an API and does not have
 it, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because

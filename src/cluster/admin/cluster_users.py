@@ -93,7 +93,7 @@ class ClusterUsers:
             return {}, None
 
     def listed(self) -> dict[str, Keys]:
-        """Return the credentials of each user that has a credential; raises LogStoreError."""
+        """Return the credentials of each user that has a credential. Raises LogStoreError."""
         try:
             names = [user_of(part) for part in self._session.children(USERS)]
         except NoNodeError:
@@ -111,7 +111,7 @@ class ClusterUsers:
         return {user: keys for user, keys in found.items() if keys}
 
     def change(self, changes: Changes) -> None:
-        """Write and delete credentials, all or none; raises LogStoreError."""
+        """Write and delete credentials, all or none. Raises LogStoreError."""
         for _ in range(TRIES):
             try:
                 found = [self._operation(user, own) for user, own in changes.items()]

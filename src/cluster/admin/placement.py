@@ -25,7 +25,7 @@ Racks = Mapping[int, str]  # the racks of the brokers that may get replicas; "" 
 def place(
     racks: Racks, partitions: int, factor: int, *, start: int, shift: int, first: int = 0
 ) -> list[tuple[int, ...]]:
-    """Return the brokers of new partitions; the first broker is the preferred leader.
+    """Choose the brokers of each new partition; the first broker is the preferred leader.
 
     Args:
         racks: the brokers, and their racks.
@@ -50,7 +50,7 @@ def place(
 def place_more(
     racks: Racks, partitions: int, leader: int, factor: int, first: int
 ) -> list[tuple[int, ...]]:
-    """Return the brokers of partitions that are added to a topic; the rounds continue.
+    """Choose the brokers of partitions that are added to a topic; continue the topic's rounds.
 
     Args:
         leader: the preferred leader of partition 0. If this leader is not in `racks`, the round

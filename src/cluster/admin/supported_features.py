@@ -1,4 +1,4 @@
-"""Find out which brokers of a cluster support the level of a feature, from their registrations."""
+"""Read in the registrations which brokers of a cluster support the level of a feature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cluster import znodes
 
 
 def brokers_lacking(session: Session, feature: str, level: int) -> list[int]:
-    """List the registered brokers that do not support a level; raises CoordinationError."""
+    """List the registered brokers that do not support a level. Raises CoordinationError."""
     lacking = []
     for name in _children(session, znodes.BROKERS):
         try:

@@ -322,7 +322,7 @@ class TopicChanges:
     def _lookup(self, name: str) -> _Found | None:
         try:
             check_name(name)
-        except TopicRefusedError:  # no znode can have this name
+        except TopicRefusedError:  # the coordination store has no znode with such a name
             return None
         path = znodes.topic_path(name)
         znode = self._read(path)

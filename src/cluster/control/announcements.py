@@ -5,10 +5,10 @@ slow broker gets only the newest state of each partition. A broker that knows no
 partitions.
 
 The deletion of a partition is kept, too. If there are too many deletions, the oldest deletions are
-dropped. If a broker does not know a dropped deletion, it gets all partitions. If a topic is created
-again, both the new topic and the deletion of the old topic are kept. The reason is that the new
-topic may be deleted, too. Then a broker that knows only the old topic needs the deletion of the old
-topic.
+dropped. If a broker does not know a dropped deletion, it gets all partitions. If a topic is deleted
+and created again, both the new topic and the deletion of the old topic are kept. The reason is that
+the new topic may be deleted, too, while a broker still has the old topic. This broker then has to
+learn that the old topic was deleted.
 """
 
 from __future__ import annotations

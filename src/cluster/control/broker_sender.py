@@ -155,11 +155,12 @@ def _is_same_replica(one: LeaderAndIsr, other: LeaderAndIsr) -> bool:
 
 
 def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:
-    """Return the deletion of the oldest topic of each name, for one message.
+    """Choose one deletion for each topic name and partition: the deletion of the oldest topic.
 
-    The answer names topics only by name, so a message must not have two topics of one name. The
-    oldest topic comes first for another reason: while a broker has a replica of an older topic, it
-    does not know whether it has a replica of a newer topic with the same name.
+    The deletions are sent in one message. The answer to this message has names of topics, but no
+    ids, so the message must not have two topics with the same name. The oldest topic is chosen for
+    another reason: while a broker has a replica of an older topic, it does not know whether it has
+    a replica of a newer topic with the same name.
     """
     chosen: dict[Place, NamedStop] = {}
     for one in sorted(stops, key=lambda one: one.stop.topic.created):

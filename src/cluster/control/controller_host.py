@@ -371,7 +371,7 @@ class ControllerHost:
         return numbers
 
     def _create_missing(self) -> None:
-        """Create the state of each partition for which no broker was available before."""
+        """Create the missing states of partitions for which no broker was available earlier."""
         keys = [(name, number) for name, one in self.topics.items() for number in one.partitions]
         for key in (one for one in keys if one not in self.room.entries):
             self._read_state(key)

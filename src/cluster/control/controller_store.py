@@ -121,9 +121,9 @@ class ControllerStore:
         """Delete the controller's znode, if this session made it; return whether it did so.
 
         Args:
-            epoch_version: the version of `/controller_epoch`, which the caller has read before. If
-                an election has changed this version since then, nothing is deleted, because the
-                read of the znode may be out of date.
+            epoch_version: the version of `/controller_epoch` that the caller has read. If an
+                election has changed this version since then, nothing is deleted, because the read
+                of the znode may be out of date.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:
@@ -218,7 +218,7 @@ class ControllerStore:
         return znodes.parse_topic(znode.data, path, znode.czxid)
 
     def settings(self, name: str) -> tuple[dict[str, str], int]:
-        """Read the settings of a topic, and the zxid of their last write, or {} and 0."""
+        """Read a topic's settings, and the zxid of their last write; {} and 0 if there are none."""
         path = znodes.config_path(name)
         try:
             znode = self.session.get(path)

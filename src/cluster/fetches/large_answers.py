@@ -173,7 +173,7 @@ class LargeAnswer:
         raise BadRequestError(reason="a number has more than five bytes")
 
     def _count(self) -> int:
-        """Read the length of an array, and add it to the small answer; return 0 for null."""
+        """Copy an array's length to the small answer, and return it; a null array has length 0."""
         value = self._varint()
         self._small += _varint_of(value)
         return max(value - 1, 0)

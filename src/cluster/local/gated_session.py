@@ -1,8 +1,8 @@
 """Simulate a loss of the connection for a session of the embedded store.
 
-While the connection is cut, each verb raises NotConnectedError, and callbacks wait. If the
-connection is cut for longer than the session timeout, the session ends. Then its ephemeral znodes
-are deleted, and its listeners are called with EXPIRED.
+While the connection is cut, each call such as `get` raises NotConnectedError. Callbacks are called
+when the connection is back. If the connection is cut for longer than the session timeout, the
+session ends. Then its ephemeral znodes are deleted, and its listeners are called with EXPIRED.
 """
 
 from __future__ import annotations

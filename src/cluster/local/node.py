@@ -28,7 +28,8 @@ class NodeSettings(NamedTuple):
     Attributes:
         connect: begins a session of the embedded store.
         session_seconds: if a session is cut off for this time, it ends.
-        racks: the racks, by broker id. A broker without an entry has no rack.
+        racks: the rack of each broker; the key is the broker id. A broker without an entry has no
+            rack.
     """
 
     root: str
@@ -139,7 +140,7 @@ class Node:
 
     @property
     def store(self) -> LogStore:
-        """The open store; raises RuntimeError while the broker is down."""
+        """The open store. Raises RuntimeError while the broker is down."""
         if self.serving is None or self._store is None:
             raise RuntimeError(f"broker {self.id} is down")
         return self._store

@@ -69,7 +69,7 @@ class PeerSecurity:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> PeerSecurity:
-        """Read the files that the settings name; raises ValueError."""
+        """Read the files that the settings name. Raises ValueError."""
         config.check_peers()
         name = config.inter_broker_name
         protocol = config.protocol_of(name)

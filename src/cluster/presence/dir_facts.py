@@ -55,7 +55,7 @@ def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
 
 
 def write_entry(store: LogStore, log_dir: str, entry: DirEntry) -> None:
-    """Write the entry of a log dir, durably; raises LogStoreError."""
+    """Write the entry of a log dir, durably. Raises LogStoreError."""
     store.facts(log_dir)[ENTRY] = [*entry[:5], sorted(entry.failed)]
 
 
@@ -81,7 +81,7 @@ class FailureRecords:
         self._write(directory_id, FAILED)
 
     def clear(self, directory_id: str) -> None:
-        """Record that a log dir has not failed. The entry of the log dir must be durable before."""
+        """Record that a log dir has not failed. Its entry must already be durable."""
         self._write(directory_id, WHOLE)
 
     def _write(self, directory_id: str, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Open the coordination store of a cluster, which the settings of a broker name."""
+"""Open the coordination store of the cluster that a broker's settings name."""
 
 from __future__ import annotations
 

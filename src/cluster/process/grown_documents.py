@@ -9,8 +9,8 @@ The broker may have run alone since then. So each attempt makes the documents in
 to the documents of the broker. After the growth, nothing is copied any more: a user or an ACL that
 was removed from the cluster does not come back.
 
-A broker makes the key of made-up credentials (`login_decoys`) as soon as it serves, so the cluster
-may have a key of its own. The key of the single broker replaces the key of the cluster.
+A broker makes the key of made-up credentials (`login_decoys`) when it starts, so the cluster may
+have a key of its own. The key of the single broker replaces the key of the cluster.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Change(NamedTuple):
 
 
 def documents_of(store: LogStore) -> Documents:
-    """Read the documents and users of a store that no broker serves; raises CoordinationError."""
+    """Read the documents and users of a store that no broker serves. Raises CoordinationError."""
     recorded = TopicStore.of(store)
     try:
         return recorded.in_session(read_documents)
@@ -62,7 +62,7 @@ def documents_of(store: LogStore) -> Documents:
 
 
 def read_documents(session: Session) -> Documents:
-    """Read the documents of all kinds, and the users; raises CoordinationError.
+    """Read the documents of all kinds, and the users. Raises CoordinationError.
 
     The levels of features are left out, because a cluster has its own levels, which all its brokers
     support.

@@ -95,8 +95,7 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
     """Read the broker id in the meta.properties of each log dir; None for a new log dir.
 
     If every meta.properties is lost, opening the store would give the log dirs the id 0. So in this
-    case, the ids in the log dirs do not count, and the coordination store gives the id of this
-    host.
+    case, the ids in the log dirs are ignored, and the coordination store gives the id of this host.
     """
     facts, roll = foresee(resolve(log_dirs), broker_id=None)
     is_known = any(one.meta is not None for one in facts)

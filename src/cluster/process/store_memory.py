@@ -61,7 +61,7 @@ class StoreMemory:
             continuity.check(session, self._name, known)
 
     def remember(self, session: Session) -> None:
-        """Remember the present state of the store; raises CoordinationError."""
+        """Remember the present state of the store. Raises CoordinationError."""
         with self._writing:
             self._write(STORE, [*continuity.remember(session, self._name)])
 

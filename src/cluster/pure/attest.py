@@ -16,8 +16,8 @@ the notes determine the next `whole_since`:
 | the same boot, but another mount | the new epoch | unchanged |
 | the same boot and mount: at most the process was killed | unchanged | unchanged |
 
-`whole_since` counts losses of any written record. `flushed_since` counts only losses of flushed
-records. A topic that counts only flushed records uses `flushed_since`, because such a topic loses
+A loss of any written record advances `whole_since`. Only a loss of flushed records advances
+`flushed_since`. A topic with `flush.before.ack` uses `flushed_since`, because such a topic loses
 nothing if the power fails (P24).
 
 A log dir that joins a running broker counts as failed until the registration names it. Its
@@ -239,8 +239,7 @@ class Host:
     ) -> int:
         """Return a replica's `whole_since`: its own number or its log dir's, whichever is larger.
 
-        If the log dir lost records only before the replica was placed there, this loss does not
-        count.
+        If the log dir lost records only before the replica was placed there, this loss is ignored.
 
         Args:
             placed_since: the `whole_since` of the log dir when the replica was placed there.
@@ -284,7 +283,7 @@ class Host:
         return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
-        """Ask for a new registration epoch, which ends the roles of all replicas on the log dir."""
+        """Ask for a new registration epoch. It ends the roles of all replicas on the log dir."""
         return [WriteRegistration(dir_id)]
 
     def _begin_session(self, epoch: int) -> list[Effect]:
@@ -359,7 +358,7 @@ class Host:
 
 
 def noted_failures(entries: Iterable[DirEntry | None]) -> frozenset[str]:
-    """Return the log dirs whose failure is noted in the entry of another log dir."""
+    """Return the log dirs that have failed according to the entries of the other log dirs."""
     return frozenset().union(*(entry.failed for entry in entries if entry is not None))
 
 

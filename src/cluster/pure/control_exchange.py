@@ -44,7 +44,7 @@ class Deletion(NamedTuple):
 
 
 class RegistrationsRead(NamedTuple):
-    """Event: the registrations in the store, by broker id."""
+    """Event: the registrations in the store; the key is the broker id."""
 
     registrations: Mapping[int, Registration]
 

@@ -60,9 +60,9 @@ class Controller:
         self.deletions = deletions.Deletions()
         self.is_deposed = False
         self._keys: dict[tuple[str, int], ce.PartitionKey] = {}  # by topic id and partition
-        # when the last topic of each name was created, even if it was deleted
+        # when the newest topic with this name was created, even if that topic was deleted
         self._created: dict[ce.PartitionKey, int] = {}
-        self._writes = 0  # the number of the last write
+        self._writes = 0  # the number of the newest write
         self.effects: list[Any] = []
         self._seen: dict[int, Registration] | None = None
 
@@ -190,7 +190,7 @@ class Controller:
             entry.version, entry.state = read.version, read.state
 
     def _is_later_topic(self, key: ce.PartitionKey, topic: TopicIdentity) -> bool:
-        """Check that a topic was created after the last known topic of its name."""
+        """Check that a topic is newer than the newest topic of its name that was ever known."""
         return topic.created > self._created.get(key, NO_TOPIC.created)
 
     def _add(self, read: ce.StateRead) -> Entry:

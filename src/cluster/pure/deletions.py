@@ -29,7 +29,7 @@ class Deletions:
     """The replicas of deleted topics that a broker may still have.
 
     Attributes:
-        left: the deletions that are not complete, by topic id and partition.
+        left: the deletions that are not complete; the key is the topic id and the partition.
     """
 
     def __init__(self) -> None:

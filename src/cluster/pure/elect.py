@@ -29,7 +29,7 @@ Then the state changes:
 | the ISR has min members | the ELR and the suspects are emptied (P12) |
 | the topic's min was changed | the state gets it, and the two rows above apply again (P8) |
 | unclean elections are now allowed | the state says so; later, that the leader knows it (P16) |
-| from now on only flushed records count | the same leader gets a new leader epoch (P24) |
+| `flush.before.ack` was turned on | the same leader gets a new leader epoch (P24) |
 | a removed replica was deleted | its broker gets no further request (P19) |
 | a reassignment can end | replicas become the target, in a new leader epoch (P18) |
 """
@@ -123,7 +123,7 @@ def is_same_registration(registration: Registration, admitted: int) -> bool:
 
 
 def leads_still(known: Known, state: State, standing: Standing) -> bool:
-    """Check that neither the leader's broker nor log dir has returned since the election (P11)."""
+    """Check that since the election, neither the leader's broker nor its log dir returned (P11)."""
     if standing not in (Standing.WHOLE, Standing.UNKNOWN):
         return False
     elected = state.leader_registration_epoch
@@ -213,10 +213,10 @@ def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) 
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
-    """Record whether only flushed records count. To turn the setting on, begin a new epoch (P24).
+    """Turn `flush.before.ack` on or off (P24); to turn it on, begin a new leader epoch.
 
     A follower that knows the new leader epoch also knows the new setting. So in the new epoch, the
-    leader counts only positions below which all records are flushed.
+    leader uses only positions below which all records are flushed.
     """
     if flushes and state.leader != NO_BROKER:
         state = state._replace(leader_epoch=state.leader_epoch + 1)
@@ -314,7 +314,7 @@ def recoverable(state: State, known: Known) -> tuple[list[int], str]:
 
 
 def has_led(state: State) -> bool:
-    """Check that a broker has led before. Otherwise, there are no acknowledged records to lose."""
+    """Check that a broker has ever led. Otherwise, there are no acknowledged records to lose."""
     return state.leader_epoch > 0
 
 
@@ -359,7 +359,7 @@ def remaining_isr(state: State, known: Known) -> dict[int, int] | None:
 
 
 def enough_to_go_back(state: State) -> int:
-    """Return how many original replicas must be in the ISR to end a cancelled reassignment.
+    """Return how many original replicas must be in the ISR when a cancelled reassignment ends.
 
     The number is `min_isr`. The reassignment does not wait for all original replicas, because a
     broker may be down. If there are fewer than `min_isr` original replicas, all of them must be in
@@ -388,7 +388,7 @@ def change_isr(state: State, known: Known, asked: AlterPartition) -> State | Non
 
 
 def is_current(state: State, known: Known, asked: AlterPartition) -> bool:
-    """Check that a proposal is from the leader of this state, and for this version."""
+    """Check that the leader in `state` made the proposal, and that it knew the present version."""
     return (
         asked.version == known.version
         and asked.leader_epoch == state.leader_epoch

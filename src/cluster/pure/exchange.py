@@ -54,7 +54,7 @@ class Opened(NamedTuple):
         log_start_offset: the first offset that is not deleted, if it is inside the first batch.
         own_since: the replica's own `whole_since`, as its metadata says.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
-        counts_flushed: whether the metadata says that the replica counted only flushed records
+        counts_flushed: whether the metadata says that the replica acknowledged only flushed records
             (P24).
         is_incomplete: whether another copy of the replica may have more records.
     """
@@ -117,9 +117,9 @@ class Moved(NamedTuple):
     """Event: the mover replaced the replica by its copy in another log dir of this broker.
 
     Attributes:
-        flushed: in the new copy, the records below this offset are flushed. If the replica counts
-            only flushed records, at least as many records must be flushed in the new copy as in the
-            replaced copy.
+        flushed: in the new copy, the records below this offset are flushed. If the replica
+            acknowledges only flushed records, at least as many records must be flushed in the new
+            copy as in the replaced copy.
     """
 
     dir_id: str
@@ -143,7 +143,7 @@ class Appended(NamedTuple):
         log: the log that the effect named.
         spans: the leader epochs of the new records, each with the offset at which it ends. There
             are no spans if the append failed, or if the log already had these records.
-        waiter: the produce, if it waits for all in-sync replicas; otherwise None.
+        waiter: the append of the client, if it waits for all in-sync replicas; otherwise None.
         end_offset: the offset after the records of that produce.
         leader_epoch: the epoch for which the leader appended.
     """
@@ -252,8 +252,8 @@ class WriteOwnSince(NamedTuple):
     """Effect: durably store the replica's own `whole_since` in its metadata.
 
     Attributes:
-        counts_flushed: whether only flushed records count from now on. If so, a loss of power
-            destroys no counted record (P24).
+        counts_flushed: whether only flushed records are acknowledged from now on. If so, a loss of
+            power destroys no acknowledged record (P24).
         placed_since: if the log dir lost records only before this epoch, the replica lost nothing.
     """
 

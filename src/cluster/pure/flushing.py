@@ -1,9 +1,9 @@
-"""Count only flushed records if the topic's settings say so, and mark when this began (P24).
+"""Flush records before they are acknowledged, if the topic's settings say so (P24).
 
-A replica that counts only flushed records loses no counted record when the power fails. This
-guarantee begins when all earlier records are flushed, too. So the replica first flushes, and then
-writes a mark into its metadata. If the mark is missing, a loss of power counts as a loss of
-records. The mark is removed before an unflushed record counts.
+A replica that acknowledges only flushed records loses no acknowledged record when the power fails.
+This guarantee begins when all earlier records are flushed, too. So the replica first flushes, and
+then writes a mark into its metadata. If the mark is missing, a loss of power counts as a loss of
+records. The mark is removed before an unflushed record is acknowledged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cluster.pure.replica import Replica
 
 
 def obey(replica: Replica) -> None:
-    """Begin or stop counting only flushed records, as the new state says."""
+    """Turn the flushes before acknowledgements on or off, as the new state says."""
     if replica.flushes:
         replica.unflushed_end = replica.log.end
         mark(replica)
@@ -22,7 +22,7 @@ def obey(replica: Replica) -> None:
 
 
 def mark(replica: Replica) -> None:
-    """Write the mark, if all records from before the change of the setting are flushed.
+    """Write the mark, if all records that are older than the change of the setting are flushed.
 
     A loss of power before this moment still counts as a loss of records. So the replica's own
     `whole_since`, which records this loss, is written together with the mark.
@@ -35,17 +35,17 @@ def mark(replica: Replica) -> None:
 
 
 def unmark(replica: Replica) -> None:
-    """Remove the mark, because from now on unflushed records count, too."""
+    """Remove the mark, because from now on unflushed records are acknowledged, too."""
     replica.counts_flushed = False
     replica.write_own_since()
 
 
 def flush(replica: Replica) -> None:
-    """Ask for a flush if only flushed records count."""
+    """Ask for a flush if only flushed records may be acknowledged."""
     if needs_flush(replica):
         replica.emit(Flush(replica.log_life, replica.log.end))
 
 
 def needs_flush(replica: Replica) -> bool:
-    """Check whether there are records that must be flushed before they count."""
+    """Check whether there are records that must be flushed before they are acknowledged."""
     return replica.flushes and replica.log.flushed < replica.log.end

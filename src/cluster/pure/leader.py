@@ -49,7 +49,7 @@ def maximal_isr(replica: Replica) -> set[int]:
 
 
 def is_followed(replica: Replica, since: float) -> bool:
-    """Check that all members have fetched since a time. Then no other broker led at that time (P7).
+    """Check that each member has fetched at or after `since`. So no other broker led then (P7).
 
     Each broker that can be elected is a member of the maximal ISR. A member that leads stops
     fetching from this leader. So these fetches prove that this replica leads, even while the
@@ -94,7 +94,7 @@ def advance(replica: Replica) -> None:
 
 
 def acknowledge_waiting(replica: Replica) -> None:
-    """Acknowledge the produces that the high watermark has passed."""
+    """Acknowledge the waiting appends of clients whose records the high watermark has reached."""
     reached = [w for w, (end, _) in replica.waiting.items() if end <= replica.high_watermark]
     for waiter in reached:
         end, epoch = replica.waiting.pop(waiter)
@@ -105,7 +105,7 @@ def acknowledge_waiting(replica: Replica) -> None:
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     """Count the position of a follower, and answer with records or with a divergence (P9, P26).
 
-    If the follower's log has records that are not in this log, the position does not count, and the
+    If the follower's log has records that are not in this log, the position is ignored, and the
     follower does not join the ISR.
     """
     state = replica.state
@@ -185,15 +185,15 @@ def _count(replica: Replica, fetch: FollowerFetch, now: float) -> None:
 def may_join(replica: Replica, follower: Follower) -> bool:
     """Check that a follower may join the ISR (P10).
 
-    The follower must have all records below the high watermark, and all records from before this
-    leader epoch. The high watermark alone is not enough: a new leader does not know all positions
-    yet, so its high watermark may be too low.
+    The follower must have all records below the high watermark, and all records of earlier leader
+    epochs. The high watermark alone is not enough: a new leader does not know all positions yet, so
+    its high watermark may be too low.
     """
     return follower.offset >= replica.high_watermark and is_past_epoch_start(replica, follower)
 
 
 def is_past_epoch_start(replica: Replica, follower: Follower) -> bool:
-    """Check that a follower has all records from before this leader epoch."""
+    """Check that a follower has all records of earlier leader epochs."""
     return follower.offset >= replica.epoch_start
 
 
@@ -302,7 +302,7 @@ def on_produce(replica: Replica, produce: Produced, now: float) -> None:
 def may_wait(replica: Replica) -> bool:
     """Check that a produce with acks=all may wait: the ISR has min members, and the queue is short.
 
-    The queue of waiting produces is limited for this reason: while there is no controller, a slow
+    The queue of waiting appends is limited for this reason: while there is no controller, a slow
     member stays in the ISR, and the high watermark does not move.
     """
     is_crowded = len(replica.waiting) + replica.appending >= replica.waiting_max

@@ -210,8 +210,8 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead, because it has forgotten its proposals of this epoch, and the
-    controller may still accept them (P7).
+    Such a replica must not lead. In this epoch, it has sent proposals for the ISR that it has
+    forgotten, and the controller may still accept these proposals (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
@@ -276,7 +276,7 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 
 
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
-    """Check that this broker has no replica of a topic, and will never create one.
+    """Check that this broker has no replica of a topic, and will never create a replica of it.
 
     If a log dir is bad, it may have a replica of the topic, so the check is false. A replica
     without a topic id may also belong to the topic.
@@ -376,9 +376,9 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 
 
 def moved_since(replica: Replica) -> int:
-    """Return the `whole_since` of a moved replica. Losses of the source log dir count (P4).
+    """Return the `whole_since` of a moved replica, with the losses of the source log dir (P4).
 
-    Earlier losses of the target log dir do not count, because the copy was made after these losses.
+    Earlier losses of the target log dir are ignored, because the copy was made after them.
     """
     return replica.whole_since_if(flushes=replica.counts_flushed)
 

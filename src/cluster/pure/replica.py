@@ -1,7 +1,7 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting produces. Only a leader has proposals, and it keeps
+nor after the log end. Only a leader has waiting appends. Only a leader has proposals, and it keeps
 them when its lease ends. A replica without a state has no role.
 """
 
@@ -28,7 +28,7 @@ from cluster.state import State
 
 LAG_SECONDS_MAX = 30.0  # replica.lag.time.max.ms
 RETRY_SECONDS = 1.0
-WAITING_MAX = 1000  # waiting or unfinished produces of one partition
+WAITING_MAX = 1000  # the appends of one partition that wait or are running
 
 
 class Role(enum.Enum):
@@ -63,10 +63,10 @@ class Replica:
     Attributes:
         topic: the latest topic of this name that the broker knows.
         dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
-        own_since: the replica may lack records from before this registration epoch.
+        own_since: the replica may lack records that were written before this registration epoch.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
-        counts_flushed: whether the replica's metadata says that only flushed records count (P24).
-        unflushed_end: the log end at the time when only flushed records began to count.
+        counts_flushed: whether the metadata says that only flushed records are acknowledged (P24).
+        unflushed_end: the log end at the time when flushes before acknowledgements were turned on.
         life: the number of the log's incarnation. `copy` also counts cuts and moves (see LogLife).
         appending: the number of running appends of this life.
         version: the version of the last state that the replica obeyed; -1 if there is none.
@@ -81,8 +81,8 @@ class Replica:
         has_lease: whether it is certain that the broker's session has not ended.
         is_suspended: whether this leader has lost its role only because its lease has ended.
         proposed: the members of all ISRs that this leader proposed for this version.
-        waiting_max: the largest number of waiting produces; further produces are refused.
-        waiting: the produces that wait for the high watermark, each with its end offset and leader
+        waiting_max: the largest number of waiting appends; further appends are refused.
+        waiting: the appends that wait for the high watermark, each with its end offset and leader
             epoch.
         deletions: the deletions that wait, each with an offset. A deletion ends when the logs of
             all in-sync replicas begin at this offset or later.
@@ -136,7 +136,7 @@ class Replica:
 
     @property
     def flushes(self) -> bool:
-        """Whether the state says that only flushed records count."""
+        """Whether the state says that only flushed records may be acknowledged."""
         return self.state is not None and self.state.flushes
 
     @property
@@ -146,7 +146,7 @@ class Replica:
 
     @property
     def held_since(self) -> int:
-        """The larger of the epochs of log dir and replica. A role from before it has ended."""
+        """The larger of the epochs of log dir and replica. Roles of earlier epochs have ended."""
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property
@@ -157,7 +157,7 @@ class Replica:
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Return `whole_since`. If `flushes`, only losses of flushed records count."""
+        """Return `whole_since`. If `flushes`, ignore losses of unflushed records."""
         own, placed = self.own_since, self.placed_since
         return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
 
@@ -185,7 +185,7 @@ class Replica:
         self.leader_high_watermark = self.leader_start = 0
 
     def begin_life(self) -> None:
-        """Begin another life of the log. Results of running appends and flushes do not count."""
+        """Begin another life of the log. Results of running appends and flushes are ignored."""
         self.life, self.copy, self.appending = self.life + 1, self.copy + 1, 0
 
     def write_own_since(self) -> None:

@@ -21,9 +21,9 @@ def elect_uncleanly(
 ) -> Decision | None:
     """Let the live replica with the longest log lead, even if it lacks records (P16).
 
-    The election waits until no former leader can serve. For each replica, one of two facts proves
-    this: its broker has no registration in the store, or the replica has answered after the
-    partition lost its leader.
+    The election waits until no former leader can acknowledge records. For each replica, one of two
+    facts proves this: its broker has no registration in the store, or the replica has answered
+    after the partition lost its leader.
 
     Args:
         registered: the registrations in the store, including brokers whose port refused a
@@ -56,7 +56,7 @@ def elect_uncleanly(
 def is_lease_over(
     state: State, known: Known, registered: Mapping[int, Registration], *, is_forced: bool = False
 ) -> bool:
-    """Check that no replica can still serve as the leader of an earlier version (P16)."""
+    """Check that no replica can still act as the leader of an earlier version (P16)."""
     for m in state.replicas:
         registration, answer = registered.get(m), known.answers.get(m)
         if registration is None:

@@ -33,7 +33,8 @@ LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
 ANSWER_SECONDS = 30.0  # the time limit of an answer, in addition to the wait for records
 CUT_SECONDS = 0.005  # the time between a fetch that was cut and the next fetch
-TELL_AGAIN_SECONDS = 5.0  # only after this time, the rules get an unchanged answer again
+# if an answer has not changed, the rules get it again only after this time
+TELL_AGAIN_SECONDS = 5.0
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
 # A broker answers with one of these errors if it no longer leads, or does not lead yet. Each
 # election causes such answers.

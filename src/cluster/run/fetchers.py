@@ -30,7 +30,8 @@ class Fetchers:
         """Begin without fetchers.
 
         Args:
-            connect: makes a new connection to a broker. The connection is opened at its first use.
+            connect: makes a new connection to a broker. The connection is opened when it is first
+                used.
         """
         self._connect = connect
         self._limits = limits

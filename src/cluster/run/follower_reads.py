@@ -96,10 +96,10 @@ def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
 
 
 class _FollowerRead:
-    """A Fetch request of a follower, and the results of the last read of the logs.
+    """A Fetch request of a follower, and the results of the latest read of the logs.
 
     Attributes:
-        throttled_seconds: the time until a throttled partition may get records; 0.0 if the last
+        throttled_seconds: the time until a throttled partition may get records; 0.0 if the latest
             read found no throttled partition.
     """
 
@@ -173,14 +173,14 @@ class _FollowerRead:
         return replica is not None and self._throttle.sends(replica.name, replica.number, follower)
 
     def forget(self) -> None:
-        """Release the files of the last read."""
+        """Release the files of the latest read."""
         for _, row in self._rows:
             if isinstance(row.records, FileRange):
                 row.records.file.close()
         self._rows = []
 
     def encode(self) -> Answer:
-        """Encode the results of the last read. The sender closes the files."""
+        """Encode the results of the latest read. The sender closes the files."""
         for place, (_, row) in zip(self._places, self._rows, strict=True):
             if isinstance(row.records, FileRange) and self._is_throttled(place):
                 self._throttle.take(Side.LEADER, row.records.size_bytes)
@@ -217,7 +217,7 @@ def _stable_offset(log: Log) -> int:
 def fault_of(
     fetch: FollowerFetch, replica: HostedReplica | None, served: Served | None
 ) -> ErrorCode:
-    """Return the error of a fetch that this broker cannot answer, or NONE."""
+    """Return the error for a fetch; NONE if this broker can answer it."""
     if replica is None or not replica.topic.is_same(fetch.topic):
         return ErrorCode.UNKNOWN_TOPIC_ID
     if served is not None and replica.leads(fetch.leader_epoch):
@@ -250,7 +250,7 @@ class _WaitingRead(Pending):
         return None
 
     def close(self) -> None:
-        """Stop watching, and release the files of the last read."""
+        """Stop watching, and release the files of the latest read."""
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions.clear()

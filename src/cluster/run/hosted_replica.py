@@ -157,11 +157,11 @@ class HostedReplica:
 
     @property
     def is_end_replicated(self) -> bool:
-        """Whether all records from before this leader epoch are replicated."""
+        """Whether all records of earlier leader epochs are replicated."""
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Check that all members fetched in the last `seconds`, so no other broker led before."""
+        """Check that all members fetched in the last `seconds`. No other broker led until then."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
@@ -170,7 +170,7 @@ class HostedReplica:
             self._reopen()
 
     def place(self, dir_id: str) -> None:
-        """Choose the log dir of a log that does not exist yet, unless the replica is busy."""
+        """Choose the log dir of a log that does not exist yet; if the lock is held, do nothing."""
         if self._lock.acquire(blocking=False):
             try:
                 self._handle(x.Placed(dir_id))

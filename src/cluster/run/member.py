@@ -5,7 +5,7 @@
                                   +--------> hosted_replicas <-------+
 
 A `ClusterMember` does not serve clients. Its method `answer` answers the requests of other brokers.
-`replicas.at` finds the replica for the produce of a client.
+`replicas.at` finds the replica to which a client appends.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ClusterMember:
         self.orphans = Orphans(self.alarm, settings.unknown_seconds)
         # Called after each change of a role. This function must neither wait nor call the replica.
         self.on_role: Callable[[HostedReplica], object] = lambda replica: None
-        # Called again and again while no lease is held, and once after the lease is held again.
+        # Called in each tick while this broker has no lease, and once after it has a lease again.
         self.on_lease: Callable[[], object] = lambda: None
 
     def start(self, endpoints: Sequence[Endpoint], protocols: Mapping[str, str] = {}) -> None:
@@ -239,7 +239,7 @@ class ClusterMember:
         return [encode_response(request.key, request.version, request.correlation_id, answer)]
 
     def answer_follower(self, request: Request, message: Any) -> Answer | Pending:
-        """Answer the Fetch of a follower, from its decoded message; raises BadRequestError."""
+        """Answer the Fetch of a follower, from its decoded message. Raises BadRequestError."""
         asked = follower_reads.Asked(message, request.version, request.correlation_id)
         find, bytes_max, now = self.replicas.find, self.settings.limits.bytes_max, time.monotonic()
         return follower_reads.answer(asked, find, now, bytes_max, self.throttle)
@@ -314,7 +314,7 @@ class ClusterMember:
             connection.interrupt()
 
     def _address_of(self, broker: int) -> tuple[str, int]:
-        """Read the address of a broker; raises OSError if the broker is not registered."""
+        """Read the address of a broker. Raises OSError if the broker is not registered."""
         if not self.reaches(broker):
             raise OSError(f"broker {broker} is cut off")
         path = znodes.broker_path(broker)

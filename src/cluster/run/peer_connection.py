@@ -99,7 +99,7 @@ class PeerConnection:
 
         Args:
             seconds: the longest time to wait for the answer, after the connection is made.
-            large: reads an answer of more than `LARGE_BYTES`. The time limit `seconds` counts for
+            large: reads an answer of more than `LARGE_BYTES`. The time limit `seconds` applies to
                 each of its reads.
 
         Raises:

@@ -13,7 +13,7 @@ class Produce(Protocol):
     """A client's request to append to one partition. Only the method `append` may wait."""
 
     def append(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records in this leader epoch; raises LogStoreError or ValueError."""
+        """Append the records in this leader epoch. Raises LogStoreError or ValueError."""
 
     def acknowledge(self, end_offset: int) -> None:
         """Report that the records before this offset are acknowledged, as `acks` requires."""

@@ -37,7 +37,7 @@ def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
 
 
 def write_topic(log: Log, topic: TopicIdentity) -> None:
-    """Write the topic of a log that had no topic id before."""
+    """Write the topic of a log that has no topic id yet."""
     log.facts.update({ADOPTED: topic.topic_id, CREATED: topic.created})
 
 

@@ -80,7 +80,7 @@ class ClusterBroker:
         settings: MemberSettings,
         config: BrokerConfig | Mapping[str, Any] | None = None,
     ) -> None:
-        """Register the broker, and serve.
+        """Register the broker, and accept clients.
 
         Raises:
             NodeExistsError: another session has registered this broker's id.
@@ -191,7 +191,7 @@ class ClusterBroker:
         return self.broker.bootstrap_servers
 
     def close(self, timeout: float = STOP_SECONDS) -> None:
-        """Leave the cluster, then stop serving. The store and the session stay open."""
+        """Leave the cluster, then close all connections. The store and the session stay open."""
         self._settings.close()
         try:
             self.member.close()

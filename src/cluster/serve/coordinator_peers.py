@@ -25,7 +25,7 @@ from cluster.serve.cluster_leadership import NO_METADATA, ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
 # How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
-# than the metadata of the broker that coordinated the transaction before.
+# than the metadata of the previous coordinator of the transaction.
 UNKNOWN_SECONDS = 10.0
 FORGET_SECONDS = 60.0  # a marker is tried again much sooner, even if a broker does not answer
 
@@ -118,8 +118,8 @@ class ClusterRoutes:
     def _is_deleted(self, place: Place) -> bool:
         """Report whether a partition that is not known now counts as deleted.
 
-        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions do not count
-        any more: the partition may have been known in between.
+        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions are
+        forgotten: the partition may have been known in between.
         """
         now = self._clock()
         with self._lock:

@@ -1,7 +1,7 @@
 """Ask the coordinators of transactional ids about the batches of clients (KIP-890).
 
-    this broker coordinates     -> its own coordinator
-    another broker coordinates  -> the line for this broker -> one request for all that wait
+    this broker is the coordinator     -> its transaction coordinator
+    another broker is the coordinator  -> the queue for that broker -> one request per queue
 
 Each client that begins a transaction needs an answer before its first batch in a partition is
 appended, and the coordinator first replicates the change. So questions that arrive while a request

@@ -169,7 +169,7 @@ class ReplicaAppend(ReplicaWait):
         return log.append_encoded(records, leader_epoch=leader_epoch, token=self._token)
 
     def fail(self, error: Exception) -> None:
-        """Store the error of the log, which `taken` raises."""
+        """Store the error of the log; `taken` raises it later."""
         self._failure = error
 
 

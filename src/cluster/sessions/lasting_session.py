@@ -1,9 +1,9 @@
 """If the coordination store has ended a session, begin a new session.
 
-    old session ends -> connect again and again -> the callback registers the broker
+    old session ends -> connect, repeat if needed -> the callback registers the broker
 
 Ephemeral znodes and watches end with their session, so the callback makes them again. Until the new
-session begins, each verb raises the error of the old session.
+session begins, each call raises the error of the old session.
 """
 
 from __future__ import annotations

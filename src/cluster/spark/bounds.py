@@ -155,7 +155,7 @@ def _look_once(
 
 
 def connected(servers: str) -> Asked:
-    """Prepare questions to a cluster; raises ValueError if an address cannot be read."""
+    """Prepare questions to a cluster. Raises ValueError if an address cannot be read."""
     return Asked(parse_servers(servers), ANSWER_SECONDS)
 
 
@@ -166,7 +166,7 @@ def repeated(
     *,
     is_strict: bool = True,
 ) -> Found:
-    """Call `find` with the places of partitions, again and again while it raises NotKnownYetError.
+    """Call `find` with the places of partitions, until it does not raise NotKnownYetError any more.
 
     Args:
         is_strict: whether a partition that does not exist is an error.
@@ -191,7 +191,7 @@ def repeated(
 
 
 def retried(attempt: Callable[[bool], Found]) -> Found:
-    """Call `attempt` again and again while it raises NotKnownYetError or PeerError.
+    """Call `attempt` until it does not raise NotKnownYetError or PeerError any more.
 
     Args:
         attempt: gets True if a partition that no broker has now counts as deleted.
@@ -248,7 +248,7 @@ def error_of(key: TopicPartition, code: ErrorCode) -> LogStoreError:
 def offsets_at(
     asked: Asked, places: Mapping[TopicPartition, Place], timestamp: int, level: int
 ) -> dict[TopicPartition, int]:
-    """Ask the leaders for the offsets at a timestamp, or for `EARLIEST` or `LATEST`; -1 means none.
+    """Ask the leaders for the offsets at a timestamp, `EARLIEST` or `LATEST`; -1 if there is none.
 
     Args:
         level: the isolation level.

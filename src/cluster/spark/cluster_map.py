@@ -4,7 +4,7 @@
 
 One broker is not enough. A broker that is cut off from the controller does not know that another
 broker leads now. A broker that has just started may know no topic. For each partition, the answer
-with the largest leader epoch counts. A topic counts as missing if none of the answers has the
+with the largest leader epoch is used. A topic counts as missing if none of the answers has the
 topic, and enough of these brokers know a controller.
 """
 
@@ -54,7 +54,7 @@ class ClusterMap(NamedTuple):
     """What several brokers say about the cluster.
 
     Attributes:
-        brokers: the rows of the brokers, by id.
+        brokers: the rows of the brokers; the key is the broker id.
         topics: the topics that exist.
         codes: the errors of topics that some broker knows, but that cannot be described.
         is_certain: whether a topic that is in neither `topics` nor `codes` is certainly missing.
@@ -154,7 +154,7 @@ def _several(servers: Sequence[Server], asked: Any, count: int) -> dict[Server, 
 
 
 def ask(connection: PeerConnection, asked: Any) -> Any:
-    """Send a Metadata request; raises PeerError."""
+    """Send a Metadata request. Raises PeerError."""
     return connection.ask(*METADATA, asked, ANSWER_SECONDS)
 
 

@@ -52,7 +52,7 @@ class FetchedBatches:
         self._data, self._aborted, self._end = memoryview(data), AbortedProducers(aborted), end
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Yield the batches that have records in the range; raises ValueError for a damaged batch.
+        """Yield the batches that have records in the range. Raises ValueError for a damaged batch.
 
         Raises:
             RecordExpansionError, UnsupportedFormatError: a batch cannot be decoded here.

@@ -63,7 +63,7 @@ class LeaderReading:
         Raises:
             OffsetOutOfRangeError: records of the piece are gone, and `failOnDataLoss` is set.
             ClusterError: no leader sent records for too long, or the topic was deleted.
-            CorruptRecordBatchError: the leader sent a damaged batch again and again.
+            CorruptRecordBatchError: the leader sent a damaged batch several times in a row.
         """
         deadline, before = self._deadline(), self.offset
         with bounds.connected(self._piece.servers) as asked:

@@ -91,7 +91,7 @@ class ReplicationThrottle:
                 self._replicas[side][name] = found
 
     def settings_are_known(self) -> None:
-        """Use the settings of the topics from now on. All settings must have been read before."""
+        """Use the settings of the topics from now on. All settings must already be read."""
         self._is_known = True
 
     def sends(self, name: str, partition: int, follower: int) -> bool:

@@ -34,7 +34,7 @@ NONE = ThrottledReplicas(frozenset())
 
 
 def parse(text: str) -> ThrottledReplicas:
-    """Read the value of a setting; raises ValueError."""
+    """Read the value of a setting. Raises ValueError."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if EVERY in parts:
         return ThrottledReplicas(frozenset(), is_every=True)

@@ -36,7 +36,7 @@ class Refusal(NamedTuple):
 
 
 def parse_servers(text: str) -> list[tuple[str, int]]:
-    """Read `host:port,host:port`; raises ValueError."""
+    """Read `host:port,host:port`. Raises ValueError."""
     found = []
     for one in filter(None, map(str.strip, text.split(","))):
         host, colon, port = one.rpartition(":")
@@ -204,7 +204,7 @@ class Asked:
         return self.ask(broker, FETCH, request)
 
     def ask(self, broker: Any, api: tuple[int, int], request: Any) -> Any:
-        """Send a request to a broker that the metadata lists; raises PeerError."""
+        """Send a request to a broker that the metadata lists. Raises PeerError."""
         return self._ask((broker.host, broker.port), api, request)
 
     @property

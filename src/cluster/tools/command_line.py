@@ -58,7 +58,7 @@ VERIFY_COLUMNS = [
 def cluster() -> None:
     """Look at the brokers of a cluster, and operate them.
 
-    These commands ask the brokers by Kafka's own requests, from any machine.
+    These commands send Kafka's own requests to the brokers, from any machine.
 
     \b
     Example:
@@ -151,7 +151,7 @@ def reassign(
     brokers: str | None,
     output_format: str,
 ) -> None:
-    """Move replicas between brokers and log dirs, in the JSON of kafka-reassign-partitions.
+    """Move replicas between brokers and log dirs, as a file in Kafka's JSON format says.
 
     The exit code is 1 if a partition was refused. With --verify, the exit code is 1 if a partition
     does not have the wanted brokers or log dirs. The command does not change throttles.

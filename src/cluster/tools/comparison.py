@@ -7,7 +7,8 @@
 Followers append the batches of their leader unchanged, so the batches of all replicas are the same.
 Compaction is an exception: each replica compacts its own log, at its own time. So replicas of a
 compacted topic may lack different records, and their batches may differ. In such a topic, records
-with the same offset must be the same. If only some replicas have a record, this is no difference.
+with the same offset must be the same. If only some replicas have a record, this is not a
+difference.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Comparison:
     """Compare the replicas of one partition, which are read side by side.
 
     Attributes:
-        readers: the replicas that are compared, by broker.
+        readers: the replicas that are compared; the key is the broker.
         faults: for each broker whose replica is not compared any more, the reason.
     """
 

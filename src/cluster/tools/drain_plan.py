@@ -159,7 +159,7 @@ class _Planner:
         return min(roomy, key=lambda one: (self._stored[one], self._count(one), one))
 
     def _width(self, replicas: Iterable[int]) -> int:
-        """Count the racks of some replicas. If a broker has no rack, racks do not count."""
+        """Count the racks of some replicas. If a broker has no rack, all racks are ignored."""
         if not self._are_racks_known:
             return 0
         return len({self._racks[one] for one in replicas if one in self._racks})

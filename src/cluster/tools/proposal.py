@@ -21,7 +21,7 @@ Assignment = Mapping[Place, Sequence[int]]
 
 
 def parse_topics(text: str) -> list[str]:
-    """Read the names of the topics; raises ValueError if the text is not such a file."""
+    """Read the names of the topics. Raises ValueError if the text is not such a file."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -41,7 +41,7 @@ def parse_topics(text: str) -> list[str]:
 
 
 def parse_brokers(text: str) -> list[int]:
-    """Read broker ids that are separated by commas; raises ValueError."""
+    """Read broker ids that are separated by commas. Raises ValueError."""
     words = [one.strip() for one in text.split(",")]
     for one in words:
         if not (one.isascii() and one.isdigit()):
@@ -50,7 +50,7 @@ def parse_brokers(text: str) -> list[int]:
 
 
 def current(metadata: Any, names: Sequence[str]) -> Assignment:
-    """Return the brokers of the topics' partitions; raises ValueError for an unknown topic."""
+    """Return the brokers of the topics' partitions. Raises ValueError for an unknown topic."""
     topics = {topic.name: topic for topic in metadata.topics}
     for name in names:
         if name not in topics:

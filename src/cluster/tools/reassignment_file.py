@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 
 def parse_reassignment(text: str) -> dict[Place, Wanted]:
-    """Read the brokers and log dirs of each partition; raises ValueError."""
+    """Read the brokers and log dirs of each partition. Raises ValueError."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Write and read LeaderAndIsr (4) and its answer.
 
 Kafka's fields of a partition lack some facts that a replica needs. So a tagged field has the whole
-JSON of the state. Kafka's own fields are also written, for tools that analyse the traffic. If
+state as JSON text. Kafka's own fields are also written, for tools that analyse the traffic. If
 Kafka's fields contradict the JSON, the request is refused.
 """
 

@@ -153,7 +153,7 @@ class Bed:
                     drop_cache_of(os.path.join(directory, replica.name))
 
     def clear(self, *, is_end: bool = False) -> None:
-        """Remove the files of the last case, but not from a disk that has failed."""
+        """Remove the files of the case that has ended, but not from a disk that has failed."""
         if not self._is_made:
             return
         for path in self._own if is_end else self.store_dirs:

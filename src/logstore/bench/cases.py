@@ -12,7 +12,7 @@ class Case(NamedTuple):
 
     Attributes:
         phase: append, read, point-read, recover, move, or beside (one disk is slow, full or dead).
-        sync: "none" (one flush at the end; its time counts, too), "interval" (`flush_ms`), or
+        sync: "none" (one flush at the end, which is measured, too), "interval" (`flush_ms`), or
             "durable".
         writers: the number of threads that append.
         seconds: the intended time of one round.

@@ -29,9 +29,10 @@ class Phase:
 
     Attributes:
         samplers: the operations of all rounds.
-        size_bytes: how many bytes of values the last round handled.
-        records: how many records the last round handled.
-        seconds: the time of the last round; set only if a part of the work in `run` does not count.
+        size_bytes: how many bytes of values the latest round handled.
+        records: how many records the latest round handled.
+        seconds: the time of the latest round; set only if a part of the work in `run` is not
+            measured.
     """
 
     name: ClassVar[str]
@@ -58,7 +59,7 @@ class Phase:
         self.bed.clear()
 
     def close(self) -> None:
-        """Clean up after the last round."""
+        """Clean up after all rounds."""
         self.bed.clear()
 
     def _open_store(self) -> LogStore:

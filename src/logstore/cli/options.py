@@ -133,7 +133,7 @@ def store_as_owner(
 
 
 def tell_offline_dirs(store: LogStore) -> None:
-    """Report on stderr the log dirs that do not serve, with the reasons and the remedies."""
+    """Report on stderr the log dirs that do not work, with the reasons and the remedies."""
     for directory in store.recovery_report.offline_dirs:
         warnings_once.tell(f"log dir {directory.path} is offline: {directory.reason}")
 

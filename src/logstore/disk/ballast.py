@@ -64,7 +64,7 @@ class Ballast:
         return self._missing_bytes
 
     def keep(self) -> None:
-        """Write as much of the ballast as fits on the disk; raises OSError if the disk failed.
+        """Write as much of the ballast as fits on the disk. Raises OSError if the disk failed.
 
         While some work uses the space of the removed ballast, the ballast is not written. Otherwise
         an append, which checks for room and calls `keep`, would fill the space that the work needs.

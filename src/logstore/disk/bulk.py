@@ -32,7 +32,7 @@ def next_data(fd: int, position: int, end: int) -> int:
 
 
 def send(target_fd: int, source_fd: int, position: int, size_bytes: int) -> int:
-    """Copy bytes inside the kernel to the same position of another file; return their number.
+    """Copy bytes to the same position of another file, inside the kernel; return how many.
 
     The call may copy fewer bytes than requested. The result 0 means that the source ends at
     `position`.
@@ -54,7 +54,7 @@ def start_writeback(fd: int, position: int, size_bytes: int) -> None:
 
 
 def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
-    """Copy the bytes `start..end` inside the kernel to the same positions of another file."""
+    """Copy the bytes `start..end` to the same positions of another file, inside the kernel."""
     position = start
     while position < end:
         copied = send(target_fd, source_fd, position, min(COPY_BYTES, end - position))
@@ -64,7 +64,7 @@ def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
 
 
 def clone(source_fd: int, target_fd: int) -> None:
-    """Let an empty file share the blocks of another file until a block is written (XFS, btrfs).
+    """Copy a file to an empty file on XFS or btrfs: both share each block until it is changed.
 
     Raises:
         OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV if the files cannot share blocks.

@@ -9,7 +9,7 @@ the log (see `log/write/hung_locks`).
 
 Ctrl-C may interrupt the code of this module before a call is removed from the set. The call would
 then look as if it hung. So the set has weak references to the calls: if no thread refers to a call
-any more, the call does not count.
+any more, the set forgets the call.
 
 A process can be stopped, and its machine can be paused or asleep. When the process continues, all
 its calls look old, although no disk is slow. A time in which the process does not run is called a

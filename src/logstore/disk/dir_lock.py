@@ -5,8 +5,8 @@
     .clean-shutdown    {"version": 1, "start_id"}
 
 `.lock` contains the id of the owner's process, and the id of its *start*. The clean-shutdown marker
-counts only if it contains the same start id. So a marker of an older start does not count, even if
-a power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
+is valid only if it contains the same start id. So a marker of an older start is ignored, even if a
+power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
 could make a new `.lock` and lock the new file, while the first process still holds the lock of the
 old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
@@ -66,7 +66,7 @@ class Owner(NamedTuple):
 
 
 def read_owner(dir_path: str) -> Owner:
-    """Read the process id and the admin socket of a log dir's last owner; raises OSError."""
+    """Read the process id and the admin socket of a log dir's last owner. Raises OSError."""
     document = _read_lock(dir_path)
     pid, path = document.get("pid"), document.get("admin_socket")
     return Owner(
@@ -105,7 +105,7 @@ class DirLock:
     Attributes:
         admin_socket: the path of the owner's admin socket; `begin` writes this path into the lock
             file.
-        may_be_marked: whether a clean-shutdown marker of the last owner may still exist.
+        may_be_marked: whether a clean-shutdown marker of the previous owner may still exist.
         gate: counts the running calls that change the log dir.
     """
 
@@ -176,8 +176,8 @@ class DirLock:
     ) -> bool:
         """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
-        Returns whether the last owner closed the dir cleanly. If this start crashes, the next start
-        finds no valid marker.
+        Returns whether the previous owner closed the dir cleanly. If this start crashes, the next
+        start finds no valid marker.
 
         Args:
             check: a function that is called before each change. The function raises an error if the
@@ -227,7 +227,7 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more; forget the gate when no call is running."""
+        """Record that no store has the dir any more. The gate is forgotten after the last call."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
@@ -325,11 +325,11 @@ class KafkaLock:
             raise
 
     def let_stores_in(self) -> None:
-        """Free only the lock against stores; raises OSError."""
+        """Free only the lock against stores. Raises OSError."""
         files.flock(self._fd, fcntl.LOCK_UN)
 
     def write(self, data: bytes) -> None:
-        """Replace the content of the lock file durably; raises OSError."""
+        """Replace the content of the lock file durably. Raises OSError."""
         files.write_fully(self._fd, [data], 0)
         files.ftruncate(self._fd, len(data))
         files.sync_data(self._fd)

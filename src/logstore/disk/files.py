@@ -187,7 +187,7 @@ def read_up_to(fd: int, size_bytes: int, position: int) -> bytes:
 
 
 def read_file(path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
-    """Read a whole small file; raises UnfitError before it reads more than `bytes_max` bytes."""
+    """Read a whole small file. Raises UnfitError before it reads more than `bytes_max` bytes."""
     fd = open_regular(path, READ)
     try:
         size_bytes = fstat(fd).st_size
@@ -350,7 +350,7 @@ def rename_over(path: str, target: str) -> None:
 
 
 def exists(path: str) -> bool:
-    """Check whether a path exists; raises OSError for any error except ENOENT."""
+    """Check whether a path exists. Raises OSError for any error except ENOENT."""
     try:
         lstat(path)
     except FileNotFoundError:

@@ -60,7 +60,7 @@ class Change:
         self._entry = ref(self)
 
     def __enter__(self) -> None:
-        """Register the call; raises LetGoError if the gate is closed."""
+        """Register the call. Raises LetGoError if the gate is closed."""
         self._gate.under_way.add(self._entry)
         if self._gate.is_closed:
             self.__exit__()
@@ -186,7 +186,7 @@ def gate_of(path: str) -> Gate | None:
 
 
 def _pass(gate: Gate, call: Callable[[*Rest], Result], *args: *Rest) -> Result:
-    """Make a call that changes names; raises LetGoError if the gate closes before the call ends."""
+    """Make a call that changes names. Raises LetGoError if the gate closes before the call ends."""
     with Change(gate):
         result = call(*args)
     if gate.is_closed:

@@ -99,7 +99,7 @@ class Health:
         return self.is_offline or self.is_outdated
 
     def explain(self, state: LogDirState, reason: str) -> None:
-        """Replace the reason of a condition of the dir when the cause becomes known."""
+        """Replace the reason why the dir is in a state, because the cause is known now."""
         with self._changing:
             self._reasons[state] = reason
 
@@ -149,7 +149,7 @@ class Health:
     # --- errors for callers -----------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise LogDirOfflineError or LogDirSuspectError if the dir does not serve."""
+        """Raise LogDirOfflineError or LogDirSuspectError if the dir does not work."""
         if self.is_refusing:
             raise self.refusal()
 
@@ -166,7 +166,7 @@ class Health:
             raise LogDirError(path=self.path, reason=reason)
 
     def refusal(self) -> LogDirError:
-        """Make the error for callers of a dir that is OFFLINE or SUSPECT, or was released."""
+        """Make the error that callers get while the dir is OFFLINE, SUSPECT or released."""
         if self.is_offline:
             return self.offline_error()
         if self.is_let_go:
@@ -175,11 +175,11 @@ class Health:
         return self.suspect_error()
 
     def offline_error(self) -> LogDirOfflineError:
-        """Make the error for callers of a dir that is OFFLINE."""
+        """Make the error that callers get while the dir is OFFLINE."""
         return LogDirOfflineError(path=self.path, reason=self.offline_reason or "it is offline")
 
     def suspect_error(self, more: str = "", *, retriable: bool = True) -> LogDirSuspectError:
-        """Make the error for callers of a dir that is SUSPECT.
+        """Make the error that callers get while the dir is SUSPECT.
 
         Args:
             retriable: False if the call may have written records, so that the caller must not send

@@ -199,7 +199,7 @@ class LogDir(Health):
         return None
 
     def check_place(self) -> None:
-        """Check that the path still leads to the same directory; raises OSError.
+        """Check that the path still leads to the same directory. Raises OSError.
 
         If a disk is unmounted while it is used, the path leads to the empty mount point. Nothing
         may be written to the mount point. A file that is missing at the mount point is not lost.
@@ -213,7 +213,7 @@ class LogDir(Health):
             raise OSError(errno.ENODEV, reason, self.path)
 
     def probe(self) -> None:
-        """Prove that the disk stores and returns the bytes of a small file; raises OSError.
+        """Prove that the disk stores and returns the bytes of a small file. Raises OSError.
 
         A listing can succeed even on a dead disk. A full disk passes the probe: it is not broken.
         """
@@ -253,7 +253,7 @@ class LogDir(Health):
             files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
-        """Record the start of this process in the locked dir, and set `was_clean`; raises OSError.
+        """Record the start of this process in the locked dir, and set `was_clean`. Raises OSError.
 
         If the disk is full, there is only a warning, and the next start recovers the logs. The lock
         file of a new dir does not contain its identity yet: the identity is written later.
@@ -308,7 +308,7 @@ class LogDir(Health):
             raise self.failed(error) from error
 
     def change_file(self, name: str, write: Callable[[files.Guard], None]) -> None:
-        """Replace a small file of the dir durably, even on a full disk; raises LogStoreError."""
+        """Replace a small file of the dir durably, even on a full disk. Raises LogStoreError."""
         self.check()
         try:
             with call(self.path, SYNCING):
@@ -329,7 +329,7 @@ class LogDir(Health):
             self.change(Event.CORDON, "the user cordoned it")
 
     def change_settings(self, settings: DirSettings) -> None:
-        """Replace the settings durably, then apply the new settings; raises LogStoreError."""
+        """Replace the settings durably, then apply the new settings. Raises LogStoreError."""
         write = partial(write_settings, self.path, self.directory_id, settings)
         self.change_file(SETTINGS_NAME, write)
         self.settings = settings
@@ -339,7 +339,7 @@ class LogDir(Health):
     # --- space ------------------------------------------------------------------------------------
 
     def refresh_usage(self) -> DiskUsage:
-        """Store the disk's free space in `usage`; raises OSError.
+        """Store the disk's free space in `usage`. Raises OSError.
 
         If a full disk has room again, the dir accepts records after this call.
         """

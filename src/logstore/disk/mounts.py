@@ -5,9 +5,9 @@
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-at or above it: either a mount point in fstab, or a mounted file system that fstab does not list. A
-mount point with the option `noauto` counts, too, because a log dir below the mount point is meant
-for that disk. Some mounts are not in fstab, for example the mounts of a systemd unit or a
+at or above it: either a mount point in fstab, or a mounted file system that fstab does not list.
+This includes a mount point with the option `noauto`, because a log dir below the mount point is
+meant for that disk. Some mounts are not in fstab, for example the mounts of a systemd unit or a
 container. If one of these mounts is missing, this module cannot notice that.
 """
 

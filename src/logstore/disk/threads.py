@@ -53,14 +53,14 @@ class _NeverBeganError(RuntimeError):
 
 
 class _Started(threading.Event):
-    """Lets a caller wait until a thread runs; raises an error if the thread ends instead."""
+    """Lets a caller wait until a thread runs. Raises an error if the thread ends instead."""
 
     def __init__(self, ended: deque[object]) -> None:
         super().__init__()
         self._ended = ended
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the thread; raises RuntimeError if it ended without running."""
+        """Wait for the thread. Raises RuntimeError if it ended without running."""
         while not super().wait(LOOK_SECONDS):
             if self._ended and not self.is_set():
                 raise _NeverBeganError("can't start new thread: no memory for it")

@@ -45,7 +45,7 @@ class Work(Generic[Result]):
         self._thread = Thread(target=self._run, name="logstore-whole", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; raises RuntimeError if the process cannot start more threads."""
+        """Start the thread. Raises RuntimeError if the process cannot start more threads."""
         start(self._thread)
         self._is_wanted = True
         self._may_begin.ring()
@@ -103,7 +103,7 @@ class Work(Generic[Result]):
 
 
 def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
-    """Do work to its end even if Ctrl-C comes; raises the errors of the work.
+    """Do work to its end even if Ctrl-C comes. Raises the errors of the work.
 
     Args:
         work: the function to run. Its only argument is another function, the check. `work` calls

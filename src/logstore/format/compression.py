@@ -107,7 +107,7 @@ def size_in_frame(codec_id: int, data: bytes) -> int:
     """Return the uncompressed size that a frame of lz4 or zstd claims; -1 if it claims none.
 
     Raises:
-        Exception: the data is no frame.
+        Exception: the data is not a frame.
     """
     name = CODEC_NAMES.get(codec_id)
     if name == "zstd":
@@ -137,7 +137,7 @@ def decompress(codec_id: int, data: bytes | memoryview, size_bytes: int) -> byte
     frame = decompressor(codec_id, size_bytes)
     try:
         restored = bytes(frame.decompress(bytes(data), max_length=room_for(data, size_bytes + 1)))
-    except Exception as error:  # each library raises its own class if the data is no frame
+    except Exception as error:  # each library has its own error for data that is not a frame
         refuse_shortage(error)
         raise ValueError(f"the payload does not decompress: {error}") from error
     if len(restored) != size_bytes or not (frame.eof or size_bytes == 0):

@@ -105,7 +105,7 @@ def count_decoded(record_count: int) -> None:
 
 
 def expand(codec_id: int, data: bytes, record_count: int, expansion_bytes_max: int) -> bytes:
-    """Decompress the records of a batch; raises the errors of `codecs.decompress`.
+    """Decompress the records of a batch. Raises the errors of `codecs.decompress`.
 
     Raises:
         LogStoreError: the lease of this thread refuses the batch.

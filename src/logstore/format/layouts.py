@@ -40,8 +40,8 @@ OLD_MESSAGE_BYTES_MIN = 26  # a message of Kafka's format v0 with offset and siz
 # This many bytes of a batch are enough to read its header in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
-# Bytes of a file to read at once: for columnar batches, and for Kafka's batches.
-# More bytes of Kafka's batches are read, because these batches are decoded in groups.
+# How many bytes of a file to read at once: of columnar batches, and of Kafka's batches. The second
+# number is larger, because Kafka's batches are decoded in groups.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -181,7 +181,7 @@ def check_run(
     is_strict: bool = False,
     checks_claims: bool = False,
 ) -> None:
-    """Check the contents of whole batches of one layout, by the rules that readers apply.
+    """Check the contents of whole batches of one layout, with the rules that readers apply.
 
     Args:
         is_strict: whether to also check the fields and bytes that no reader needs; appends set

@@ -93,7 +93,7 @@ def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> 
 
 
 def empty(header: BatchHeader) -> bytes:
-    """Create a batch without records that has the offsets and the producer of another batch."""
+    """Create a batch that has no records, but the offsets and the producer of another batch."""
     data: bytes = _layout(header).empty(header)
     return data
 

@@ -46,7 +46,7 @@ class CheckedClock:
         self._now_ms = clock.now_ms
 
     def now_ms(self) -> int:
-        """Return the wall-clock time, in ms since the epoch; raises TypeError, ValueError."""
+        """Return the wall-clock time, in ms since the epoch. Raises TypeError, ValueError."""
         ms = self._now_ms()
         if type(ms) is int and 0 <= ms < NOW_MS_END:
             return ms

@@ -106,7 +106,7 @@ class LeaderEpochs:
         return self.entries[number - 1][0], end
 
     def write(self, of_log: OfLog, guard: files.Guard = nullcontext) -> None:
-        """Replace the file durably; raises OSError, and any error that `guard` raises."""
+        """Replace the file durably. Raises OSError, and any error that `guard` raises."""
         document = {
             "version": checkpoint.VERSION,
             "kind": FILE_NAME,
@@ -142,7 +142,7 @@ class LeaderEpochs:
 
     @classmethod
     def read_or_reason(cls, directory: str) -> tuple[LeaderEpochs | None, str]:
-        """Read the file, or return the reason why the file cannot be used; raises OSError."""
+        """Read the file, or return the reason why the file cannot be used. Raises OSError."""
         try:
             return cls.read(directory), ""
         except (CorruptCheckpointError, UnsupportedFormatError) as error:
@@ -168,7 +168,7 @@ def _entries(document: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _of_log(document: dict[str, Any]) -> OfLog | None:
-    """Read the log to which the file belongs; raises one of the errors in `fields.WRONG`."""
+    """Read the log to which the file belongs. Raises one of the errors in `fields.WRONG`."""
     if "kind" not in document:
         return None
     key = fields.partition_key(document["topic"], document["partition"])

@@ -180,7 +180,7 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 
 
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
-    """Return an open file of a segment; raises OSError, or LogStoreError if the log is closed."""
+    """Return an open file of a segment. Raises OSError, or LogStoreError if the log is closed."""
     handle = segment.handle(log._state.environment)
     if log._state.unavailable is not None:  # detached meanwhile, so close the file here
         segment.forget(log._state.environment)
@@ -204,14 +204,14 @@ def bytes_between(log: ReadableLog, start: int, end: int) -> int:
 
 
 def decided_now(log: ReadableLog) -> Decided:
-    """Refresh a log, and find which of its transactions have ended; raises LogStoreError."""
+    """Refresh a log, and find which of its transactions have ended. Raises LogStoreError."""
     from logstore.log.read import transactions
 
     return transactions.decided_now(log._state)
 
 
 def producers_of(log: ReadableLog) -> Snapshot | None:
-    """Return the producers at the end of a log, which another process may be writing.
+    """Return the producers at the end of a log, even if another process writes the log.
 
     Returns:
         None if there are no producers.
@@ -300,7 +300,7 @@ def set_config(log: Log, change: Callable[[LogConfig], LogConfig]) -> LogConfig:
 
 
 def compaction_plan(log: Log) -> Plan:
-    """Plan the next compaction of a log; raises LogStoreError."""
+    """Plan the next compaction of a log. Raises LogStoreError."""
     from logstore.log.compaction.compaction import plan_of
 
     log._state.check()

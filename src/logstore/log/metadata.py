@@ -237,7 +237,7 @@ class PartitionMetadata(NamedTuple):
         }
 
     def write(self, directory: str, guard: files.Guard = nullcontext) -> None:
-        """Replace the file durably; raises OSError, and any error that `guard` raises."""
+        """Replace the file durably. Raises OSError, and any error that `guard` raises."""
         checkpoint.write_document(os.path.join(directory, FILE_NAME), self.to_document(), guard)
 
     @classmethod

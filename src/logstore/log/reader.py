@@ -166,7 +166,7 @@ class ReadableLog:
         return self.record_at(offset)
 
     def record_at(self, offset: int) -> Record:
-        """Return one record; raises OffsetOutOfRangeError, even for a negative offset."""
+        """Return one record. Raises OffsetOutOfRangeError, even for a negative offset."""
         if type(offset) is not int:
             offset = whole(offset, "offset")
         state = self._state
@@ -271,7 +271,7 @@ class ReadableLog:
         zero_copy: bool = False,
         isolation_level: str = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
-        """Yield `offset..end_offset` as batches of columns; a batch is verified at its first read.
+        """Yield `offset..end_offset` as batches of columns; each batch is verified once.
 
         Args:
             offset: the first offset to read; the log start by default.
@@ -368,7 +368,7 @@ class ReadableLog:
         return tail(self._state, offset, timeout_of(timeout), isolation_level)
 
     def offset_for_timestamp(self, timestamp: int | datetime) -> int | None:
-        """Return the first offset with a timestamp at or after `timestamp`, or None.
+        """Return the first offset with a timestamp at or after `timestamp`; None if there is none.
 
         `timestamp` is in ms since the epoch, or a datetime with a zone.
         """

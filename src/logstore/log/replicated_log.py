@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _number(given: int, name: str, low: int, end: int) -> int:
-    """Check a whole number of a batch's header; raises TypeError, ValueError."""
+    """Check a whole number of a batch's header. Raises TypeError, ValueError."""
     number = whole(given, name, low)
     if number >= end:
         raise ValueError(f"{name} {number} is not less than {end}")
@@ -31,7 +31,7 @@ def _number(given: int, name: str, low: int, end: int) -> int:
 
 
 def _cells(given: Sequence[bytes | None], name: str) -> list[bytes | None]:
-    """Check keys or values; raises TypeError."""
+    """Check keys or values. Raises TypeError."""
     cells = list(many(given, name, "bytes or None"))
     for cell in cells:
         if not (cell is None or isinstance(cell, bytes)):

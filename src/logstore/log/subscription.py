@@ -90,7 +90,7 @@ class Subscription:
             self._callback = None
         try:
             callback(event)
-        except Exception:  # a callback must not break an append, or calls of other subscribers
+        except Exception:  # a callback must not break an append, or the calls of other callbacks
             import logging
 
             text = "a subscriber of %s raised at %s"

@@ -33,7 +33,7 @@ def open_view(
     checkpointed: small_files.Checkpointed | None = None,
     missing: str = "",
 ) -> LogView:
-    """Open the log in the directory `name` for reading only; raises LogStoreError.
+    """Open the log in the directory `name` for reading only. Raises LogStoreError.
 
     Args:
         missing: why the copy may lack records; "" if the copy has all records. A call that would
@@ -74,7 +74,7 @@ class LogView(ReadableLog):
         return self._state.files.is_repairable
 
     def record_at(self, offset: int) -> Record:
-        """Return one record; raises OffsetOutOfRangeError if the offset has no record."""
+        """Return one record. Raises OffsetOutOfRangeError if the offset has no record."""
         self._state.refresh()
         return super().record_at(offset)
 

@@ -48,7 +48,7 @@ class Catalog:
         is_known: whether the catalog has an entry for every replica. This is False if a log dir is
             bad and no catalog file is whole, for example because a version without catalogs made
             the store.
-        unsure_ids: the ids of missing log dirs. These log dirs served when the store was killed, so
+        unsure_ids: the ids of missing log dirs. These log dirs worked when the store was killed, so
             they may contain replicas that no catalog lists (`old_copies.note_unsure`).
     """
 
@@ -186,7 +186,7 @@ class Catalog:
         checkpoint writes what this call did not write.
 
         Args:
-            count: how many of the serving log dirs to bring up to date; None means all.
+            count: how many of the working log dirs to bring up to date; None means all.
         """
         from logstore.store.dirs.parallel import for_each
 

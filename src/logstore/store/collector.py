@@ -1,8 +1,8 @@
 """Switch Python's cyclic garbage collector off while many logs are loaded.
 
-The objects that a start makes stay in use, so nothing can be collected. If the collector ran, it
-would examine all these objects again and again. In a start with 10,000 partitions, this would take
-a fifth of the time.
+The objects that a start makes stay in use, so nothing can be collected. If the collector ran, each
+of its runs would examine all these objects. In a start with 10,000 partitions, this would take a
+fifth of the time.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def claimed(replicas: Replicas, key: TopicPartition, topic_id: bytes | None) -> 
 
     Raises:
         ValueError: a partition of another topic has this id, or is being created with this id.
-            Partitions in log dirs that do not serve are not checked.
+            Partitions in log dirs that do not work are not checked.
     """
     if topic_id is None:
         yield os.urandom(16)
@@ -171,7 +171,7 @@ def create(
 
 
 def create_as(replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata) -> Log:
-    """Create a log with the given metadata on the best log dir that works, as `create` does."""
+    """Create a log with the given metadata; choose its log dir as `create` does."""
     key, config = TopicPartition(metadata.topic, metadata.partition), metadata.config
     good, failure = candidates(replicas)
     while good:
@@ -238,7 +238,7 @@ def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
 def _create_on(
     log_dir: LogDir, replicas: Replicas, environment: LogEnvironment, metadata: PartitionMetadata
 ) -> Log:
-    """Create a log on one log dir; after a failure, remove the files if the dir still serves."""
+    """Create a log on one log dir; after a failure, remove the files if the dir still works."""
     log_dir.check()
     key = TopicPartition(metadata.topic, metadata.partition)
     path = os.path.join(log_dir.path, dir_name(*key))
@@ -268,7 +268,7 @@ def _create_on(
 
 
 def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: TopicPartition) -> None:
-    """Remove the directory of a failed creation, because a start would open it as a replica.
+    """Remove the directory that a failed creation left, because a start would open it as a replica.
 
     If the process lacks the descriptors or memory to remove the directory, the directory is renamed
     to a `.stray` now and removed later. A rename needs neither descriptors nor memory.

@@ -30,10 +30,10 @@ class LogDirDescription(NamedTuple):
     """One log dir, its state and its replicas.
 
     Attributes:
-        error: why the log dir does not serve: the log dir is offline, or the path is no log dir of
-            this store.
+        error: why the log dir does not work: the log dir is offline, or the store has no log dir
+            with this path.
         reason: why the log dir is in its state, and what to do. The reason is None if the log dir
-            is online and is no old copy.
+            is online and is not an old copy.
         since_ms: when the log dir entered its state, in ms since the epoch.
     """
 
@@ -123,7 +123,7 @@ class Whereabouts:
         )
 
     def _temporary(self, log_dir: LogDir) -> Iterator[PartitionDescription]:
-        """Describe the unfinished copies in a log dir, which moves build or will continue."""
+        """Describe the unfinished copies in a log dir: moves build them, or will continue them."""
         for key, move in self.moves.items():
             live = self.opened.get(key)
             is_swapped = live is not None and live.log_dir.path == log_dir.path

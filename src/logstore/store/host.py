@@ -87,11 +87,11 @@ class StoreHost:
         return self.replicas.log_dirs
 
     def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
-        """Find a log dir by any path that leads to it; raises LogDirError if there is none."""
+        """Find a log dir by any path that leads to it. Raises LogDirError if there is none."""
         return self._dir_named(path)
 
     def dir_of(self, path: str) -> LogDir:
-        """Find a log dir by its own `path`; raises LogDirError after its removal."""
+        """Find a log dir by its own `path`. Raises LogDirError after its removal."""
         return self.replicas.dir_of(path)
 
     def prefer(

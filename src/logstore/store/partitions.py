@@ -58,7 +58,7 @@ class Partitions:
         return iter(self.known())
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, also offline partitions; this uses no disk."""
+        """List all known partitions in order, even offline partitions. This uses no disk."""
         return self._state.replicas.names()
 
     def known_count(self) -> int:

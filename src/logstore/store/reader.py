@@ -72,7 +72,7 @@ class StoreReader:
         Raises:
             UnknownPartitionError: there is no such partition.
             LogDirOfflineError: the partition is on an offline log dir, or it may be there because
-                no serving log dir has it.
+                no working log dir has it.
             ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
@@ -172,7 +172,7 @@ class StoreReader:
         return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
-        """Return the store; raises LogClosedError if the store is closed."""
+        """Return the store. Raises LogClosedError if the store is closed."""
         self._state.check()
         return self
 

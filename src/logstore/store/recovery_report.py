@@ -28,7 +28,7 @@ class OfflineEntry(NamedTuple):
 
 
 class OfflineDir(NamedTuple):
-    """A log dir that does not serve, with the reason."""
+    """A log dir that does not work, with the reason."""
 
     path: str
     reason: str
@@ -43,7 +43,7 @@ class RecoveryReport:
         offline: the replicas that could not be opened.
         incomplete: the replicas that may lack records and are open for reading only. The error of
             each replica says what is missing.
-        offline_dirs: the log dirs that do not serve.
+        offline_dirs: the log dirs that do not work.
         lost: the replicas that were lost when an empty disk replaced their disk.
         damaged_files: the damaged files in a broker's log dirs that belong to no partition, each
             with a description of the damage.
@@ -51,7 +51,7 @@ class RecoveryReport:
             used, and everything else that was unexpected.
         listed_count: how many partitions a view has found; None for an owner. A view opens a log
             only when the log is first used.
-        was_clean: whether every serving log dir had been closed cleanly before the opening.
+        was_clean: whether every working log dir had been closed cleanly before the opening.
     """
 
     def __init__(self) -> None:

@@ -2,8 +2,8 @@
 
     opened        the log was opened; after that, its log dir may have gone offline
     incomplete    a copy of the replica is readable, but may lack records
-    offline       the log dir serves, but the replica in it cannot be opened
-    absent        the catalog records the replica in a log dir that does not serve
+    offline       the log dir works, but the replica in it cannot be opened
+    absent        the catalog records the replica in a log dir that does not work
 
 Only `Replicas` changes the first three kinds of records. A partition can have records of several
 kinds: for example, it can be opened in an offline log dir, and incomplete in another log dir.
@@ -126,17 +126,17 @@ class Replicas(ReplicaReservations):
         return sorted([*known, *self.absent()])
 
     def absent(self) -> list[TopicPartition]:
-        """List the replicas that the catalog records in log dirs that do not serve."""
+        """List the replicas that the catalog records in log dirs that do not work."""
         told = [key for id_ in self.ids_away() for key in self.catalog.on(id_)]
         return [key for key in told if not self.is_found(key)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
-        """Give the log dir id that the catalog records for a replica, if the dir does not serve."""
+        """Give the log dir id that the catalog records for a replica, if the dir does not work."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
         return directory_id if directory_id in self.ids_away() else None
 
     def ids_away(self) -> set[str]:
-        """List the ids of the members that do not serve, except members that were given up.
+        """List the ids of the members that do not work, except members that were given up.
 
         A log dir that is being opened is in the list, because some of its replicas are not open
         yet.
@@ -201,7 +201,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def found_offline(self, key: TopicPartition, replica: OfflineReplica) -> None:
-        """Record that a replica cannot be opened, although its log dir serves."""
+        """Record that a replica cannot be opened, although its log dir works."""
         self._offline[key] = replica
         earlier = self._incomplete.get(key)
         if earlier is not None and _is_from_before(earlier.log_dir, replica.log_dir):
@@ -209,7 +209,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Keep only the `opened` record if its log dir serves; forget it if the log dir returned.
+        """Keep only the `opened` record if its log dir works; forget it if the log dir returned.
 
         Two log dirs can come back at the same time. `add` adds the `opened` record first, and then
         removes other records. So whichever thread is first, only the `opened` record remains.
@@ -232,7 +232,7 @@ class Replicas(ReplicaReservations):
         self._offline.pop(key, None)
 
     def records_of(self, log_dir: LogDir) -> list[tuple[TopicPartition, Record]]:
-        """List all records of a log dir's replicas, even records from before its last failure."""
+        """List all records of a log dir's replicas, even those that it had when it failed."""
         known: list[Mapping[TopicPartition, Record]] = [self.opened, self.incomplete, self.offline]
         return [
             (key, record)
@@ -275,7 +275,7 @@ class Replicas(ReplicaReservations):
         return self._arrived.pop(log_dir.path, [])
 
     def take_offline(self, key: TopicPartition, error: LogStoreError) -> None:
-        """Stop serving an opened or incomplete replica; its log dir continues to serve."""
+        """Stop serving an opened or incomplete replica, although its log dir still works."""
         log_dir = (self.opened.get(key) or self.incomplete[key]).log_dir
         self._offline[key] = OfflineReplica(error, log_dir)
         self.forget_opened(key)
@@ -392,7 +392,7 @@ class Replicas(ReplicaReservations):
         return next((log_dir for log_dir in self.log_dirs if log_dir.path == path), None)
 
     def dir_of(self, path: str) -> LogDir:
-        """Find a log dir by its own `path`; raises LogDirError if it was removed."""
+        """Find a log dir by its own `path`. Raises LogDirError if it was removed."""
         log_dir = self.find_dir(path)
         if log_dir is None:
             raise LogDirError(path=path, reason="the path is no longer a log dir of this store")

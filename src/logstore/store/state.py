@@ -120,7 +120,7 @@ class StoreState:
         raise ReadOnlyStoreError(path=self.log_dirs[0])
 
     def dir_named(self, path: str | os.PathLike[str]) -> LogDir:
-        """Find a log dir by any path that leads to it; raises LogDirError if there is none."""
+        """Find a log dir by any path that leads to it. Raises LogDirError if there is none."""
         name = path_of(path, "a log dir")
         found = self.find_dir(name)
         if found is None:
@@ -140,9 +140,9 @@ class OwnerState(StoreState):
     """The fields that only the owner of a store has.
 
     Attributes:
-        keepers: the keeper of each log dir, by the path of the log dir. The thread that opens the
-            store writes `keepers`. Later, only the thread that has claimed a log dir writes this
-            log dir's entry. Other threads iterate over a copy.
+        keepers: the keeper of each log dir; the key is the path of the log dir. The thread that
+            opens the store writes `keepers`. Later, only the thread that has claimed a log dir
+            writes this log dir's entry. Other threads iterate over a copy.
         membership: the roster. `Membership` has its own lock.
         claims: the log dirs that are being changed. `DirClaims` has its own lock.
         watchdog: detects log dirs that hang.
@@ -170,7 +170,7 @@ class OwnerState(StoreState):
         )
 
     def owned(self) -> OwnerState:
-        """Return this state to code that changes the store; raises LogClosedError."""
+        """Return this state to code that changes the store. Raises LogClosedError."""
         self.check()
         return self
 

@@ -308,7 +308,7 @@ class LogStore(StoreReader):
         return dir_changes.add(self._state.owned(), path, format_new=format_new)
 
     def reopen_dir(self, path: StrPath, *, format_new: bool = False) -> RecoveryReport:
-        """Bring an offline log dir back, with its replicas, while the other log dirs serve.
+        """Bring an offline log dir back, with its replicas, while the other log dirs work.
 
         Args:
             format_new: the disk was replaced by an empty disk, which becomes this log dir. The
@@ -319,7 +319,7 @@ class LogStore(StoreReader):
             LogDirIdentityError: the directory at `path` is not this log dir.
             LogDirOfflineError: the log dir does not work yet.
             DuplicateLogError: a copy in the returning log dir outranks an open replica. All other
-                replicas serve.
+                replicas are open.
         """
         return dir_changes.reopen(self._state.owned(), path, format_new=format_new)
 
@@ -391,10 +391,10 @@ class LogStore(StoreReader):
     def on_close(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function once before the store closes its logs; the newest function runs first.
 
-        The store still serves during the call of the function, and `close` waits until the function
-        returns. If the function raises an error, the error is logged, and the close continues. If
-        the store is dropped without a close, the function is not called. Returns a function that
-        withdraws the callback; calling that function twice is harmless.
+        The store is still open during the call of the function, and `close` waits until the
+        function returns. If the function raises an error, the error is logged, and the close
+        continues. If the store is dropped without a close, the function is not called. Returns a
+        function that withdraws the callback; calling that function twice is harmless.
         """
         function(callback, "callback")
         return self._state.owned().host.on_close(callback)

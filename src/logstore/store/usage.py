@@ -1,8 +1,8 @@
 """Keep the figures that placement uses, so that a creation does not have to read a disk.
 
-A new replica counts with an estimated size (its allowance) until a refresh finds records in it. A
-refresh also reads the disk's free bytes. So no replica is counted both with its size and with an
-allowance.
+Until a refresh finds records in a new replica, placement uses an estimate of its size, the
+*allowance*. A refresh also reads the disk's free bytes. So the records of a replica and its
+allowance are never both subtracted from the free bytes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DirFigures:
             self._empty.discard(log)
 
     def refresh(self, logs: Iterable[Sized]) -> None:
-        """Read the disk's free space and the replicas' sizes; raises OSError."""
+        """Read the disk's free space and the replicas' sizes. Raises OSError."""
         self.log_dir.refresh_usage()
         self.weigh(logs)
 

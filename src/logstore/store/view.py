@@ -196,7 +196,7 @@ class StoreView(Partitions):
         return key in self._seen or key in self._replicas
 
     def known(self) -> list[TopicPartition]:
-        """List the known partitions in order, also offline partitions; this uses no disk."""
+        """List all known partitions in order, even offline partitions. This uses no disk."""
         return sorted(self._known())
 
     def known_count(self) -> int:
@@ -293,7 +293,7 @@ class StoreDirs:
         return found
 
     def _look_for_absent(self) -> None:
-        """Read the catalogs of serving log dirs, to find the replicas of the other log dirs."""
+        """Read the catalogs of working log dirs, to find the replicas of the other log dirs."""
         self._replicas.catalog = Catalog()
         if self._replicas.is_a_dir_bad():
             good = [log_dir for log_dir in self._replicas.log_dirs if not log_dir.is_offline]

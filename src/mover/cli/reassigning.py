@@ -57,15 +57,15 @@ def reassign(
     output_format: str,
     **actions: bool,
 ) -> None:
-    """Run, check or cancel the moves of FILE, in the JSON of kafka-reassign-partitions.
+    """Run, check or cancel the moves in FILE, which has kafka-reassign-partitions' JSON format.
 
-    Only entries with this store's broker id count. The log dir "any" requests no move. If a
+    Only entries with this store's broker id are used. The log dir "any" requests no move. If a
     partition does not exist yet, the store notes the log dir in which to create the partition.
 
     Before --execute moves anything, it prints the present log dirs in the same JSON. To move the
     replicas back, execute the printed JSON. The exit code of --verify is 1 while a replica has not
     arrived or is not created. --verify leaves every throttle unchanged. --cancel cancels the
-    running moves and withdraws the notes about new partitions.
+    running moves, and withdraws the log dirs that were chosen for new partitions.
 
     \b
     Examples:

@@ -70,7 +70,7 @@ class Ends:
         self.is_verified = True
 
     def check(self) -> None:
-        """Raise an error if the move must stop, or if its source or target does not serve."""
+        """Raise an error if the move must stop, or if its source or target does not work."""
         if self.is_stopped():
             raise StoppedError
         self.source.check()

@@ -37,7 +37,7 @@ class Target:
     """Manage the `.move` directory of one move.
 
     Attributes:
-        copies: the copy of each segment, by base offset.
+        copies: the copy of each segment; the key is the base offset.
         snapshot_offset: the offset of the directory's snapshot of producers; None if there is no
             snapshot.
     """

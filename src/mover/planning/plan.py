@@ -68,7 +68,7 @@ class MovePlan(NamedTuple):
         """Read JSON that `to_json` or a user of Kafka's tool wrote.
 
         Args:
-            broker_id: the broker whose replicas count; None means the document's only broker.
+            broker_id: the broker whose replicas are used; None means the document's only broker.
 
         Raises:
             ValueError: the document is not valid; the message gives the place and the reason.
@@ -229,7 +229,7 @@ def _no_room(
 def _not_leaving(
     dirs: Sequence[DirFacts], replicas: Sequence[ReplicaFacts], wanted: Assignment
 ) -> Iterable[SkippedMove]:
-    """Yield the replicas that cannot leave a log dir that is to be emptied, with the reason."""
+    """Yield each replica that cannot leave a log dir that must be emptied, and the reason."""
     leaving = {one.path: one for one in dirs if one.is_leaving}
     for number, one in enumerate(replicas):
         if one.log_dir in leaving and number not in wanted:

@@ -1,10 +1,10 @@
-"""Write and read moves as the JSON of kafka-reassign-partitions.
+"""Write and read moves in the JSON format of kafka-reassign-partitions.
 
     {"version": 1, "partitions": [
       {"topic": "orders", "partition": 0, "replicas": [0], "log_dirs": ["/disk2/logs"]}]}
 
 `replicas` are broker ids. `log_dirs` has one entry for each broker id: an absolute path, or "any",
-which asks for no move (KIP-113, "Scripts"). Only the entries of this store's broker count.
+which asks for no move (KIP-113, "Scripts"). Only the entries of this store's broker are used.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Entry:
         return cells
 
     def read(self, broker_id: int) -> PlannedMove | SkippedMove:
-        """Return the move that this entry requests from a broker, or why it requests no move."""
+        """Return the move that this entry requests from a broker, or why there is no move."""
         if broker_id not in self.replicas:
             reason = f"broker {broker_id} is not among the replicas {self.replicas}"
             return SkippedMove("", reason, self.topic, self.partition)

@@ -1,7 +1,7 @@
 """Limit the rate of moves: one ceiling for the store, one for each log dir, one for each move.
 
 Before a move copies a chunk, it asks every ceiling that applies to the move. Each ceiling gives the
-chunk a ticket: the sum of the bytes of all chunks that asked before. A ceiling allows (*serves*)
+chunk a ticket: the sum of the bytes of all chunks that asked earlier. A ceiling allows (*serves*)
 `rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
 ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
 the rate changes, the waits of all moves change, too. If a move is slow although its ceilings allow
@@ -110,7 +110,7 @@ class _Ceiling:
         """Change the rate; if it becomes None, all waiting moves can copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes that were saved at the old rate do not count at the new rate. If the new rate is
+        # Bytes that were saved at the old rate cannot be used at the new rate. If the new rate is
         # None, no chunk waits any more.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
@@ -122,7 +122,7 @@ class _Ceiling:
         return ticket
 
     def give_back(self, size_bytes: int) -> None:
-        """Take back the ticket of a chunk that was not copied."""
+        """Cancel a ticket, because its chunk was not copied."""
         self._asked -= size_bytes
 
     def seconds_until(self, ticket: float, now: float) -> float:

@@ -180,7 +180,7 @@ class Acls:
             self.authorizer.replace(None)
 
     def _read(self, documents: Documents) -> AclSnapshot:
-        """Read the documents that have changed; raises ValueError if a name cannot be read."""
+        """Read the documents that have changed. Raises ValueError if a name cannot be read."""
         changed: dict[Pattern, Entries] = {
             pattern_of(name): frozenset() for name in self._data.keys() - documents.keys()
         }

@@ -74,13 +74,14 @@ class Alterations:
     # --- reading ----------------------------------------------------------------------------------
 
     def config_of(self, name: str, partitions: Iterable[int]) -> LogConfig:
-        """Return the settings that count for a topic.
+        """Return the settings that apply to a topic.
 
-        An alteration counts as soon as it is recorded. The other settings are read from the first
-        partition that serves. If no partition serves, the other settings are the recorded settings.
+        An alteration applies as soon as it is recorded. The other settings are read from the first
+        partition whose log is open. If no log is open, the other settings are the recorded
+        settings.
 
         Raises:
-            LogStoreError: no partition serves, and the topic is not recorded.
+            LogStoreError: no log of the topic is open, and the topic is not recorded.
         """
         alteration = self._topics.alterations.get(name)
         record = self._topics.records.get(name)
@@ -197,14 +198,14 @@ class Alterations:
         }
 
     def _logs(self, name: str) -> Iterable[Log]:
-        """Find the logs of a topic that serve."""
+        """Find the open logs of a topic."""
         record = self._topics.records.get(name)
         for number in () if record is None else record.ids:
             with suppress(LogStoreError):
                 yield self._log_of(name, number)
 
     def _lacking(self, name: str) -> Iterable[Log]:
-        """Find the logs of a topic that lack settings, or whose `Place` has a running thread."""
+        """Find a topic's logs that lack settings, or whose `Place` has a running thread."""
         for log in self._logs(name):
             if Place(name, log.log_dir) in self._busy or self._changes(name, log):
                 yield log
@@ -212,7 +213,7 @@ class Alterations:
     def _is_delivered(self, name: str) -> bool:
         """Check that all logs of a topic have its settings.
 
-        If a partition has no replica, it does not count, because it is created with the recorded
+        A partition without a replica is ignored, because it will be created with the recorded
         settings.
         """
         record = self._topics.records[name]

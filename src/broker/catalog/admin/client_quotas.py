@@ -19,7 +19,7 @@ KIND = "quotas"
 
 
 class QuotaChange(NamedTuple):
-    """Set or remove one quota of an entity. It is no error to remove a quota that is not set."""
+    """Set or remove one quota of an entity. To remove a quota that is not set is not an error."""
 
     key: str
     rate: float | None

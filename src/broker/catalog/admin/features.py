@@ -58,7 +58,7 @@ class Finalized(NamedTuple):
 
 
 class Features:
-    """The features of a broker alone, or of a cluster.
+    """The features of a cluster, or of a broker that runs without a cluster.
 
     Threads: any thread may call any method. `finalized` is replaced, and never changed.
 

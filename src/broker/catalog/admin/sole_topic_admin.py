@@ -90,7 +90,7 @@ class SoleTopicAdmin:
         return topics.by_id.get(topic_id) if name is None else topics.by_name.get(name)
 
     def delete(self, topic: Topic) -> None:
-        """Delete a topic. If a log dir does not serve, its replicas are deleted when it returns."""
+        """Delete a topic. If a log dir does not work, its replicas are deleted when it returns."""
         self._topics.delete(topic)
 
     def add_partitions(
@@ -120,7 +120,7 @@ class SoleTopicAdmin:
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
         """Change the settings of a topic.
 
-        If a log dir hangs or does not serve, its replicas get the settings when it returns. If a
+        If a log dir hangs or does not work, its replicas get the settings when it returns. If a
         change adds elements to a list or removes elements from it, the change begins with the
         topic's present list.
         """

@@ -29,7 +29,7 @@ class SoleUsers:
         return {user: keys for user, keys in known.items() if keys}
 
     def change(self, changes: Changes) -> None:
-        """Write and delete credentials; raises LogStoreError."""
+        """Write and delete credentials. Raises LogStoreError."""
         self._topics.change_users(
             {user: partial(merged, changes=own) for user, own in changes.items()}
         )

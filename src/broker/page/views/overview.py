@@ -101,7 +101,7 @@ def tiles(facts: Facts) -> Html:
 
 
 def dirs(facts: Facts) -> Html:
-    """Write the log dirs, and the reasons why some do not serve."""
+    """Write the log dirs, and the reasons why some do not work."""
     columns = [
         column("Log dir", lambda one: element("code", shortened(one.path)), is_head=True),
         column("State", _dir_state),
@@ -198,7 +198,7 @@ def brokers(facts: Facts) -> Html:
 
 
 def slow(facts: Facts) -> Html:
-    """Write the last slow requests, and the phases in which they were slow."""
+    """Write the latest slow requests, and the phases in which they were slow."""
     columns = [
         column("Request", lambda one: one.api, is_head=True),
         column("Client", lambda one: shortened(one.address)),

@@ -121,7 +121,7 @@ def _number(kind: type[Number], number: int) -> Number:
 
 
 def _binding_of(asked: Any) -> Binding:
-    """Read a binding; raises ValueError."""
+    """Read a binding. Raises ValueError."""
     pattern = Pattern(
         _number(ResourceType, asked.resource_type),
         _number(PatternType, asked.resource_pattern_type),
@@ -137,7 +137,7 @@ def _binding_of(asked: Any) -> Binding:
 
 
 def _filter_of(asked: Any, kind: int) -> BindingFilter:
-    """Read a filter; raises ValueError."""
+    """Read a filter. Raises ValueError."""
     return BindingFilter(
         _number(ResourceType, kind),
         asked.resource_name_filter,

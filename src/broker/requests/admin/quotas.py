@@ -70,7 +70,7 @@ def _alter(call: Call, entry: Any, *, is_dry: bool) -> Fault:
 
 
 def _entity_of(rows: Iterable[Any]) -> Entity:
-    """Read an entity; raises BadQuotaError."""
+    """Read an entity. Raises BadQuotaError."""
     found: dict[str, Name] = {}
     for row in rows:
         kind, name = row.entity_type, row.entity_name

@@ -121,7 +121,7 @@ def _seconds(asked: Any) -> float:
 def _split(
     found: Mapping[Place, Outcome] | ErrorCode, places: Any
 ) -> tuple[ErrorCode, Mapping[Place, Outcome]]:
-    """Return the error of the whole request, and the result of each partition."""
+    """Return the error for the whole request, and the result for each partition."""
     if isinstance(found, ErrorCode):
         return found, dict.fromkeys(places, Outcome(found, found.name))
     return ErrorCode.NONE, found

@@ -22,7 +22,7 @@ class Changed(NamedTuple):
     """The topics that a request has changed, and its answer.
 
     Attributes:
-        topics: the topics after the change, by name.
+        topics: the topics after the change; the key is the name.
         is_shown: reports whether the metadata shows a topic.
         rows: the answer, with a row for each topic.
         message: makes the answer from the rows.

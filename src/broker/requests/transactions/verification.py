@@ -74,7 +74,7 @@ def fault_for_client(
 ) -> ErrorCode:
     """Translate an error of the coordinator for the client of a partition.
 
-    If the coordinator adds the partitions now (`is_adding`), the markers of the client's last
+    If the coordinator adds the partitions now (`is_adding`), the markers of the client's previous
     transaction are often not written yet. Then the error is CONCURRENT_TRANSACTIONS, which clients
     of this protocol know.
     """

@@ -128,7 +128,7 @@ class Album:
     def draw_panels(self, plot: Plot, rows: Sequence[Row], scale: Scale, label: Word) -> None:
         """Draw one panel per layout: the values by number of writers, with one line per series."""
         if len({row["writers"] for row in rows}) < 3:
-            return  # only the full plan has enough different numbers of writers
+            return  # only the full plan has three or more numbers of writers
         from matplotlib import pyplot
 
         panels = grouped(rows, lambda row: str(row["layout"]))

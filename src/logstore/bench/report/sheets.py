@@ -126,7 +126,7 @@ def by_process(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
 
 
 def beside_moves(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
-    """Return the appends of each layout: once without a move, and once for each kind of move."""
+    """Return the rows of appends: without a move, and during each kind of move."""
     found = [row for row in workers if row["phase"] == "move" and row["worker"] != MOVE]
     return sorted(
         (row for row in found if row["worker"] or row["detail"] == MOVES[0]),

@@ -159,7 +159,7 @@ def disk_bar(log_bytes: int, total_bytes: int, usable_bytes: int) -> str:
 )
 @click.option("--only", multiple=True, metavar="DIR", help="Only this log dir; can be repeated.")
 def log_dirs(log_dirs: tuple[str, ...], describe: bool, topics: str, only: tuple[str, ...]) -> None:
-    """Print the log dirs and their replicas as the JSON of KIP-113, on one line.
+    """Print the log dirs and their replicas on one line, in the JSON format of KIP-113.
 
     Only JSON is printed, so that a program can read the output. In addition to the fields of the
     KIP, each log dir has its state, and the total and the usable bytes of its disk.

@@ -308,7 +308,7 @@ def check_exists(view: LogStore, name: TopicPartition) -> None:
 
     Raises:
         UnknownPartitionError: the partition does not exist.
-        LogDirOfflineError: the partition may be on a log dir that does not serve.
+        LogDirOfflineError: the partition may be on a log dir that does not work.
     """
     if name not in view and view.host.replicas.catalog.directory_of(name) is None:
         view.log(*name)

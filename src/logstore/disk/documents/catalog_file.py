@@ -4,11 +4,11 @@
     <16 hex> <version>              the first line; 16 hex digits: xxh3-64 of the rest of the line
     <16 hex> <sequence> <directory id, or -> <partition> <topic>
 
-If several lines name the same replica, the line with the highest sequence counts. `-` means that
+If several lines name the same replica, the line with the highest sequence is used. `-` means that
 the replica was deleted. The catalog of every log dir has the entries of the whole store. If no dir
 was missing, the catalogs of all log dirs have the same bytes, so a start decodes these bytes only
-once. The catalog is a hint: if it disagrees with the directories of the replicas, the directories
-count.
+once. The catalog is a hint: if it disagrees with the directories of the replicas, the catalog is
+wrong.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def read_catalog(dir_path: str) -> bytes | None:
 
 
 def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
-    """Append entries, durably; raises OSError."""
+    """Append entries, durably. Raises OSError."""
     fd = files.open_regular(os.path.join(dir_path, CATALOG_NAME), files.READ_WRITE)
     try:
         files.write_fully(fd, [b"".join(lines)], files.fstat(fd).st_size)
@@ -128,5 +128,5 @@ def append_catalog(dir_path: str, lines: Iterable[bytes]) -> None:
 def write_catalog(
     dir_path: str, places: Mapping[TopicPartition, Place], guard: files.Guard = nullcontext
 ) -> None:
-    """Replace a catalog durably; raises OSError."""
+    """Replace a catalog durably. Raises OSError."""
     files.write_atomically(os.path.join(dir_path, CATALOG_NAME), encode_catalog(places), guard)

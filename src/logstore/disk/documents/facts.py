@@ -70,7 +70,7 @@ class Noted(NamedTuple):
 
 
 def from_document(document: Mapping[str, Any]) -> Noted:
-    """Read the part of a document that `to_document` made; raises an error of `fields.WRONG`."""
+    """Read the part of a document that `to_document` made. Raises an error of `fields.WRONG`."""
     facts = fields.mapping(document["facts"], "facts")
     if len(_written(facts)) > FACTS_BYTES_MAX:
         raise ValueError(f"the facts have more than {FACTS_BYTES_MAX} bytes")
@@ -79,7 +79,7 @@ def from_document(document: Mapping[str, Any]) -> Noted:
 
 
 def check_name(name: object) -> str:
-    """Check the name of a fact and return it; raises TypeError or ValueError."""
+    """Check the name of a fact and return it. Raises TypeError or ValueError."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a fact must be str, not {type(name).__name__}")
     if not 0 < len(name) <= NAME_CHARACTERS_MAX:
@@ -88,7 +88,7 @@ def check_name(name: object) -> str:
 
 
 def _checked(value: object, name: str, depth: int) -> Any:
-    """Copy a JSON value; raises TypeError or ValueError for any other value."""
+    """Copy a JSON value. Raises TypeError or ValueError for any other value."""
     if not depth:
         raise ValueError(f"the fact {name!r} is nested more than {DEPTH_MAX} levels deep")
     if isinstance(value, Mapping):
@@ -152,7 +152,7 @@ class Facts(MutableMapping[str, Any]):
         return self._read().damage
 
     def __getitem__(self, name: str) -> Any:
-        """Return a copy of a fact; raises KeyError."""
+        """Return a copy of a fact, or raise KeyError."""
         return deepcopy(self._read().facts[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -195,13 +195,13 @@ class Home(Protocol):
         """The id of the log dir; a file that contains another id counts as damaged."""
 
     def check(self) -> None:
-        """Raise LogStoreError if the log dir does not serve."""
+        """Raise LogStoreError if the log dir does not work."""
 
     def failed(self, error: OSError, path: str | None = None) -> LogStoreError:
         """Convert an OSError of the disk into an error of this library."""
 
     def change_file(self, name: str, write: Callable[[files.Guard], None]) -> None:
-        """Replace a small file durably; raises LogStoreError."""
+        """Replace a small file durably. Raises LogStoreError."""
 
 
 class DirFacts:
@@ -216,7 +216,7 @@ class DirFacts:
         self._begun = 0  # how many changes of the file were begun
 
     def read(self) -> Noted:
-        """Return the facts; raises LogStoreError if the disk cannot read them."""
+        """Return the facts. Raises LogStoreError if the disk cannot read them."""
         if (kept := self._noted) is not None:
             return kept
         home, begun, is_quiet = self._home, self._begun, not self._changing.locked()
@@ -234,7 +234,7 @@ class DirFacts:
         return noted
 
     def replace(self, change: Callable[[Noted], Noted]) -> None:
-        """Change the facts durably; raises LogStoreError, and the errors that `change` raises."""
+        """Change the facts durably. Raises LogStoreError, and the errors that `change` raises."""
         home = self._home
         if home.read_only:
             raise ReadOnlyStoreError(path=home.path)
@@ -268,7 +268,7 @@ def facts_of(home: Home) -> DirFacts:
 def write_facts(
     dir_path: str, directory_id: str, noted: Noted, guard: files.Guard = nullcontext
 ) -> None:
-    """Replace the facts of a log dir durably; raises OSError."""
+    """Replace the facts of a log dir durably. Raises OSError."""
     document = {"version": VERSION, "kind": FACTS_NAME, "directory_id": directory_id}
     write_document(os.path.join(dir_path, FACTS_NAME), document | noted.to_document(), guard)
 

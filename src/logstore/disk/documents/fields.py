@@ -22,42 +22,42 @@ WRONG = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 def number(value: object, what: str, high: int = NUMBER_MAX, low: int = 0) -> int:
-    """Check that a value is a whole number in its range, and return it; raises ValueError."""
+    """Check that a value is a whole number in its range, and return it. Raises ValueError."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{what} is {_shown(value)}, not a whole number from {low} to {high}")
     return value
 
 
 def text(value: object, what: str) -> str:
-    """Check that a value is text, and return it; raises ValueError."""
+    """Check that a value is text, and return it. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError(f"{what} is {_shown(value)}, not text")
     return value
 
 
 def flag(value: object, what: str) -> bool:
-    """Check that a value is true or false, and return it; raises ValueError."""
+    """Check that a value is true or false, and return it. Raises ValueError."""
     if not isinstance(value, bool):
         raise ValueError(f"{what} is {_shown(value)}, not true or false")
     return value
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:
-    """Check that a value is a JSON object, and return it; raises ValueError."""
+    """Check that a value is a JSON object, and return it. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"{what} is {_shown(value)}, not an object")
     return value
 
 
 def id_bytes(value: object, what: str) -> bytes:
-    """Convert an id of 32 hex digits into its 16 bytes; raises ValueError."""
+    """Convert an id of 32 hex digits into its 16 bytes. Raises ValueError."""
     if not isinstance(value, str) or len(value) != TOPIC_ID_DIGITS:
         raise ValueError(f"{what} is {_shown(value)}, not {TOPIC_ID_DIGITS} hex digits")
     return bytes.fromhex(value)
 
 
 def rows(value: object, what: str, width: int) -> list[list[Any]]:
-    """Check that a value is a list of rows of `width` fields, and return it; raises ValueError."""
+    """Check that a value is a list of rows of `width` fields, and return it. Raises ValueError."""
     if not isinstance(value, list):
         raise ValueError(f"{what} is {_shown(value)}, not a list")
     for row in value:
@@ -67,7 +67,7 @@ def rows(value: object, what: str, width: int) -> list[list[Any]]:
 
 
 def partition_key(topic: object, partition: object) -> TopicPartition:
-    """Make a key of the topic and partition in a row; raises ValueError."""
+    """Make a key of the topic and partition in a row. Raises ValueError."""
     return TopicPartition(text(topic, "a topic"), number(partition, "a partition", PARTITION_MAX))
 
 

@@ -17,7 +17,7 @@ log dir's own. If another log dir has recorded a later generation, the log dir i
 `paths` has the last known path of each other log dir, so that a user can name a missing log dir by
 its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the
 ids of missing log dirs. A missing log dir may have replicas that no catalog lists, because the
-store was killed while the dir served.
+store was killed while the dir worked.
 
 If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
 replica stays in `doubts` until the user promotes or deletes it. The first time that the user does
@@ -89,14 +89,14 @@ class DirGeneration:
             are still in doubt.
         old: why the log dir is an old copy, or why replicas are still in doubt; otherwise "".
         is_taken_in: the user gave up the log dir, and now adds it again in its present state. The
-            generations that other log dirs have recorded for it no longer count.
+            generations that other log dirs have recorded for it are ignored.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
-        is_known_to_process: this log dir was open in this process before.
+        is_known_to_process: this process has already had this log dir open.
         is_readable: False if the file is missing or damaged, so that the dir's age is unknown.
         offsets: the recovery points on the disk when the generation was written.
-        paths: the last paths of the other log dirs, by directory id.
+        paths: the last known paths of the other log dirs; the key is the directory id.
         unsure: the ids of log dirs that may have replicas without a catalog entry.
     """
 
@@ -210,10 +210,10 @@ class DirGeneration:
         offsets: Mapping[TopicPartition, int],
         doubts: Mapping[TopicPartition, int] = NOTHING,
     ) -> None:
-        """Write the generation of a new start, durably; raises OSError.
+        """Write the generation of a new start, durably. Raises OSError.
 
         Args:
-            above: the last recorded generation of this dir; the new generation has a higher number.
+            above: the newest generation that other log dirs have recorded for this dir.
             doubts: the replicas that are still in doubt, if the dir is an accepted old copy.
         """
         with self._lock:
@@ -245,7 +245,7 @@ class DirGeneration:
             self.offsets = offsets
 
     def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
-        """Record durably which replicas of an old copy are in doubt; raises OSError."""
+        """Record durably which replicas of an old copy are in doubt. Raises OSError."""
         with self._lock:
             if (self.doubts, self.doubted_at, self.is_accepted) != (doubts, at, False):
                 self.doubted_at, self.is_accepted = at, False
@@ -261,11 +261,11 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir, so earlier generations no longer count.
-            # The new generation has the next number; no number is skipped.
-            # The reason: this process may be killed before other log dirs record the generation.
-            # Then the disk with the later state starts with the same number and another id.
-            # So this copy is still recognised as an old copy.
+            # The user accepts this copy as the log dir, so earlier generations are ignored. The new
+            # generation has the next number; no number is skipped. The reason: this process may be
+            # killed before other log dirs record the generation. Then the disk with the later state
+            # starts with the same number and another id. So this copy is still recognised as an old
+            # copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:
@@ -300,10 +300,10 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Durably record the state of other log dirs if it has changed; raises OSError.
+        """Durably record the state of other log dirs if it has changed. Raises OSError.
 
         Args:
-            paths: the paths of other log dirs, by directory id.
+            paths: the paths of other log dirs; the key is the directory id.
             unsure: the ids of log dirs that may have replicas without a catalog entry.
         """
         with self._lock:

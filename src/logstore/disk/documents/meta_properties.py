@@ -3,7 +3,7 @@
 The file consists of `key=value` lines, as in Kafka. The last line is the checksum of all other
 lines. The file of every log dir has the *roster*: the ids of all log dirs of the store. The roster
 shows whether a log dir is missing or foreign. If the rosters of two log dirs differ, the roster
-with the higher epoch counts.
+with the higher epoch is used.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def decode_meta(data: bytes, path: str) -> MetaProperties:
 
 
 def _checked(pairs: dict[str, str]) -> MetaProperties:
-    """Make an identity from its lines; raises KeyError and ValueError."""
+    """Make an identity from its lines. Raises KeyError and ValueError."""
     meta = MetaProperties(
         pairs["cluster.id"],
         fields.number(int(pairs["broker.id"]), "broker.id", fields.EPOCH_MAX),

@@ -200,7 +200,7 @@ class OffsetCheckpoints:
         self._replace_or_remove(HIGH_WATERMARKS, found._replace(offsets=offsets))
 
     def _wait_for_writer(self) -> None:
-        """Wait until no thread writes a checkpoint; raises LogStoreError if the log dir fails."""
+        """Wait until no thread writes a checkpoint. Raises LogStoreError if the log dir fails."""
         while not self._lock.acquire(timeout=WAIT_SECONDS):
             self._check()
         self._lock.release()

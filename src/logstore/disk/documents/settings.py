@@ -47,7 +47,7 @@ class DirSettings(NamedTuple):
 def write_settings(
     dir_path: str, directory_id: str, settings: DirSettings, guard: files.Guard = nullcontext
 ) -> None:
-    """Replace the settings of a log dir durably; raises OSError."""
+    """Replace the settings of a log dir durably. Raises OSError."""
     rows = [[topic, partition, ms] for (topic, partition), ms in settings.preferred.items()]
     document = {
         "version": VERSION,

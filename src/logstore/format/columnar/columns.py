@@ -215,7 +215,7 @@ class BytesColumn(Sequence["bytes | None"]):
         return cells
 
     def place(self) -> tuple[bytes, int, int, memoryview | None] | None:
-        """Return the place of the cells: buffer, first byte, size of a cell, starts of the cells.
+        """Return where the cells are: buffer, first byte, size of each cell, start of each cell.
 
         If all cells have the same size, the starts are None. If some cells are null, or if the
         buffer is a memory map, return None.

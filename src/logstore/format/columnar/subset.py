@@ -122,7 +122,7 @@ class Group:
             yield slice(edges[number], edges[number + 1]), batch
 
     def _spread(self, of_batches: Numbers) -> Numbers:
-        """Repeat each batch's number once for each record of the batch."""
+        """Give each record the number of its batch: return one number per record."""
         return np.repeat(of_batches, self._counts)
 
     def subset(self, number: int, keep: Mask, horizon_ms: int | None) -> Steps[bytes]:
@@ -172,7 +172,7 @@ def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> 
 
 
 def empty(header: BatchHeader) -> bytes:
-    """Create a batch without records that has the offsets and the producer of another batch."""
+    """Create a batch that has no records, but the offsets and the producer of another batch."""
     return _frame(_NOTHING, header, 0)
 
 

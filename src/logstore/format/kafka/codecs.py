@@ -105,7 +105,8 @@ def decompress(codec_id: int, data: bytes, restored_bytes_max: int = EXPANSION_B
         else:
             room = compression.room_for(data, restored_bytes_max + 1)
             restored = bytes(decompressor.decompress(data, max_length=room))
-    except Exception as error:  # each library raises its own class if the data is no frame
+    # each library has its own error for data that is not in its format
+    except Exception as error:
         compression.refuse_shortage(error)
         raise ValueError(f"the records do not decompress: {error}") from error
     _check_size(len(restored), restored_bytes_max)

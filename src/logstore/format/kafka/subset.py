@@ -143,7 +143,7 @@ def delete_horizons_ms(data: Buffer, run: Sequence[tuple[int, BatchHeader]]) -> 
 
 
 def empty(header: BatchHeader) -> bytes:
-    """Create a batch without records that has the offsets and the producer of another batch.
+    """Create a batch that has no records, but the offsets and the producer of another batch.
 
     The largest timestamp of the batch is copied, because it shows when the producer was last
     active.

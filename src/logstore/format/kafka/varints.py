@@ -61,7 +61,7 @@ def varints(data: bytes, position: Numbers, ends: Numbers) -> tuple[Numbers, Num
         ends: for each number, the end of its record.
 
     Raises:
-        ValueError: a number does not end, or ends after the end of its record.
+        ValueError: a number has no last byte, or is longer than the rest of its record.
     """
     numbers_of, widths_of = short_varints()
     pairs = pairs_of(data)[position]

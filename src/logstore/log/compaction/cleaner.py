@@ -210,9 +210,10 @@ class Cleaner:
     def _select(
         self, window: Window, looked: list[tuple[Place, int | None, Verdict]]
     ) -> Steps[dict[int, bytes | None]]:
-        """Examine the records of some batches; return the new bytes of each batch, by its position.
+        """Examine the records of some batches, and return the new bytes of each batch.
 
-        The bytes are None for an unchanged batch, and empty for a batch that keeps no record.
+        The key of a batch in the result is its position. The bytes are None for an unchanged batch,
+        and empty for a batch that keeps no record.
         """
         copies: dict[int, bytes | None] = {}
         remaining = iter(looked)

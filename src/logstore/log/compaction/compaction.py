@@ -186,7 +186,7 @@ class Compaction:
         self._horizon_ms: int | None = None
 
     def run(self) -> CompactionReport:
-        """Compact the log; raises LogStoreError, and any error that the `pace` function raises."""
+        """Compact the log. Raises LogStoreError, and any error that the `pace` function raises."""
         try:
             self._run()
         except _ChangedError:

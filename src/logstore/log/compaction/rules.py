@@ -113,7 +113,7 @@ class Rules:
     def _judge_control(
         self, header: BatchHeader, horizon_ms: int | None, is_needed: bool
     ) -> Verdict:
-        if is_needed:  # this is no marker, or the marker's transaction has batches
+        if is_needed:  # this is not a marker, or the marker's transaction has batches
             return Verdict.KEEP
         if not header.record_count or (horizon_ms is not None and horizon_ms <= self.now_ms):
             return Verdict.DROP

@@ -80,7 +80,7 @@ def parse(
 
 
 def _view_of(raw: Buffer) -> memoryview:
-    """Return a view of the bytes; first copy bytes that could still change after the check."""
+    """Return a view of `raw`, or of a copy if the caller could still change the bytes of `raw`."""
     if type(raw) is bytes:
         return memoryview(raw)
     if not isinstance(raw, bytes | bytearray | memoryview):

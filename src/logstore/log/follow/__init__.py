@@ -1,1 +1,1 @@
-"""Follow a log that another process writes: read the log's directory again and again."""
+"""Follow a log that another process writes: read the log's directory repeatedly."""

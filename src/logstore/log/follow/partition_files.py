@@ -48,7 +48,7 @@ class PartitionFiles:
         )
 
     def topic_id(self, state: Replica, small: SmallFiles | None) -> bytes:
-        """Return the topic id in the small files, as they were read; raises OSError."""
+        """Return the topic id in the small files, as they were read. Raises OSError."""
         return state.metadata.topic_id if small is None else small.metadata.topic_id
 
     def rows(self, directory: str) -> list[SegmentFiles]:

@@ -106,7 +106,7 @@ class KafkaSegment(Segment):
 
 
 def list_kafka_segments(directory: str) -> list[tuple[SegmentFiles, str]]:
-    """List the segments that Kafka would open, by base offset, with suffixes; raises OSError."""
+    """List the segments that Kafka would open, in order, with their suffixes. Raises OSError."""
     rows: dict[str, dict[int, SegmentFiles]] = {LOG: {}, SWAP: {}}
     unfinished = 2**63
     for entry in files.entries(directory):

@@ -74,7 +74,7 @@ def open_kafka_view(
     known_start: int,
     known_end: tuple[int, str],
 ) -> LogView:
-    """Follow the log of a partition, even while its broker runs; raises OSError, LogStoreError.
+    """Follow the log of a partition, even while its broker runs. Raises OSError, LogStoreError.
 
     Args:
         was_stopped: whether the broker stopped cleanly. If so, no broker writes here now, and the

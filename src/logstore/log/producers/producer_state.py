@@ -192,7 +192,7 @@ class Producers:
         return None
 
     def _is_verified(self, header: BatchHeader, token: int | None) -> bool:
-        """Check whether a batch may begin a transaction; raises OutOfOrderSequenceError (KIP-890).
+        """Check whether a batch may begin a transaction. Raises OutOfOrderSequenceError (KIP-890).
 
         If the log does not know the producer, the log accepts any sequence. So of all batches for
         which the token was requested, the batch with the lowest sequence must be appended first.
@@ -289,7 +289,7 @@ class Producers:
     ) -> Ended | None:
         """Record an appended marker; return the transaction that it ended, or None.
 
-        A marker of another epoch begins that epoch (KIP-890, part 2).
+        A marker with another epoch begins that epoch (KIP-890, part 2).
         """
         is_commit, coordinator_epoch = marker
         producer_id, epoch = header.producer_id, header.producer_epoch

@@ -124,7 +124,7 @@ def mend(state: LogState) -> None:
 
 
 def take_recovered(state: LogState, recovered: Recovered, entry: RecoveryEntry) -> None:
-    """Set the producers of a log that is being opened; raises OSError.
+    """Set the producers of a log that is being opened. Raises OSError.
 
     If a batch is damaged, the report says so, as if recovery had found the damage.
     """

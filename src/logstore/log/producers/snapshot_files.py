@@ -55,7 +55,7 @@ def write(
     metadata: PartitionMetadata,
     guard: files.Guard = nullcontext,
 ) -> None:
-    """Write a snapshot durably; raises OSError, and any error that `guard` raises."""
+    """Write a snapshot durably. Raises OSError, and any error that `guard` raises."""
     data = producer_file.encode(snapshot, metadata.topic_id, metadata.partition)
     files.write_atomically(path_of(directory, snapshot.offset), data, guard)
 

@@ -103,7 +103,7 @@ class ProducerTable:
         return [batch for batch in rows if batch.last_offset >= 0]
 
     def idle_since(self, limit_ms: int, spared: Container[int], count_max: int) -> list[int]:
-        """List the producers that were not used since a time, except the producers in `spared`."""
+        """List the producers whose last use was at or before `limit_ms`, except `spared`."""
         view = np.frombuffer(self.rows, ROW)
         known = view["producer_id"]
         is_idle = (known >= 0) & (known < EMBEDDED_ID_MIN) & (view["used_ms"] <= limit_ms)

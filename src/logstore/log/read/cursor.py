@@ -1,4 +1,4 @@
-"""Step through a segment's batches, beginning at an offset; check each batch at its first read.
+"""Step through a segment's batches, beginning at an offset; check each when it is first read.
 
 An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
 is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset
@@ -197,7 +197,7 @@ class Cursor:
         return 0
 
     def _check(self, data: bytes | memoryview, at: int, position: int, header: BatchHeader) -> bool:
-        """Verify a batch at its first read; if it is damaged, move the cursor and return False."""
+        """Verify a batch, but only once; if it is damaged, move the cursor and return False."""
         segment = self.segment
         if segment.is_verified(position) and header.base_offset == self._expected:
             return True

@@ -40,7 +40,7 @@ def segment_at(state: Replica, offset: int) -> Segment:
 
 
 def record_from_disk(state: Replica, offset: int) -> Record:
-    """Read one record, and cache its block; raises OffsetOutOfRangeError if it does not exist."""
+    """Read one record, and cache its block. Raises OffsetOutOfRangeError if it does not exist."""
     state.refresh()
     if not state.log_start_offset <= offset < state.log_end_offset:
         raise state.out_of_range(offset)

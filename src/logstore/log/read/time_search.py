@@ -31,7 +31,7 @@ Found = tuple[int, int]  # a timestamp, and an offset
 
 
 def first_offset_at(state: Replica, timestamp: int) -> int | None:
-    """Return the first offset with a timestamp at or after `timestamp`, or None."""
+    """Return the first offset with a timestamp at or after `timestamp`; None if there is none."""
     found = first_record_at(state, timestamp)
     return None if found is None else found[1]
 

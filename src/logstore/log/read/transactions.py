@@ -178,7 +178,7 @@ def decided(state: Replica) -> Decided:
 
 
 def decided_now(state: Replica) -> Decided:
-    """Refresh a log, and find which of its transactions have ended; raises LogStoreError."""
+    """Refresh a log, and find which of its transactions have ended. Raises LogStoreError."""
 
     def look() -> tuple[Decided, object]:
         found = decided(state)

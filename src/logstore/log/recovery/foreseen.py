@@ -49,7 +49,7 @@ def _is_described(state: FollowedReplica, row: SegmentFiles) -> bool:
 
 
 def _begins_with_batch(segment: Segment) -> bool:
-    """Check the layout of the first batch, from which a reader chooses the layout of a segment."""
+    """Check the layout of the first batch, which a reader uses for the whole segment."""
     fd = files.open_regular(segment.log_path, files.READ)
     try:
         head = files.read_up_to(fd, layouts.MAGIC_AT + 1, 0)

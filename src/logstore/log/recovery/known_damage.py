@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> list[Problem]:
-    """Return the damage that the small files of a log show; raises OSError.
+    """Return the damage that the small files of a log show. Raises OSError.
 
     Args:
         findings: the damage that the opening of the log found.
@@ -92,7 +92,7 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 
 
 def falling_entries(directory: str) -> Problem | None:
-    """Report the first epoch in `leader-epoch-checkpoint` that is not in order; raises OSError.
+    """Report the first epoch in `leader-epoch-checkpoint` that is not in order. Raises OSError.
 
     Both the epochs and their first offsets must rise from each entry of the file to the next.
     """
@@ -115,10 +115,11 @@ def falling_entries(directory: str) -> Problem | None:
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
     """Report the first leader epoch that is lower than an earlier epoch, without reading files.
 
-    Recovery has read all epochs of the scanned segments, and the last epoch of other segments.
+    Recovery has read all epochs of each scanned segment. Of each other segment, it has read only
+    the last epoch.
 
     Args:
-        scanned: the walks over the scanned segments, by the base offset of the segment.
+        scanned: the walks over the scanned segments; the key is the base offset of the segment.
     """
     latest = -1
     for segment in segments:

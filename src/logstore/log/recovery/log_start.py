@@ -1,12 +1,12 @@
 """Decide where a log starts, and which topic id its small files have.
 
-Three files have the log start: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and the log
-dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the epochs'
-file (E), then durably into the metadata (M), and some time later into the checkpoint (C). So C <= M
-<= E is the normal order of the log starts. If this order is broken, one of the files is old, or
-belongs to another log, perhaps of an earlier topic of the same name.
+Three files have the log start offset: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and
+the log dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the
+epochs' file (E), then durably into the metadata (M), and some time later into the checkpoint (C).
+So C <= M <= E is the normal order of these offsets. If this order is broken, one of the files is
+old, or belongs to another log, perhaps of an earlier topic of the same name.
 
-| log starts in the files | chosen log start |
+| log start offsets in the files | chosen log start offset |
 |---|---|
 | M = E | M |
 | E > M: a crash came between the writes, or M is old | M; if C > M too, the smaller of E and C |
@@ -35,7 +35,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """The log starts in the three files, or None for a file without a usable log start."""
+    """The log start offset that each of the three files has; None if a file has no usable one."""
 
     metadata: int | None
     epochs: int | None

@@ -284,7 +284,7 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 
 
 def _write_small_files(state: LogState) -> None:
-    """Rewrite the log's small files, because a file is wrong; raises OSError, LogStoreError."""
+    """Rewrite the log's small files, because a file is wrong. Raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
     # Write the file of the epochs first: its log start must never be before the log start in
     # `partition.metadata`.
@@ -302,7 +302,7 @@ def _check_awaited(log_dir: LogDir) -> None:
 
 
 def reopen(state: LogState) -> RecoveryEntry:
-    """Recover an open log again after its files were changed; raises LogStoreError."""
+    """Recover an open log again after its files were changed. Raises LogStoreError."""
     entry = RecoveryEntry(state.topic, state.partition, state.log_dir.path)
     state.cut_offset = 0
     for segment in state.segments:

@@ -80,7 +80,7 @@ class Recovery:
         self._last_filled = -1
 
     def run(self) -> Recovered:
-        """Recover the log; raises OSError."""
+        """Recover the log. Raises OSError."""
         listing = list_settled(self.directory, self.entry.warnings, self._check)
         self.entry.warnings += listing.warnings
         for name in listing.temporary:

@@ -40,8 +40,7 @@ class RepairReport(NamedTuple):
     Attributes:
         quarantined: paths of the files that have the removed bytes.
         lost: the ranges of offsets whose records are lost.
-        mended: the kinds of damage that this repair mended, or that the opening of the log mended
-            before.
+        mended: the kinds of damage that the opening of the log mended, or after it, this repair.
     """
 
     topic: str

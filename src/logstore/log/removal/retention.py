@@ -1,8 +1,9 @@
 """Drop the beginning of a log: by age, by size, up to an offset, or because the disk is full.
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
-deleted records never come back, even if a crash leaves their files. A reader that has a dropped
-segment open reads the segment to its end. Then the reader raises OffsetOutOfRangeError.
+deleted records never come back, even if a crash happens before their files are removed. A reader
+that has a dropped segment open reads the segment to its end. Then the reader raises
+OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _apply_retention(state: LogState, go_on: Callable[[], None]) -> int:
 
 
 def oldest_under_pressure(state: LogState) -> int | None:
-    """Return the time (ms) of the oldest segment; None if it must stay even on a full disk."""
+    """Return the time (ms) of the oldest segment; None if even a full disk must not drop it."""
     segments = state.segments
     if not state.config.retention_pressure or len(segments) < 2:
         return None

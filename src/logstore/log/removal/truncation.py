@@ -168,7 +168,7 @@ def _with_room(state: LogState, offset: int) -> _Replacement:
 
 
 def _prepare(state: LogState, offset: int) -> _Replacement:
-    """Acquire all file descriptors and all disk space for a truncation; raises OSError.
+    """Acquire all file descriptors and all disk space for a truncation. Raises OSError.
 
     The caller must hold both locks. This function does not change the segments: if it fails, no
     record was removed.
@@ -208,7 +208,7 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
-    """Durably remove the epochs of the dropped part from their file; raises OSError.
+    """Durably remove the epochs of the dropped part from their file. Raises OSError.
 
     The file is not removed, because it confirms the log start. If the truncation fails after this
     step, the file lacks the epochs of batches that still exist. The next flush or open then
@@ -222,7 +222,7 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 
 
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
-    """Replace the dropped segments with the new file, without opening a file; raises OSError."""
+    """Replace the dropped segments with the new file, without opening a file. Raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
     # Lower these offsets first. Otherwise, if the log dir fails during the truncation and comes
     # back, the log dir would count as an old copy.

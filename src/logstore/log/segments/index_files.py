@@ -65,7 +65,7 @@ def index_files(
 def write_index_files(
     index_path: str, time_index_path: str, time_bytes: bytes, data: bytes
 ) -> None:
-    """Write both index files of a segment, the time index first; raises OSError."""
+    """Write both index files of a segment, the time index first. Raises OSError."""
     for path, content in ((time_index_path, time_bytes), (index_path, data)):
         temporary = f"{path}.tmp"
         fd = files.replace_file(temporary)

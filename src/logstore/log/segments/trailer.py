@@ -152,7 +152,7 @@ def read_index(path: str, *, growing: bool = False) -> tuple[OffsetIndex, Traile
 
 
 def read_growing(path: str, file_bytes: int) -> tuple[bytes | memoryview, Trailer | None]:
-    """Read a whole `.index` file, and return its bytes and its trailer; raises OSError.
+    """Read a whole `.index` file, and return its bytes and its trailer. Raises OSError.
 
     The caller can pass the bytes and the trailer to `index_in`. If the file is not usable, the
     trailer is None.
@@ -180,7 +180,7 @@ def trailer_in(data: bytes | memoryview) -> Trailer | None:
 def index_in(
     data: bytes | memoryview, trailer: Trailer, path: str, *, growing: bool = False
 ) -> OffsetIndex:
-    """Decode the offset index from the bytes of an `.index` file; raises CorruptIndexError."""
+    """Decode the offset index from the bytes of an `.index` file. Raises CorruptIndexError."""
     entries = data[:-TRAILER_BYTES]
     if xxh3_64_intdigest(entries) != trailer.entries_checksum:
         raise CorruptIndexError(path=path, position=0, reason="the entries are damaged")
@@ -190,7 +190,7 @@ def index_in(
 def read_time_index(
     path: str, trailer: Trailer, *, growing: bool = False, file_bytes: int = -1
 ) -> TimeIndex:
-    """Read a `.timeindex` file; raises the same errors as `read_index`.
+    """Read a `.timeindex` file. Raises the same errors as `read_index`.
 
     Args:
         file_bytes: the size of the file, or -1 if the caller does not know the size. If the size is

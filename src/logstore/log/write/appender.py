@@ -129,7 +129,7 @@ class AppendFuture:
         return self._batch.offset >= 0 or self._batch.error is not None
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the record's offset; raises the error of its append, or TimeoutError."""
+        """Wait for the record's offset. Raises the error of its append, or TimeoutError."""
         timeout = timeout_of(timeout)
         batch = self._batch
         if batch.offset < 0 and batch.error is None:
@@ -216,7 +216,7 @@ class Appender:
         return AppendFuture(self, batch, index)
 
     def _begin(self, batch: _Batch) -> None:
-        """Start the linger time of a batch at its first record; the caller must hold the mutex."""
+        """Start the linger time of a batch with its first record; the caller holds the mutex."""
         self._check_open()
         if self._thread is None:
             bell = self._has_records

@@ -101,7 +101,7 @@ def columns_of(
     timestamps: encode.Timestamps,
     headers: Iterable[Any] | None,
 ) -> Columns:
-    """Make columns from a caller's arguments or Records; raises TypeError, ValueError."""
+    """Make columns from a caller's arguments or Records. Raises TypeError, ValueError."""
     cells = encode.as_list(values, "values")
     if cells and isinstance(cells[0], Record):
         if keys is not None or timestamps is not None or headers is not None:

@@ -251,8 +251,8 @@ def _publish_all(
 ) -> None:
     """Show the batches to readers; a repeated call does no harm.
 
-    If there is not enough memory, the call tries again for a second. If some batches still cannot
-    be shown after that, the log refuses every call until it is opened again.
+    If there is not enough memory, this function tries again, for at most a second. If some batches
+    still cannot be shown after that, the log refuses every call until it is opened again.
     """
     interrupt: BaseException | None = None
     shortages = 0

@@ -34,7 +34,7 @@ Timestamps = Iterable["Timestamp | None"] | NDArray[Any] | Timestamp | None
 
 
 def check_cell(cell: Any, what: str) -> bytes | None:
-    """Check one value or one key; raises TypeError."""
+    """Check one value or one key. Raises TypeError."""
     if cell is None or type(cell) is bytes:
         return cell
     if isinstance(cell, bytes | bytearray | memoryview):
@@ -44,7 +44,7 @@ def check_cell(cell: Any, what: str) -> bytes | None:
 
 
 def check_timestamp(timestamp: Any) -> int:
-    """Convert a number or datetime to ms since the epoch; raises TypeError or ValueError."""
+    """Convert a number or datetime to ms since the epoch. Raises TypeError or ValueError."""
     number = timestamp_of(timestamp)
     if not 0 <= number <= TIMESTAMP_MAX:
         raise ValueError(f"timestamp {timestamp} is not in 0..{TIMESTAMP_MAX} ms since the epoch")
@@ -52,7 +52,7 @@ def check_timestamp(timestamp: Any) -> int:
 
 
 def check_headers(headers: HeadersLike | None) -> Headers:
-    """Check one record's headers, given as pairs or a mapping; raises TypeError or ValueError."""
+    """Check one record's headers, given as pairs or a mapping. Raises TypeError or ValueError."""
     if headers is None or headers is NO_HEADERS:
         return NO_HEADERS
     pairs = headers.items() if isinstance(headers, Mapping) else many(headers, "headers", HEADER)
@@ -199,7 +199,7 @@ def build(
     is_log_append_time: bool,
     magic: int = columnar.MAGIC,
 ) -> layouts.AnyPayload:
-    """Encode one batch; raises TypeError or ValueError if an argument is wrong."""
+    """Encode one batch. Raises TypeError or ValueError if an argument is wrong."""
     count = len(values)
     for what, cells in (("keys", keys), ("headers", headers)):
         if cells is not None and len(cells) != count:

@@ -104,7 +104,7 @@ class GroupCommit:
         self._mutex = threading.Lock()
         self._waiting: list[_Group] = []
         self._committing: _Group | None = None
-        self._leaving = _Leaving()  # the threads of the last group whose commit has begun
+        self._leaving = _Leaving()  # the threads of the group whose commit began most recently
         self.in_custody: set[str] = set()
         self.keepers: set[ref[keeping]] = set()
         self.writing = NOT_WRITING
@@ -117,7 +117,7 @@ class GroupCommit:
         timestamp: encode.Timestamp | None,
         headers: encode.HeadersLike,
     ) -> int:
-        """Append one record durably and return its offset; raises the errors of `Log.append`."""
+        """Append one record durably and return its offset. Raises the errors of `Log.append`."""
         state = self._state
         if state.log_dir.is_refusing:
             state.check()

@@ -36,10 +36,10 @@ class Origin(Protocol):
     """
 
     def survey(self, options: ReadOptions, known: Reached) -> Spans:
-        """Select partitions, and find their present readable ranges; raises LogStoreError."""
+        """Select partitions, and find their present readable ranges. Raises LogStoreError."""
 
     def look(self, keys: Iterable[TopicPartition], options: ReadOptions, known: Reached) -> Spans:
-        """Find the present readable ranges of some partitions; raises LogStoreError."""
+        """Find the present readable ranges of some partitions. Raises LogStoreError."""
 
     def pieces(
         self, spans: Any, starts: PartitionOffsets, ends: Mapping[TopicPartition, int],

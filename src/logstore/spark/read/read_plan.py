@@ -42,7 +42,7 @@ class Piece(InputPartition):
     """Describe the records that one task reads, in a form that can be pickled.
 
     Attributes:
-        aborted: the transactions whose records the task leaves out, by producer.
+        aborted: the transactions whose records the task leaves out; the key is the producer.
     """
 
     topic: str
@@ -71,7 +71,7 @@ class RangedLog(Protocol):
         """The offset after the last record that can be read at present."""
 
     def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Return the first offset with a timestamp at or after `timestamp`, or None."""
+        """Return the first offset with a timestamp at or after `timestamp`; None without one."""
 
 
 class AnySpan(Protocol):

@@ -206,7 +206,7 @@ def find(store: LogStore, key: TopicPartition, *, is_read: bool = False) -> Log:
 
 
 def check_all_serve(store: LogStore) -> None:
-    """Check that all log dirs serve, because partitions on a missing log dir would be left out.
+    """Check that all log dirs work, because partitions on a missing log dir would be left out.
 
     Raises:
         LogDirOfflineError: a log dir is offline, or the options do not name it.

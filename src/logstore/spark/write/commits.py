@@ -225,7 +225,7 @@ def remove_files(runs: Iterable[Run]) -> None:
 
 
 def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -> bool:
-    """Append a batch's staged records exactly once; return False if it was committed before.
+    """Append a batch's staged records exactly once; return False if it is already committed.
 
     The caller must own the store.
     """

@@ -45,8 +45,9 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# The longest wait for a commit of another query or of a killed driver. Even on a slow disk, such a
-# commit takes less time.
+# If another process writes a commit to the store, wait at most this long for its end. That process
+# is the driver of another query, or a driver that was killed. Even on a slow disk, a commit takes
+# less time.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
@@ -221,7 +222,7 @@ class _Writer:
             commit(store, staged[0].query_id, batch_id, runs)
 
     def _abort(self, messages: list[Any]) -> None:
-        """Remove staged files, except files of begun commits, which the next commit needs."""
+        """Remove staged files, but not the files of a begun commit: the next commit needs them."""
         begun = {
             run.path
             for record in read_records(self._options.log_dirs).values()
@@ -265,7 +266,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._stage(query_id, task, iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Append a micro-batch; do nothing if it was appended before."""
+        """Append a micro-batch; do nothing if it is already appended."""
         self._commit(messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name

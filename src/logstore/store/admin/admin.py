@@ -178,18 +178,18 @@ class Admin:
             self.stop()
 
     def stop(self) -> None:
-        """Stop serving; running requests continue, but their results are not sent."""
+        """Accept no more requests; running requests continue, but their results are not sent."""
         if self._server is not None:
             self._server.stop()
             self.path = None
 
     def leave(self) -> None:
-        """Stop serving without waiting."""
+        """Accept no more requests, and do not wait for running requests."""
         if self._server is not None:
             self._server.leave()
 
     def drop(self) -> None:
-        """Close the descriptors in a forked child; the parent continues to serve."""
+        """Close the descriptors in a forked child; the parent still answers requests."""
         if self._server is not None:
             self._server.drop()
 

@@ -88,7 +88,7 @@ def address_of(path: str) -> Iterator[str]:
 
 
 def listen(path: str) -> socket.socket:
-    """Make a listening socket of mode 0600 at `path`; raises OSError.
+    """Make a listening socket of mode 0600 at `path`. Raises OSError.
 
     The socket gets its final name only after it listens. So if no process listens at a final name,
     the name is stale.
@@ -111,7 +111,7 @@ def listen(path: str) -> socket.socket:
 
 
 def connect(path: str) -> socket.socket:
-    """Connect to an owner; raises OSError if no process listens at `path`."""
+    """Connect to an owner. Raises OSError if no process listens at `path`."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with address_of(path) as address:

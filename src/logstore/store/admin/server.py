@@ -68,7 +68,7 @@ class AdminServer:
         answer: Answer,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Listen at `path`; raises OSError."""
+        """Listen at `path`. Raises OSError."""
         self.path = path
         self._answer = answer
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Handle log dirs that fail or hang while the store serves.
+"""Handle log dirs that fail or hang while the store is open.
 
 The thread whose call failed does not handle the failure, because it may hold a log's lock. One new
 thread closes the descriptors of the dead disk, and another new thread calls the user's callback.

@@ -1,6 +1,6 @@
 """Bring one log dir into a running store: lock it, probe it, write its identity, open its logs.
 
-The steps are the same as at a start, but for only one dir, while the other dirs serve. A log that
+The steps are the same as at a start, but for only one dir, while the other dirs work. A log that
 is already open stays open. If a copy in the returned dir outranks an open log, an error reports
 both.
 
@@ -42,7 +42,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         LogDirLockedError: another process has the log dir open.
         LogDirOfflineError: the disk failed during the call; the store is unchanged.
         DuplicateLogError: a copy in the log dir outranks an open log. The other replicas of the log
-            dir serve.
+            dir are open.
     """
     _wait_until_quiet(state, admission.path)
     log_dir = LogDir(admission.path)
@@ -76,7 +76,7 @@ def bring_in(state: OwnerState, admission: Admission) -> RecoveryReport:
         kind = StoreEventKind.LOG_DIR_ADDED if before is None else StoreEventKind.LOG_DIR_RETURNED
         state.events.post(StoreEvent(kind, log_dir.path))
         state.host.answered()
-    # Ctrl-C is caught, too: a dir must not serve with only a part of its logs.
+    # Ctrl-C is caught, too: a dir must not be used with only a part of its logs.
     except BaseException as error:
         _break_off(state, log_dir, error)
         raise

@@ -2,7 +2,7 @@
 
 While a thread of a store waits, it does not refer to the store. So the garbage collector finds a
 store that is no longer used, and calls this module in any thread. A log, a mover, an appender and a
-reader refer to their store. While one of these objects is in use, the store serves. An appender
+reader refer to their store. While one of these objects is in use, the store stays open. An appender
 counts as in use while it has records to send.
 
 This module writes nothing: the next open recovers the logs, as after a crash. This module waits for

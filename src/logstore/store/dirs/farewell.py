@@ -36,7 +36,7 @@ class Farewell:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Wait, for a limited time, until `arrive` was called for every log dir that serves."""
+        """Wait, for a limited time, until `arrive` was called for every log dir that works."""
         if threading.get_ident() == self._made_by:
             return
         with self._changed:

@@ -82,11 +82,11 @@ def missing_id_of(replicas: Replicas, name: str) -> str | None:
 def replicas_of(
     replicas: Replicas, directory_id: str | None, log_dir: LogDir | None = None
 ) -> list[TopicPartition]:
-    """List the known replicas of a log dir that does not serve.
+    """List the known replicas of a log dir that does not work.
 
     An open replica belongs to the log dir that has its log. For any other replica, the catalog
-    records a log dir. If that log dir does not serve, the replica belongs to it. Then a copy in a
-    serving log dir is ignored, because it may be only the unfinished copy of a move.
+    records a log dir. If that log dir does not work, the replica belongs to it. Then a copy in a
+    working log dir is ignored, because it may be only the unfinished copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
@@ -157,7 +157,7 @@ def refuse_loss(
 
 
 def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
-    """Return the name of a replica, with the paths of its other copies, which may be incomplete."""
+    """Return a replica's name, with the paths of its other copies; these may be incomplete."""
     incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
     paths = offline.paths if offline is not None else ()
     if incomplete is not None:
@@ -167,12 +167,12 @@ def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> st
 
 
 def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[TopicPartition, ...]:
-    """Forget a log dir that does not serve, with its replicas; return the lost replicas.
+    """Forget a log dir that does not work, with its replicas; return the lost replicas.
 
     Another log dir may still have an incomplete copy of a lost replica.
 
     Raises:
-        LogDirError: the log dir serves, or its id is unclear, or replicas would be lost although
+        LogDirError: the log dir works, or its id is unclear, or replicas would be lost although
             `may_lose` is False.
     """
     replicas = state.replicas
@@ -199,7 +199,7 @@ def give_up(state: OwnerState, log_dir: LogDir, *, may_lose: bool) -> tuple[Topi
 def give_up_missing(
     state: OwnerState, directory_id: str, *, may_lose: bool
 ) -> tuple[TopicPartition, ...]:
-    """Forget a missing log dir with its replicas, by its id; return the lost replicas.
+    """Forget the missing log dir with this id, and its replicas; return the lost replicas.
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is False.

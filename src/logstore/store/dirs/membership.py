@@ -2,7 +2,7 @@
 
 (At a start, `start/roster` decides which log dirs belong to the store.) `admit` reads a path and
 decides its role. `admit` writes nothing. `join` and `forget` write the roster to each log dir. At
-the next start, the roster with the highest epoch counts. If a crash interrupts the writes of the
+the next start, the roster with the highest epoch is used. If a crash interrupts the writes of the
 roster, the next start sees either the old members or the new members. A joining dir gets its
 identity before the other log dirs get the roster that contains the joining dir. If a crash comes
 before the other log dirs get this roster, the joining dir is not a member yet, and has no data.
@@ -160,7 +160,7 @@ class Membership:
         return absent[0] if len(absent) == 1 else None
 
     def _absent_ids(self) -> list[str]:
-        """List the ids of the members that are not among the serving log dirs."""
+        """List the ids of the members that are not among the working log dirs."""
         serving = {d.directory_id for d in self._replicas.log_dirs if not d.is_offline}
         return [id_ for id_ in self.roster if id_ not in serving]
 

@@ -96,11 +96,11 @@ def last_end(replicas: Replicas, log_dir: LogDir, key: TopicPartition, log: Log)
 
 
 def recognise(replicas: Replicas) -> None:
-    """Mark each serving log dir that is an old copy.
+    """Mark each open log dir that is an old copy.
 
     Before this call, the caller must read the files of all log dirs.
 
-    A log dir that already serves can also be recognised as an old copy, if a returned log dir has
+    A log dir that is already open can also be recognised as an old copy, if a returned log dir has
     recorded a later generation for it.
     """
     for log_dir in replicas.log_dirs:
@@ -214,7 +214,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def witness_all(replicas: Replicas) -> None:
-    """Record the generations of all log dirs in the other log dirs that serve.
+    """Record the generations of all log dirs in the other log dirs that work.
 
     A log dir is written only if one of the generations to record has changed.
     """
@@ -251,13 +251,13 @@ def _each(log_dirs: Iterable[LogDir], work: Callable[[LogDir], None]) -> None:
 def checkpoint(
     replicas: Replicas, log_dir: LogDir, offsets: Mapping[TopicPartition, int], *, is_last: bool
 ) -> None:
-    """Advance a log dir's generation if its recovery points changed; raises OSError."""
+    """Advance a log dir's generation if its recovery points changed. Raises OSError."""
     if has_witness(replicas) and (is_last or offsets != log_dir.generation.offsets):
         log_dir.generation.step(offsets)
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the other log dirs' generations to one log dir if they changed; raises OSError."""
+    """Write the other log dirs' generations to one log dir if they changed. Raises OSError."""
     # The generation of a log dir that was given up stays recorded. If the log dir is added again,
     # its generation continues after the recorded generation. Another log dir may be missing at that
     # time. When it returns, its older record does not make the added log dir an old copy.

@@ -23,7 +23,7 @@ from logstore.store.upkeep.keeper import DirKeeper, warn
 
 
 def flush_dirs(replicas: Replicas) -> tuple[str, ...]:
-    """Flush all log dirs that serve, in parallel; return the paths of the other log dirs."""
+    """Flush all log dirs that work, in parallel; return the paths of the other log dirs."""
     skipped = tuple(d.path for d in replicas.log_dirs if d.is_refusing)
     good = [log_dir for log_dir in replicas.log_dirs if not log_dir.is_refusing]
     outcomes = for_each(
@@ -48,7 +48,7 @@ def close_dir(
     log_dir: LogDir,
     farewell: Farewell | None = None,
 ) -> None:
-    """Close one log dir cleanly; if the log dir does not serve, only release it.
+    """Close one log dir cleanly; if the log dir does not work, only release it.
 
     Args:
         farewell: the object that is shared by all log dirs that are closed together.

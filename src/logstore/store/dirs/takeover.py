@@ -35,7 +35,7 @@ def release_all(log_dirs: Sequence[LogDir], patience_seconds: float) -> None:
 
 
 def path_of(log_dir: LogDir) -> str:
-    """Return the path of a log dir, for `in_time`."""
+    """Return the path of a log dir; `in_time` calls this function."""
     return log_dir.path
 
 

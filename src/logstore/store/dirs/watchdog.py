@@ -2,7 +2,7 @@
 
     a call runs longer than the bound           the dir becomes SUSPECT: new calls raise at once
     while the dir is SUSPECT                    threads that wait for locks of its logs are freed
-    good probes in a row, and no call is stuck  the dir serves again
+    good probes in a row, and no call is stuck  the dir works again
 
 The bound is `log_dir_suspect_ms` of the configuration. The bound is three times as long for calls
 that wait for the disk to write, and twelve times as long for work on a whole log. Time in which the
@@ -69,7 +69,7 @@ class Watchdog:
         )
 
     def start(self) -> None:
-        """Start the thread; raises a retriable LogDirError if no more threads can be started."""
+        """Start the thread. Raises a retriable LogDirError if no more threads can be started."""
         start_for(self._replicas.log_dirs[0].path, self._thread)
 
     def stop(self) -> None:

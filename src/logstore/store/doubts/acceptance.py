@@ -37,7 +37,7 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that the user decided about a replica in doubt; raises OSError.
+    """Record durably that the user decided about a replica in doubt. Raises OSError.
 
     Raises:
         LogDirError: no other log dir has recorded that the old copy is accepted; the error is
@@ -75,7 +75,7 @@ def is_missing(replicas: Replicas, key: TopicPartition) -> bool:
 
 
 def give_up(replicas: Replicas, key: TopicPartition) -> bool:
-    """Forget a replica that an old copy lacks and the user gave up; raises LogStoreError.
+    """Forget a replica that an old copy lacks and the user gave up. Raises LogStoreError.
 
     If `is_missing` is False for the replica, do nothing, and return False.
     """

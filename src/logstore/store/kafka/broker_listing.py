@@ -136,7 +136,7 @@ def _known_names(entry: files.Entry) -> frozenset[str]:
 
 
 def list_kafka_dir(path: str) -> KafkaListing:
-    """List a log dir; raises OSError."""
+    """List a log dir. Raises OSError."""
     listing = KafkaListing([], {}, {}, files.exists(os.path.join(path, STOPPED)), [], [])
     for entry in files.entries(path):
         full = os.path.join(path, entry.name)

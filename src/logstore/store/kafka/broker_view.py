@@ -5,8 +5,8 @@ broker refuses to start with two live directories.) If only the unfinished copy 
 the replica is offline too, because that copy lacks records.
 
 To swap a replica, a broker renames the copy to the live name, syncs, and only then renames the
-source. So if a replica is found twice while the broker may be running, the dirs are listed again
-and again, for a limited time.
+source. So if a replica is found twice while the broker may be running, the dirs are listed
+repeatedly, for a limited time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class BrokerDirs:
     Threads: only the view calls this object, and only in one thread at a time.
 
     Attributes:
-        listings: the last listing of each log dir, by the path of the log dir.
+        listings: the newest listing of each log dir; the key is the path of the log dir.
     """
 
     def __init__(self, replicas: Replicas, environment: LogEnvironment) -> None:
@@ -85,7 +85,7 @@ class BrokerDirs:
         return found
 
     def _list_swapped(self) -> list[KafkaListing]:
-        """List the log dirs again and again while a swap may run; wait only once per replica."""
+        """List the log dirs repeatedly while a swap may run; wait only once per replica."""
         deadline = monotonic() + SWAP_SECONDS_MAX
         while True:
             found = list_at_rest(self._replicas.log_dirs, self._list_dirs)
@@ -98,7 +98,7 @@ class BrokerDirs:
             sleep(PAUSE_SECONDS)
 
     def _list_dirs(self) -> list[KafkaListing]:
-        """List the serving log dirs; if a log dir cannot be listed, take it offline."""
+        """List the working log dirs; if a log dir cannot be listed, take it offline."""
         found = []
         for log_dir in self._replicas.log_dirs:
             if log_dir.is_offline:
@@ -136,7 +136,7 @@ class BrokerDirs:
         found.offline[key] = OfflineReplica(error, log_dir)
 
     def open_log(self, log_dir: LogDir, facts: ReplicaFacts) -> Log:
-        """Open one log in place; raises OSError, LogStoreError."""
+        """Open one log in place. Raises OSError, LogStoreError."""
         directory = os.path.join(log_dir.path, facts.dir_name)
         key = TopicPartition(facts.topic, facts.partition)
         listing = self.listings[log_dir.path]

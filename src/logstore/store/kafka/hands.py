@@ -99,7 +99,7 @@ def read_change(path: str) -> Change | None:
 
 
 def _change_of(document: dict[str, Any]) -> Change:
-    """Check each field; raises an error of `fields.WRONG`."""
+    """Check each field. Raises an error of `fields.WRONG`."""
     fields.check_kind(document, DOCUMENT_NAME)
     step = fields.text(document["step"], "the step")
     if step not in TAKE_OVER + HAND_BACK:
@@ -129,12 +129,12 @@ def _change_of(document: dict[str, Any]) -> Change:
 
 
 def _keys(document: dict[str, Any], what: str) -> tuple[TopicPartition, ...]:
-    """Read a list of partitions that may be missing; raises an error of `fields.WRONG`."""
+    """Read a list of partitions that may be missing. Raises an error of `fields.WRONG`."""
     return tuple(fields.partition_key(*row) for row in fields.rows(document.get(what, []), what, 2))
 
 
 def write_change(path: str, change: Change) -> None:
-    """Write the file of a log dir durably; raises OSError."""
+    """Write the file of a log dir durably. Raises OSError."""
     document = {
         "version": checkpoint.VERSION,
         "kind": DOCUMENT_NAME,
@@ -149,7 +149,7 @@ def write_change(path: str, change: Change) -> None:
 
 
 def refuse_unfinished(path: str) -> None:
-    """Refuse to open a log dir whose change is not finished; raises OSError.
+    """Refuse to open a log dir whose change is not finished. Raises OSError.
 
     Raises:
         UnfinishedChangeError: the log dir is between Kafka and a store.

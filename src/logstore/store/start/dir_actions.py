@@ -20,7 +20,7 @@ from logstore.store.start.startup_table import ReplicaFacts
 
 
 def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a copy to the live name, unless an earlier attempt has done so; raises OSError."""
+    """Rename a copy to the live name, unless an earlier attempt has done so. Raises OSError."""
     key = TopicPartition(facts.topic, facts.partition)
     # If the checkpoints have entries with this name, the entries belong to an earlier replica.
     log_dir.checkpoints.forget(key)
@@ -35,7 +35,7 @@ def make_live(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
 
 
 def make_stray(log_dir: LogDir, facts: ReplicaFacts) -> ReplicaFacts:
-    """Rename a live copy to `.stray`, because another live copy outranks it; raises OSError."""
+    """Rename a live copy to `.stray`, because another live copy outranks it. Raises OSError."""
     name = stray_dir_name(facts.topic, facts.partition, os.urandom(16).hex())
     return _rename(log_dir, facts, name, "stray")
 

@@ -260,7 +260,7 @@ def write_identities(roll: Roll, log_dirs: Mapping[str, LogDir], each: Steps) ->
     The identities of a new store first say "forming" on all dirs, then "formed". Only a dir whose
     identity says "formed" may contain data. When a dir joins a store, it first gets its identity,
     and then the rosters of the other dirs get its id. The roster of a joining dir contains only
-    this dir, and the dirs that joined before. If the disk of a dir fails here, the dir goes
+    this dir, and the dirs that joined earlier. If the disk of a dir fails here, the dir goes
     offline.
     """
     members = [member for member in roll.members if not log_dirs[member.path].is_offline]

@@ -254,12 +254,12 @@ def _is_leftover(name: str) -> bool:
 
 
 def bytes_in(path: str) -> int:
-    """Give the total size of the segments in a directory; raises OSError."""
+    """Give the total size of the segments in a directory. Raises OSError."""
     return sum(each.size_bytes for each in files.entries(path) if each.name.endswith(".log"))
 
 
 def segment_paths(path: str) -> list[str]:
-    """List the segments in a directory, in order; raises OSError."""
+    """List the segments in a directory, in order. Raises OSError."""
     return [
         os.path.join(path, each.name)
         for each in sorted(files.entries(path))

@@ -110,7 +110,7 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # This dir may lack a replica that it had before. For example, a deletion renamed the
+        # This dir may lack a replica that it once had. For example, a deletion renamed the
         # directory, and then failed.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
@@ -160,7 +160,7 @@ class Loader:
         self.report.offline.sort(key=lambda entry: entry.topic_partition)
 
     def _take(self, decision: Decision, queues: dict[str, deque[ReplicaFacts]]) -> None:
-        """Apply one decision in memory; the changes on the disks were made before."""
+        """Apply one decision in memory; the changes on the disks are already made."""
         act, key, first = decision.act, decision.topic_partition, decision.replicas[0]
         log_dir, paths = self.replicas.dir_of(first.log_dir), decision.paths
         self.replicas.copies.forget_move(key, paths)
@@ -206,7 +206,7 @@ class Loader:
         self._open(key, log_dir, live)
 
     def _open_incomplete(self, decision: Decision, log_dir: LogDir) -> None:
-        """Open a copy that may lack records, for reading only; raises the errors of an opening."""
+        """Open a copy that may lack records, for reading only. Raises the errors of an opening."""
         from logstore.log.view import open_view
 
         key, facts = decision.topic_partition, decision.replicas[0]
@@ -234,8 +234,8 @@ class Loader:
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. If a dir fails, only its own queue stops."""
         # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
-        # Several threads would only wait for each other. If the store already serves, these threads
-        # would also slow down its callers, because they take the interpreter's lock.
+        # Several threads would only wait for each other. If the store is already open, these
+        # threads would also slow down its callers, because they take the interpreter's lock.
         lanes = [
             log_dir
             for log_dir in good
@@ -305,7 +305,7 @@ class Loader:
     def _open_beside_callers(
         self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts
     ) -> None:
-        """In a store that serves, open one log, unless a caller has opened it already."""
+        """In an open store, open one log, unless a caller has opened it already."""
         with self.replicas.reserved(key) as self._reserved[facts]:
             replica = self.replicas.opened.get(key)
             if replica is not None and not replica.log_dir.is_offline:

@@ -81,6 +81,6 @@ def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
 
 
 def refuse(fact: DirFacts) -> None:
-    """Refuse to make a new log dir at a path; raises LogDirIdentityError."""
+    """Refuse to make a new log dir at a path. Raises LogDirIdentityError."""
     if fact.nested:
         raise LogDirIdentityError(path=fact.path, reason=fact.nested)

@@ -36,7 +36,7 @@ FailureHandler = Callable[[LogDir], None]
 
 
 class OpenedDirs(NamedTuple):
-    """The log dirs in the order of the configuration, including log dirs that do not serve."""
+    """The log dirs in the order of the configuration, including log dirs that do not work."""
 
     log_dirs: tuple[LogDir, ...]
     missing_ids: tuple[str, ...]
@@ -49,7 +49,7 @@ class OpenedDirs(NamedTuple):
         return self.roll.members[0].meta.broker_id
 
     def good(self) -> list[LogDir]:
-        """List the log dirs that serve."""
+        """List the log dirs that work."""
         return [log_dir for log_dir in self.log_dirs if not log_dir.is_offline]
 
 
@@ -62,7 +62,7 @@ def open_log_dirs(
     admin_socket: str | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> OpenedDirs:
-    """Take possession of all log dirs that can serve.
+    """Take possession of all log dirs that can work.
 
     Args:
         admin_socket: the address of the owner's admin socket, which is written into each lock file.
@@ -158,7 +158,7 @@ def _make(
     on_failure: FailureHandler,
     read_only: bool,
 ) -> OpenedDirs:
-    """Create the `LogDir` objects of a decision, in the order of the configuration."""
+    """Create the `LogDir` objects that a decision needs, in the order of the configuration."""
     members = {member.path: member for member in roll.members}
     refused = {refusal.path: refusal for refusal in roll.refused}
     if not members:
@@ -202,7 +202,7 @@ def _taken_in(facts: Sequence[DirFacts], roll: Roll) -> set[str]:
 
 
 def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOfflineError:
-    """Make the error for a store in which no log dir serves."""
+    """Make the error for a store in which no log dir works."""
     reason = refused[0].reason
     if len(refused) > 1:
         reason = "no log dir serves: " + "; ".join(f"{r.path}: {r.reason}" for r in refused)
@@ -212,7 +212,7 @@ def _none_serves(refused: Sequence[Refused]) -> LogDirIdentityError | LogDirOffl
 
 
 def check_one_serves(log_dirs: Sequence[LogDir]) -> None:
-    """Raise LogDirOfflineError if no log dir serves."""
+    """Raise LogDirOfflineError if no log dir works."""
     if all(log_dir.is_offline for log_dir in log_dirs):
         refused = [Refused(d.path, d.offline_reason or "offline", False) for d in log_dirs]
         raise _none_serves(refused)

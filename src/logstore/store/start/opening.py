@@ -54,7 +54,7 @@ def open_owned(
     progress: ShowProgress | None,
     clock: Clock | None,
 ) -> Store:
-    """Take possession of the log dirs, open their logs, and serve; see `LogStore.open`.
+    """Take possession of the log dirs, open their logs, and start the store's threads.
 
     Args:
         make_store: a function that makes the `LogStore` of a state. Each log in use refers to the

@@ -119,7 +119,7 @@ def settle_again(
         found, kept = _outlive_deletions(replicas, found, this)
         found = complete(found, good, environment, this.at)
         recognise(replicas)
-        if close_opened(replicas):  # the returned dir showed that a serving dir is an old copy
+        if close_opened(replicas):  # the returned dir showed that an open dir is an old copy
             return None
         decisions = decide_all(replicas, found, is_all_listed={*replicas.log_dirs} <= {*good})
 
@@ -141,9 +141,9 @@ def settle_again(
 def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[LogDir]) -> Settled:
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
-    In each repetition, at least one more log dir does not serve, so the loop ends. `settle_again`
+    In each repetition, at least one more log dir does not work, so the loop ends. `settle_again`
     repeats a pass in two further cases. It repeats the first pass if a replica was closed
-    meanwhile. It repeats any pass that found an old copy among the serving dirs.
+    meanwhile. It repeats any pass that found an old copy among the open dirs.
     """
     while True:
         this = Pass()
@@ -168,7 +168,7 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
 
 
 def _all_serve(listed: Sequence[LogDir], opening: Sequence[LogDir]) -> bool:
-    """Check whether all listed dirs still serve; if an opening dir hangs, take it offline."""
+    """Check whether all listed dirs still work; if an opening dir hangs, take it offline."""
     for log_dir in listed:
         if log_dir.is_suspect and log_dir in opening:
             log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
@@ -313,7 +313,7 @@ def _carry_out(
 def _carry_out_one(
     replicas: Replicas, decision: Decision, is_ours: Callable[[ReplicaFacts], bool], this: Pass
 ) -> Decision:
-    """Make the changes of one decision on the disks; raises OSError."""
+    """Make the changes of one decision on the disks. Raises OSError."""
     act, first = decision.act, decision.replicas[0]
     log_dir = replicas.dir_of(first.log_dir)
     if act is Act.COMPLETE:

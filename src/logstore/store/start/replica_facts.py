@@ -82,7 +82,7 @@ def _complete_one(
 
 
 def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
-    """Drop a copy from the page cache, so that only its data on the disk counts.
+    """Drop a copy from the page cache, so that its data is read from the disk.
 
     The start may choose this copy as the log. A sync may have failed while another process made the
     copy. The data of the failed sync is lost, but the kernel shows this data from memory until the
@@ -102,7 +102,7 @@ def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
 
 
 def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
-    """Read the end offset of the log in a directory without changing it; raises LogStoreError."""
+    """Read the end offset of the log in a directory without changing it. Raises LogStoreError."""
     from logstore.log.view import open_view
 
     log = open_view(log_dir, dir_name, environment)

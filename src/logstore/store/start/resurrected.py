@@ -1,7 +1,7 @@
 """Recognise, in files of version 0.1.0, a copy that came back after its partition was deleted.
 
 After a swap, the old copy records the log dir of the copy that replaced it. If the recorded log dir
-serves and has no copy, there are two explanations. First, the user may have deleted the partition.
+works and has no copy, there are two explanations. First, the user may have deleted the partition.
 Version 0.1.0 removed the record of the deletion before the removal of the old copy was durable. So
 a power cut could bring the old copy back. Second, the directory of the newer copy may be lost. Only
 the user knows which explanation is true, so the old copy is reported and nothing else is done. In

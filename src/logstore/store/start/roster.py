@@ -45,7 +45,7 @@ class DirFacts(NamedTuple):
     Attributes:
         unmounted: for an empty dir, the mount point in fstab at or above the dir, if nothing is
             mounted there now.
-        last_paths: the last path of each other log dir that this dir has recorded, by directory id.
+        last_paths: the last path that this dir has recorded for the id of each other log dir.
         nested: for a dir without identity, why it must not become a log dir; "" if that is allowed.
     """
 
@@ -61,7 +61,7 @@ class DirFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A dir that serves, its identity, and whether the identity must be written."""
+    """A dir that works, its identity, and whether the identity must be written."""
 
     path: str
     meta: MetaProperties
@@ -80,7 +80,7 @@ class Roll(NamedTuple):
 
 
 def known_paths(facts: Iterable[DirFacts]) -> dict[str, str]:
-    """Return the last known path of each log dir, from the dirs with the latest roster."""
+    """Return each log dir's last known path, which the dirs with the latest roster recorded."""
     told: dict[str, str] = {}
     for fact in sorted(facts, key=lambda fact: fact.meta.roster_epoch if fact.meta else -1):
         told |= fact.last_paths

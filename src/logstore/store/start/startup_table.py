@@ -78,7 +78,7 @@ class ReplicaFacts(NamedTuple):
 
     @property
     def move_id(self) -> str:
-        """The id of the move that builds this `.move`: the recorded id, or the id in the name."""
+        """The id of the move that made this directory: from the record, or else from the name."""
         return self.record.move_id if self.record else self.dir_name.split(".")[-2]
 
     @property

@@ -131,7 +131,7 @@ def _is_free(log_dir: LogDir, metadata: PartitionMetadata) -> bool:
 
 
 def _in_lanes(items: Sequence[Item], work: Callable[[Item], object]) -> None:
-    """Call `work` for each item in several threads; raises the first error of a thread."""
+    """Call `work` for each item in several threads. Raises the first error of a thread."""
 
     def each(lane: Sequence[Item]) -> None:
         for item in lane:

@@ -150,7 +150,7 @@ class Compactor:
         return report.bytes_read > 0
 
     def _set_aside(self, log: Log, error: Exception) -> None:
-        """Plan a retry for a log; report the error, unless the same error was reported before."""
+        """Plan a retry for a log; report the error, unless the same error was already reported."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
             return  # the state of the log dir is the cause, and other code reports it
         key, before = key_of(log), self.set_aside.get(key_of(log))

@@ -155,7 +155,7 @@ class Events:
         self.on_full: Callable[[str], object] | None = None
 
     def add(self, listener: Listener, path: str) -> None:
-        """Add a listener, unless it was added before.
+        """Add a listener, unless it was already added.
 
         Args:
             path: the path of a log dir, for the error's text.

@@ -246,7 +246,7 @@ class DirKeeper:
             figures.refresh(self._replicas.on(self.log_dir))
 
     def probe(self) -> None:
-        """Probe the disk; a SUSPECT log dir serves again after several good probes."""
+        """Probe the disk; a SUSPECT log dir works again after several good probes."""
         log_dir, began = self.log_dir, time.monotonic()
         try:
             with call(log_dir.path, SYNCING):

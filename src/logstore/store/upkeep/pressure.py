@@ -52,7 +52,7 @@ def _with_oldest(logs: list[Log]) -> Log | None:
         try:
             oldest_ms = host.oldest_under_pressure(log)
         except LogStoreError:
-            continue  # the log does not serve
+            continue  # the log cannot be used now
         if oldest_ms is not None and (found is None or oldest_ms < found[0]):
             found = oldest_ms, log
     return None if found is None else found[1]

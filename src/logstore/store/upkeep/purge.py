@@ -132,7 +132,7 @@ def note_deletion(doomed: Doomed) -> bool:
 def purge_postponed(replicas: Replicas) -> None:
     """Request all postponed removals again; some of them may be postponed once more."""
     for _ in range(len(replicas.copies.postponed)):
-        with suppress(IndexError):  # another keeper took the last removal
+        with suppress(IndexError):  # another keeper may empty the queue first
             replicas.purge(replicas.copies.postponed.popleft())
 
 

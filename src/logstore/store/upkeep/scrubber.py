@@ -73,7 +73,7 @@ class Scrubber:
         self._reported: set[tuple[str, int]] = set()
 
     def step(self) -> None:
-        """Check as many bytes as the rate allows in one second; raises the errors of a log."""
+        """Check as many bytes as the rate allows in one second. Raises the errors of a log."""
         budget = self._step_bytes - self._debt
         while budget > 0 and not self._is_wanted_elsewhere():
             if self._check is None:
