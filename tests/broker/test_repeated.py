@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.requests.repeated import without_repeated
 from broker.wire import messages as m
 from broker.wire.primitives import CUT_CHARACTERS_MAX
-from support.kafka_client import API_KEYS, KafkaClient
+from support.kafka_client import KafkaClient
 
 LONGEST = "x" * (2**15 - 1)  # the longest string that a request can have
 SET, TOPIC = 0, 2
@@ -38,7 +37,7 @@ def test_settings_of_a_repeated_resource_are_described_once(client: KafkaClient)
 
 
 def test_a_repeated_group_is_described_once(client: KafkaClient) -> None:
-    """The same is true for transactional ids, partitions with producers, and offsets."""
+    """The same is true for transactional ids, and partitions with producers."""
     client.create("watched", 2)
     answer = client.call("DescribeGroups", groups=["g", "h", "g"])
     assert [row.group_id for row in answer.groups] == ["g", "h"]
@@ -50,25 +49,7 @@ def test_a_repeated_group_is_described_once(client: KafkaClient) -> None:
     asked = [Topic("watched", [0, 0, 1]), Topic("watched", [1, 2])]
     answer = client.call("DescribeProducers", topics=asked)
     shown = [[row.partition_index for row in topic.partitions] for topic in answer.topics]
-    assert shown == [[0, 1], [2]]
-
-
-def test_offsets_of_a_repeated_partition_are_described_once() -> None:
-    """In the versions for one group, and in the versions for several groups."""
-    request, key = m.OffsetFetchRequest, API_KEYS["OffsetFetch"]
-    parts = ((0, 0, 1), (1, 2))
-    topics = [request.OffsetFetchRequestTopic("t", one) for one in parts]
-    found = without_repeated(key, request("g", topics))
-    assert [list(one.partition_indexes) for one in found.topics] == [[0, 1], [2]]
-    assert without_repeated(key, request("g", None)).topics is None
-
-    Group, Topic = request.OffsetFetchRequestGroup, request.OffsetFetchRequestTopics  # noqa: N806
-    rows = [Topic("t", partition_indexes=one) for one in parts]
-    groups = [Group("g", topics=rows), Group("g", "a member", topics=None), Group("h", topics=None)]
-    found = without_repeated(key, request(groups=groups))
-    assert [one.group_id for one in found.groups] == ["g", "h"]
-    assert [list(one.partition_indexes) for one in found.groups[0].topics] == [[0, 1], [2]]
-    assert found.groups[1].topics is None
+    assert shown == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize("version", [2, 4, 5, 7])

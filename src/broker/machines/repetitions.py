@@ -21,12 +21,22 @@ def _names_in(field: str) -> Callable[[Any], Any]:
     return once
 
 
+def _metadata_once(asked: Any) -> Any:
+    """Describe a topic once. If a request has a name and an id, the broker looks at the name."""
+    if asked.topics is None:
+        return asked
+    kept: dict[tuple[str | None, bytes], Any] = {}
+    for one in asked.topics:
+        kept.setdefault((one.name, one.topic_id if one.name is None else b""), one)
+    return asked._replace(topics=list(kept.values()))
+
+
 def _resources_once(asked: Any) -> Any:
     """Describe a resource again only if the request asks for other settings of it."""
     kept: dict[tuple[int, str, frozenset[str] | None], Any] = {}
     for one in asked.resources:
         keys = one.configuration_keys
-        wanted = None if keys is None else frozenset(keys)
+        wanted = frozenset(keys) if keys else None  # no keys: all settings
         kept.setdefault((one.resource_type, one.resource_name, wanted), one)
     return asked._replace(resources=list(kept.values()))
 
@@ -64,7 +74,7 @@ def _offsets_once(asked: Any) -> Any:
 
 
 _ONCE: Mapping[int, Callable[[Any], Any]] = {
-    3: _names_in("topics"),  # Metadata
+    3: _metadata_once,  # Metadata
     9: _offsets_once,  # OffsetFetch
     15: _names_in("groups"),  # DescribeGroups
     32: _resources_once,  # DescribeConfigs

@@ -31,7 +31,6 @@ from broker.requests.admin import (
     quotas,
     reassignments,
 )
-from broker.requests.repeated import CHANGES, without_repeated
 from broker.requests.security import logins, scram_users
 from broker.requests.services import Call, Services
 from broker.requests.transactions import changes, descriptions, markers, offset_commits
@@ -118,8 +117,6 @@ class Dispatcher:
         if is_from_peer:
             answer = answer_broker(call, services.peer_handlers[request.key])
         else:
-            if request.key in CHANGES:
-                request.decoded = without_repeated(request.key, request.message())
             handler = HANDLERS[request.key]
             answer = handler(call) if services.acls is None else answer_checked(call, handler)
         if isinstance(answer, Pending):

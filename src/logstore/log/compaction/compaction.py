@@ -379,11 +379,7 @@ class Compaction:
         return segment.handle(self._state.environment)
 
     def _is_changed(self) -> bool:
-        """Check whether the running compaction must end.
-
-        A compaction must end if the log moved, must no longer be compacted, or lost records whose
-        keys were read.
-        """
+        """Check whether the log moved, need not be compacted, or lost records that were read."""
         state = self._state
         is_elsewhere = state.directory != self._directory
         return state.cut_offset < self._noted_end or is_elsewhere or not state.config.is_compacted
