@@ -20,10 +20,11 @@ def log_of(brokers: ClusterBrokers, broker: int) -> Any:
     return brokers[broker].store.log(NAME, 0)
 
 
-def create(client: KafkaClient, segment_bytes: int, *replicas: int) -> None:
+def create(client: KafkaClient, segment_bytes: int, *replicas: int, **more: str) -> None:
     """Create a compacted topic with its replicas on these brokers."""
     request = m.CreateTopicsRequest
     settings = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
+    settings |= {key.replace("_", "."): text for key, text in more.items()}
     rows = [request.CreatableTopicConfig(key, text) for key, text in settings.items()]
     placed = [request.CreatableReplicaAssignment(0, list(replicas))]
     (row,) = client.call(
@@ -125,3 +126,50 @@ def test_regression_a_replica_returns_to_a_leader_that_lacks_its_last_epoch() ->
         assert brokers[away.id].broker.member.alarms == []
         latest = [{r.key: r.offset for r in log_of(brokers, one)} for one in (away.id, copy)]
         assert latest[0] == latest[1]
+
+
+def test_regression_a_deleted_key_does_not_return_with_a_replica_that_was_away() -> None:
+    """Compaction removed the tombstone before this replica had it, so its old record stayed."""
+    with (
+        fast_directory() as root,
+        ClusterBrokers(root, default_replication_factor=3, min_insync_replicas=1) as brokers,
+    ):
+        with brokers.client(1) as client:
+            create(client, 1000, 1, 2, 3, delete_retention_ms="0")
+        leader = brokers.leader(NAME)
+        away = next(one for one in brokers.up() if one is not leader)
+        with brokers.client(leader.id) as client:
+            produce(client, 10, first=b"deleted")
+            brokers.wait_in_sync(NAME, 1, 2, 3)
+            away.stop()
+            brokers.wait_in_sync(NAME, *(one.id for one in brokers.up()))
+            assert not client.produce(NAME, batch_of(None, keys=[b"deleted"])).error_code
+            for _ in range(3):
+                produce(client, 30)
+                compact(brokers)
+            assert latest(brokers, leader.id)[b"deleted"] is None
+            brokers.start(away.id)
+            brokers.wait_in_sync(NAME, 1, 2, 3)
+            assert latest(brokers, away.id)[b"deleted"] is None
+            for _ in range(3):
+                produce(client, 30)
+                wait_until(lambda: len(ends(brokers)) == 1, SECONDS)
+                compact(brokers)
+        assert all(b"deleted" not in latest(brokers, one.id) for one in brokers.up())
+
+
+def compact(brokers: ClusterBrokers) -> None:
+    for one in brokers.up():
+        log_of(brokers, one.id).flush()
+        log_of(brokers, one.id).compact()
+
+
+def ends(brokers: ClusterBrokers) -> set[int]:
+    """Return the log ends and the high watermarks of all replicas."""
+    logs = [log_of(brokers, one.id) for one in brokers.up()]
+    return {end for log in logs for end in (log.log_end_offset, log.high_watermark)}
+
+
+def latest(brokers: ClusterBrokers, broker: int) -> dict[bytes | None, bytes | None]:
+    """Return the latest value of each key in a replica."""
+    return {record.key: record.value for record in log_of(brokers, broker)}
