@@ -63,8 +63,7 @@ def test_regression_a_topic_that_was_compacted_gets_a_new_replica() -> None:
         leader = brokers.leader(NAME)
         with brokers.client(leader.id) as client:
             produce(client, RECORDS, first=b"first")
-            log_of(brokers, leader.id).flush()
-            log_of(brokers, leader.id).compact()
+            compact(brokers, leader.id)
             offsets = [record.offset for record in log_of(brokers, leader.id)]
             assert offsets[0] == 0 and len(offsets) < RECORDS
             stop_compacting(brokers, client)
@@ -73,6 +72,27 @@ def test_regression_a_topic_that_was_compacted_gets_a_new_replica() -> None:
         assert [record.offset for record in log_of(brokers, 3)] == offsets
         replica = brokers[3].broker.member.replicas.at(NAME, 0)
         assert isinstance(replica, HostedReplica) and replica.log is not None
+
+
+def test_regression_a_broker_starts_with_a_copy_whose_first_records_were_removed() -> None:
+    """A new replica did not come into sync, and its broker could not be started any more."""
+    with fast_directory() as root, ClusterBrokers(root, default_replication_factor=2) as brokers:
+        with brokers.client(1) as client:
+            create(client, 1000, 1, 2)
+        leader = brokers.leader(NAME)
+        with brokers.client(leader.id) as client:
+            produce(client, RECORDS)
+        compact(brokers, leader.id)
+        first = next(iter(log_of(brokers, leader.id))).offset
+        assert first > 0 == log_of(brokers, leader.id).log_start_offset
+        reassign(brokers, {0: [1, 2, 3]})
+        brokers.wait_in_sync(NAME, 1, 2, 3)
+        for one in (3, leader.id):
+            brokers[one].kill()
+            brokers.start(one)
+            brokers.wait_in_sync(NAME, 1, 2, 3)
+        assert next(iter(log_of(brokers, 3))).offset == first
+        assert log_of(brokers, 3).log_start_offset == 0
 
 
 def change_leader(brokers: ClusterBrokers) -> None:
@@ -110,8 +130,7 @@ def test_regression_a_replica_returns_to_a_leader_that_lacks_its_last_epoch() ->
         source = brokers.leader(NAME)
         with brokers.client(source.id) as client:
             produce(client, 200)
-        log_of(brokers, source.id).flush()
-        log_of(brokers, source.id).compact()
+        compact(brokers, source.id)
         (copy,) = [one.id for one in brokers.up() if one is not source]
         brokers[copy].kill()
         for path in brokers[copy].paths:
@@ -158,10 +177,11 @@ def test_regression_a_deleted_key_does_not_return_with_a_replica_that_was_away()
         assert all(b"deleted" not in latest(brokers, one.id) for one in brokers.up())
 
 
-def compact(brokers: ClusterBrokers) -> None:
-    for one in brokers.up():
-        log_of(brokers, one.id).flush()
-        log_of(brokers, one.id).compact()
+def compact(brokers: ClusterBrokers, *ids: int) -> None:
+    """Compact the replicas of these brokers, or of all brokers."""
+    for one in ids or [running.id for running in brokers.up()]:
+        log_of(brokers, one).flush()
+        log_of(brokers, one).compact()
 
 
 def ends(brokers: ClusterBrokers) -> set[int]:
