@@ -115,6 +115,21 @@ def test_a_truncation_below_the_high_watermark_is_refused() -> None:
     assert (replica.log.end, replica.role) == (3, Role.NONE)
 
 
+@pytest.mark.parametrize(("high_watermark", "is_allowed"), [(3, False), (4, True)])
+def test_regression_a_leader_that_lacks_a_compacted_epoch_stops_no_follower(
+    high_watermark: int, is_allowed: bool
+) -> None:
+    """The follower must lack replicated records, so that it is in no ISR (P9)."""
+    replica = following()
+    answer = FetchAnswer(FETCH, high_watermark, None, (1, 1), may_lack=True)
+    effects = handle(replica, answer, 0)
+    if not is_allowed:
+        assert [type(effect) for effect in effects] == [Alarm]
+        return
+    assert effects == [TruncateTo(0, 0)]
+    assert (replica.log.end, replica.high_watermark, replica.role) == (0, 0, Role.FOLLOWER)
+
+
 @pytest.mark.parametrize(("unclean_epoch", "is_allowed"), [(2, False), (3, True)])
 def test_after_an_unclean_election_the_records_are_kept(
     unclean_epoch: int, is_allowed: bool

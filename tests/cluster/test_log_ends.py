@@ -65,6 +65,16 @@ def test_a_log_may_start_inside_its_first_batch() -> None:
         LogEnds([(1, 4)], log_start_offset=5)
 
 
+def test_regression_the_first_offsets_may_have_no_epoch() -> None:
+    """After a compaction, a copy of the log may lack the records in which its log begins."""
+    ends = LogEnds(((NO_EPOCH, 4), (3, 9)), flushed=9)
+    assert (ends.start, ends.end, ends.last_epoch) == (0, 9, 3)
+    assert (ends.end_of(2), ends.end_of(3)) == ((NO_EPOCH, 4), (3, 9))
+    ends = LogEnds()
+    ends.append_all(((NO_EPOCH, 4), (NO_EPOCH, 6)))
+    assert (ends.end, ends.last_epoch) == (6, NO_EPOCH)
+
+
 def test_a_truncation_lowers_what_is_flushed() -> None:
     """Removed records are not flushed."""
     ends = LogEnds([(1, 4)], flushed=3)

@@ -104,6 +104,13 @@ def test_everything_is_taken() -> None:
     assert list(view.view.topics["orders"].partitions) == [0, 1]
 
 
+def test_a_replica_that_is_not_in_sync_is_known() -> None:
+    """If a partition is not known, its replicas may not be in sync."""
+    cache = told(full(TopicUpdate("orders", A, {0: LED, 1: ALONE, 2: NOBODY})))
+    assert [cache.lacks_replica("orders", one) for one in range(4)] == [False, True, True, True]
+    assert cache.lacks_replica("x", 0) and MetadataCache().lacks_replica("orders", 0)
+
+
 def test_a_change_replaces_what_changed_and_shares_the_rest() -> None:
     """A reader of the old view still sees all of the old view."""
     cache = told(full(TopicUpdate("orders", A, {0: LED, 1: LED}), TopicUpdate("x", B, {0: LED})))

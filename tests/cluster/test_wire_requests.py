@@ -343,6 +343,8 @@ def test_a_leaders_answer_has_records_a_divergence_or_an_error() -> None:
     assert answered(anew).is_beginning_anew
     gaps = fetch_answer(last_stable_offset=follower_fetches.MAY_LACK_OFFSETS)
     assert answered(gaps) == FetchAnswer(FETCH, 50, b"xyz", log_start=4, may_lack=True)
+    gaps = fetch_answer(last_stable_offset=-2, records=None, diverging_epoch=Epoch(1, 100))
+    assert answered(gaps) == FetchAnswer(FETCH, 50, None, (1, 100), 4, may_lack=True)
     refused = fetch_answer(error_code=ErrorCode.FENCED_LEADER_EPOCH)
     assert answered(refused) == follower_fetches.FetchRefused(FETCH, ErrorCode.FENCED_LEADER_EPOCH)
     assert follower_fetches.decode_fetch_answers(fetch_answer(), {}) == []

@@ -11,7 +11,7 @@ import pytest
 from logstore import CorruptRecordBatchError, Log, LogConfig, LogStore, TopicPartition
 from logstore.log import host
 from logstore.log.compaction import compaction
-from logstore.log.compaction.compaction import compact
+from logstore.log.compaction.compaction import compact, plan_of
 from logstore.store.upkeep.compactor import Compactor
 from support.clock import Clock
 from support.compacting import batch_of
@@ -163,3 +163,23 @@ def test_regression_a_tombstone_of_any_time_is_compacted(
     is_kept = timestamp == -(2**63) + 1
     assert (first.offset == 0) == is_kept and log.verify() == []
     assert not is_kept or first[:2] == (0, timestamp)
+
+
+def test_tombstones_stay_while_the_owner_of_the_store_needs_them(
+    store: LogStore, clock: Clock
+) -> None:
+    """A cluster needs them while a replica is away; no compaction is due only for them."""
+    log, needed = store.create("orders", 0, config=CONFIG), {("orders", 0)}
+    store.host.keep_deletions_if(lambda topic, partition: (topic, partition) in needed)
+    log.append(None, key=b"deleted")
+    for _ in range(3):  # the first compaction sets the delete horizon, and the next ones are later
+        fill(log)
+        log.compact()
+        assert log.read(0)[0].key == b"deleted"
+        clock.ms += log.config.delete_retention_ms
+    log._set_config(lambda config: config.replace(min_cleanable_dirty_ratio=0.99))
+    assert not plan_of(log._state).is_due
+    needed.clear()
+    assert plan_of(log._state).is_due
+    log.compact()
+    assert log.read(0)[0].key == b"k" and not plan_of(log._state).is_due

@@ -80,7 +80,8 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         begin_anew(replica, answer.log_start)
     elif answer.diverging is not None:
         epoch, end = answer.diverging
-        truncate(replica, min(replica.log.end_of(epoch)[1], end))
+        is_compacted = answer.may_lack and answer.high_watermark > replica.log.end
+        truncate(replica, min(replica.log.end_of(epoch)[1], end), is_compacted=is_compacted)
     else:
         # Set the high watermark of the log first. After the append, the leader's deleted records
         # are deleted here, too, but only records below the high watermark.
@@ -152,15 +153,25 @@ def create_again(replica: Replica) -> None:
     flushing.obey(replica)
 
 
-def truncate(replica: Replica, offset: int) -> None:
+def truncate(replica: Replica, offset: int, *, is_compacted: bool = False) -> None:
     """Remove the records from an offset on, but no record that may have been acknowledged.
+
+    There is one exception. If compaction has removed all records of an epoch, a replica that was
+    copied after that does not know this epoch. If such a replica leads, the last epoch of this log
+    may be unknown to it, although no record was lost. Then this log is cut, too, and the records
+    that are left are fetched again. No election can choose this replica before that, because it
+    lacks records below the leader's high watermark anyway.
 
     Records below the high watermark are removed only after an election that may have lost records.
     After such an election, all removed records are kept in a file, even the records above the high
     watermark. After a crash, the high watermark of the replica may be too low. So the records above
     the high watermark may have been acknowledged, too.
+
+    Args:
+        is_compacted: whether the leader's log may lack offsets, and all records of this log are
+            below the leader's high watermark.
     """
-    if offset < replica.high_watermark and not may_lose(replica):
+    if offset < replica.high_watermark and not (is_compacted or may_lose(replica)):
         replica.role = Role.NONE
         replica.emit(
             Alarm(

@@ -49,7 +49,7 @@ class LogEnds:
         """Extend the log to an offset, with records of this epoch."""
         last_epoch, last_end = self.last_epoch, self.end
         assert epoch >= last_epoch and end > last_end, "epochs and offsets only rise"
-        if epoch == last_epoch:
+        if epoch == last_epoch and self._spans:
             self._spans.pop()
         self._spans.append((epoch, end))
 

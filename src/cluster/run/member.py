@@ -116,6 +116,7 @@ class ClusterMember:
         self.host = Host(settings.broker, tuple(store.log_dirs))
         self.replicas = HostedReplicas(self.host, self._make_replica, dir_choice(self.host, store))
         self.metadata = MetadataCache()
+        store.host.keep_deletions_if(self.metadata.lacks_replica)
         self.throttle = ReplicationThrottle(
             settings.broker, self.metadata.is_in_sync, time.monotonic
         )

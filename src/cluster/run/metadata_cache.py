@@ -62,6 +62,15 @@ class MetadataCache:
         found = None if topic is None else topic.partitions.get(partition)
         return found is not None and broker in found.isr
 
+    def lacks_replica(self, name: str, partition: int) -> bool:
+        """Report whether a replica of a partition is not in sync, or may not be in sync.
+
+        Compaction must not remove the tombstones and markers that such a replica may lack.
+        """
+        topic = self.view.topics.get(name)
+        found = None if topic is None else topic.partitions.get(partition)
+        return found is None or not set(found.replicas) <= set(found.isr)
+
     def on_change(self, callback: ViewCallback) -> Callable[[], None]:
         """Call a function with each new view, in the order of the views.
 

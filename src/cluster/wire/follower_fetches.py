@@ -160,10 +160,10 @@ def _answer_of(request: FollowerFetch, row: Any) -> FetchAnswer:
         raise BadRequestError(
             reason=f"a leader's high watermark is {mark}, and its log start is {start}"
         )
+    may_lack = row.last_stable_offset == MAY_LACK_OFFSETS
     if end < 0:  # the message has no diverging epoch
-        may_lack = row.last_stable_offset == MAY_LACK_OFFSETS
         return FetchAnswer(request, mark, row.records, log_start=start, may_lack=may_lack)
-    answer = FetchAnswer(request, mark, None, (epoch, end), start)
+    answer = FetchAnswer(request, mark, None, (epoch, end), start, may_lack)
     if answer.is_beginning_anew:
         return answer
     is_behind = epoch < request.last_epoch or (epoch, end) < (request.last_epoch, request.offset)

@@ -85,6 +85,8 @@ class LogEnvironment:
         record_expansion_bytes_max: the most memory that a decoded batch is allowed to need.
         producer_expiration_ms: a log forgets a producer that was not used for this time.
         producers_max: how many producers one log remembers.
+        keeps_deletions: whether compaction of a partition must keep all tombstones and markers,
+            even if their delete horizon has passed. A cluster sets this function.
         owner_pid: the process that opened the store; a child made by a fork has another pid.
         owner: the store. A log in use refers to the store, and so keeps the store open. If the
             store only reads, the field `owner` is None.
@@ -96,6 +98,7 @@ class LogEnvironment:
         "dirty",
         "handles",
         "indexes",
+        "keeps_deletions",
         "owner",
         "owner_pid",
         "producer_expiration_ms",
@@ -117,6 +120,7 @@ class LogEnvironment:
         self.record_expansion_bytes_max = config.record_expansion_bytes_max
         self.producer_expiration_ms = config.producer_id_expiration_ms
         self.producers_max = config.producers_max
+        self.keeps_deletions: Callable[[str, int], bool] = lambda topic, partition: False
         self.owner_pid = os.getpid()
         self.owner: object = None
 

@@ -116,6 +116,14 @@ class Replica:
     # --- values derived from the fields ----------------------------------------------------------
 
     @property
+    def keeps_deletions(self) -> bool:
+        """Whether compaction must keep tombstones and markers, because a replica may lack them.
+
+        If such a replica never got them, it would keep the older records of the same keys.
+        """
+        return self.environment.keeps_deletions(self.topic, self.partition)
+
+    @property
     def name(self) -> str:
         """The log's name in messages."""
         return f"{self.topic}-{self.partition}"

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError, LogStoreError, PartitionExistsError
+from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
 from logstore.store.replicas import Replicas
 
@@ -48,6 +49,7 @@ class StoreHost:
         dir_named: a function that finds a log dir by any path that leads to it.
         change_of: a function that claims a log dir for one change; see `DirClaims.change_of`.
         keepers: maps the path of each log dir to its keeper. The store adds and removes entries.
+        environment: the objects that the logs of the store share.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class StoreHost:
         dir_named: Callable[[str | os.PathLike[str]], LogDir],
         change_of: Callable[[str], AbstractContextManager[object]],
         keepers: Mapping[str, Keeper],
+        environment: LogEnvironment,
     ) -> None:
         self.replicas = replicas
         self._check = check
@@ -65,6 +68,7 @@ class StoreHost:
         self._dir_named = dir_named
         self._change_of = change_of
         self._keepers = keepers
+        self._environment = environment
         self._before_close: list[Callback] = []
         self._on_answer: list[Callback] = []
         # Each callback is in its own list, so that two registrations of one function are distinct.
@@ -110,6 +114,15 @@ class StoreHost:
         log_dir = self._dir_named(path)
         with self._change_of(log_dir.path):
             return _prefer(self.replicas, log_dir, keys)
+
+    def keep_deletions_if(self, check: Callable[[str, int], bool]) -> None:
+        """Let compaction keep the tombstones and markers of some partitions.
+
+        Args:
+            check: returns whether compaction of a partition, given by its topic and number, must
+                keep them. This function must not wait, and must not raise an error.
+        """
+        self._environment.keeps_deletions = check
 
     # --- directories to be purged -----------------------------------------------------------------
 

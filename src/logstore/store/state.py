@@ -85,7 +85,7 @@ class StoreState:
         self.events = Events()
         self.recovery_report = RecoveryReport()
         self.host = StoreHost(
-            self.check, self.owned, replicas, self.dir_named, self.change_of, keepers
+            self.check, self.owned, replicas, self.dir_named, self.change_of, keepers, environment
         )
         self.closed: str | None = None
 

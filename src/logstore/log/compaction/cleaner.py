@@ -303,5 +303,5 @@ class Cleaner:
         return [layouts.hole(hole.magic, hole.base_offset, end_offset, hole.leader_epoch)]
 
     def _note_horizon(self, horizon_ms: int | None) -> None:
-        if horizon_ms is not None and horizon_ms > self._rules.now_ms:
+        if horizon_ms is not None and horizon_ms > self._rules.passed_ms:
             self.horizon_ms = min(horizon_ms, self.horizon_ms or horizon_ms)

@@ -138,7 +138,7 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
             config.max_compaction_lag_ms,
         ),
         now_ms=state.now_ms(),
-        horizon_ms=cleaned.horizon_ms,
+        horizon_ms=None if state.keeps_deletions else cleaned.horizon_ms,
     )
 
 
@@ -213,9 +213,9 @@ class Compaction:
     def _compact_until(self, stable: int, transactions: Decided) -> None:
         """Compact the segments before an offset."""
         state = self._state
-        planned = plan_of(state, stable)
+        planned, keeps = plan_of(state, stable), state.keeps_deletions
         horizon_ms = state.metadata.cleaned.horizon_ms
-        has_expired = horizon_ms is not None and horizon_ms <= state.now_ms()
+        has_expired = horizon_ms is not None and horizon_ms <= state.now_ms() and not keeps
         if not planned.segments or not (planned.dirty_bytes or has_expired):
             return
         # Make a copy, because readers change the dict.
@@ -231,6 +231,7 @@ class Compaction:
             delete_retention_ms=state.config.delete_retention_ms,
             is_aborted=aborted,
             kept_empty=kept_empty,
+            keeps_deletions=keeps,
         )
         for group in self._groups(planned, latest.end_offset):
             kept_empty |= self._ends_of(group)

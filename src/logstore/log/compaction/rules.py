@@ -27,6 +27,7 @@ from logstore.log.compaction.latest_offsets import LatestOffsets
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 Horizons = Sequence["int | None"]
+NEVER_PASSED = -1
 IsAborted = Callable[[BatchHeader], bool]
 
 
@@ -53,6 +54,7 @@ class Rules:
         delete_retention_ms: int,
         is_aborted: IsAborted = lambda _: False,
         kept_empty: Set[int] = frozenset(),
+        keeps_deletions: bool = False,
     ) -> None:
         """Create the rules of one pass.
 
@@ -62,10 +64,12 @@ class Rules:
             kept_empty: the last offsets of batches that stay even if none of their records stays.
                 These batches are the last batch of each producer, which has the producer's
                 sequence, and the last batch of each segment.
+            keeps_deletions: whether tombstones and markers stay even after their delete horizon.
         """
         self.latest = latest
         self.kept_empty = kept_empty
-        self.now_ms = now_ms
+        # A delete horizon at or before this time has passed.
+        self.passed_ms = NEVER_PASSED if keeps_deletions else now_ms
         self._horizon_ms = now_ms + delete_retention_ms
         self._is_aborted = is_aborted
         # The producers that have a batch of a transaction after their last marker.
@@ -115,7 +119,7 @@ class Rules:
     ) -> Verdict:
         if is_needed:  # this is not a marker, or the marker's transaction has batches
             return Verdict.KEEP
-        if not header.record_count or (horizon_ms is not None and horizon_ms <= self.now_ms):
+        if not header.record_count or (horizon_ms is not None and horizon_ms <= self.passed_ms):
             return Verdict.DROP
         return Verdict.LOOK if horizon_ms is None else Verdict.KEEP
 
@@ -147,7 +151,7 @@ class Rules:
         places = np.searchsorted(offsets, winners)
         # `winners` may also contain offsets of records in other batches, which `offsets` lacks.
         keep[places[offsets[places] == winners]] = True
-        is_over = [horizon_ms is not None and horizon_ms <= self.now_ms for horizon_ms in horizons]
+        is_over = [one is not None and one <= self.passed_ms for one in horizons]
         if any(is_over):
             keep &= ~(np.repeat(is_over, counts) & is_null) | is_beyond
         is_control = list(map(subsets.is_control, headers))
