@@ -100,7 +100,8 @@ class BrokerConfig(ListenerConfig):
             listeners together.
         connections_max_idle_ms: a connection without a request for this time is closed.
         socket_request_max_bytes: the largest size of a request.
-        queued_max_request_bytes: the most memory that all requests larger than 64 KiB use together.
+        queued_max_request_bytes: the most memory that all requests larger than 64 KiB use together;
+            also the most memory for all answers that clients do not read.
         decompressed_batch_bytes_max: the most memory that one batch of a client needs when it is
             decompressed. A larger batch is refused.
         decompressed_bytes_max: the most memory that all batches of clients together need while they

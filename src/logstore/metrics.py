@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from wsgiref.simple_server import WSGIServer
 
 from logstore.disk.states import LogDirState
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from logstore.store.reader import StoreReader
 
 STOP_SECONDS = 5.0
+CONNECTIONS_MAX = 32  # each connection has a thread; further connections are closed at once
+SILENT_SECONDS = 10.0  # a connection that sends nothing for this time is closed
 
 
 class Family(NamedTuple):
@@ -109,6 +112,24 @@ class Collector(Collecting):
             yield metric
 
 
+def _limit(server: WSGIServer) -> None:
+    """Limit the connections of a server, and the time for which they may be silent."""
+    kind: Any = server.RequestHandlerClass
+    free = threading.BoundedSemaphore(CONNECTIONS_MAX)
+
+    def handle(request: Any) -> None:
+        if not free.acquire(blocking=False):
+            return
+        try:
+            with suppress(TimeoutError, ConnectionError):
+                kind.handle(request)
+        finally:
+            free.release()
+
+    parts: dict[str, Any] = {"timeout": SILENT_SECONDS, "handle": handle}
+    server.RequestHandlerClass = type("Handler", (kind,), parts)
+
+
 class Endpoint:
     """Run an HTTP server that answers each scrape in a new thread; use it as a context manager.
 
@@ -118,6 +139,7 @@ class Endpoint:
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
         """Create the endpoint of a running server; users call `serve` instead."""
+        _limit(server)
         self._server, self._thread = server, thread
         self.port = server.server_port
         self._is_closed = False

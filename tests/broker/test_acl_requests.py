@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.wire import messages as m
+from support.access_probes import member_fields
 from support.guarded_broker import GuardedBroker
 from support.kafka_client import KafkaClient, batch_of, fetch_fields
 
@@ -204,6 +205,14 @@ def test_operations_are_shown_if_they_are_asked_for(
     assert admin.call("Metadata", topics=asked).topics[0].topic_authorized_operations == -(2**31)
     answer = admin.call("DescribeGroups", 5, groups=["none"], include_authorized_operations=True)
     assert answer.groups[0].authorized_operations == bits(3, 6, 8, 10, 11)
+    admin.call("FindCoordinator", key_type=0, coordinator_keys=["new"])
+    fields = member_fields("new", subscribed_topic_names=["a"])
+    assert admin.call("ConsumerGroupHeartbeat", **fields).error_code == 0
+    for is_asked, expected in ((True, bits(3, 6, 8, 10, 11)), (False, -(2**31))):
+        (row,) = admin.call(
+            "ConsumerGroupDescribe", group_ids=["new"], include_authorized_operations=is_asked
+        ).groups
+        assert (row.error_code, row.authorized_operations) == (0, expected)
 
 
 def bits(*numbers: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import random
 from typing import Any
@@ -92,11 +93,35 @@ def test_no_client_gets_more_than_its_rate() -> None:
         assert taken >= 0.95 * rate * now
 
 
-def test_a_long_wait_is_cut_into_pieces() -> None:
-    """A huge request delays its client by at most 20 s; the next request waits for the rest."""
-    bucket = Bucket(1.0, 0.0)
-    assert bucket.take(100.25, 0.0) == THROTTLE_SECONDS_MAX
-    assert bucket.take(0.0, 90.0) == pytest.approx(10.0)
+def test_a_wait_is_not_endless() -> None:
+    """After the longest wait, the bucket is at zero, however large the request was."""
+    bucket = Bucket(1.0, 0.0, 20.0)
+    assert bucket.take(100.25, 0.0) == 20.0
+    assert bucket.take(1000.0, 5.0) == 20.0
+    assert bucket.take(0.0, 15.0) == pytest.approx(10.0)
+    assert bucket.take(0.25, 25.25) == 0.0
+    assert Bucket(1.0, 0.0).take(1e9, 0.0) == THROTTLE_SECONDS_MAX
+    quotas = Quotas()
+    quotas.settings = {Entity("u", None): dict.fromkeys(KEYS, 1.0)}
+    waits = [quotas.charge(key, "u", "c", 1e9, 0.0) for key in KEYS]
+    assert waits == [THROTTLE_SECONDS_MAX, THROTTLE_SECONDS_MAX, 20.0]
+
+
+@pytest.mark.parametrize("connections", [2, 100, 500])
+def test_regression_many_connections_share_one_rate(connections: int) -> None:
+    """Before, no wait was longer than 20 s, so 500 connections got 25 times the rate."""
+    rate, size, until = 1e6, 1_000_000, 3600.0
+    quotas = Quotas()
+    quotas.settings = {Entity("u", None): {PRODUCE: rate}}
+    free = [(0.0, number) for number in range(connections)]  # when each connection is free again
+    count = 0
+    while free[0][0] < until:
+        now, number = heapq.heappop(free)
+        wait = quotas.charge(PRODUCE, "u", "c", size, now)
+        heapq.heappush(free, (now + max(wait, 1e-3), number))
+        count += 1
+    assert count * size <= rate * (until + BURST_SECONDS) + connections * size
+    assert count * size >= 0.95 * rate * until
 
 
 def test_a_changed_rate_counts_at_once() -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.listener_config import Endpoint
 from broker.machines.exchange import Answer, Client
+from broker.net.connection import Connection
 from broker.net.server import Server
 from broker.wire.fetch import FileRange
 from support.serving import SECONDS, connected, echo, framed, read_frames, serving, wait_until
@@ -117,3 +119,40 @@ def test_regression_a_request_is_not_late_because_earlier_requests_came_first() 
         is_never.wait(0.15)  # the connection is parked within a request
         client.sendall(request[50:])
         assert read_frames(client, 1) == [b"x" * 100]
+
+
+def test_regression_answers_that_nobody_reads_need_a_limited_memory() -> None:
+    """Before, each connection could keep an answer of any size, by reading a byte now and then."""
+    size = 16 << 20
+    answer = struct.pack(">i", size) + bytes(size)
+
+    def handler(frame: memoryview, client: Client) -> Answer:
+        return [bytearray(answer) if bytes(frame) == b"large" else framed(bytes(frame))]
+
+    limits = {"queued_max_request_bytes": 2 * size + 4096, "socket_request_max_bytes": 1000}
+    with serving(handler, **limits) as server, contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(slow_reader(server)) for _ in range(5)]
+        for reader in readers:
+            reader.sendall(framed(b"large"))
+        wait_until(lambda: server.connection_count == 2, "the answers keep their memory")
+        with connected(server) as client:
+            client.sendall(framed(b"small"))
+            assert read_frames(client, 1) == [b"small"]
+        assert server.connection_count >= 2
+
+
+def test_an_answer_of_which_a_part_was_read_needs_its_whole_memory() -> None:
+    """A client cannot hide an answer by reading almost all of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as stack:
+        far = stack.enter_context(socket.create_connection(listener.getsockname()))
+        near = stack.enter_context(listener.accept()[0])
+        connection = Connection(near, Client(Endpoint("A", "127.0.0.1", 1), "127.0.0.1"), 100, 0.0)
+        connection.put([bytearray(32 << 20), b"x" * 10])
+        assert not connection.send()
+        assert connection.unread_bytes == (32 << 20) + 10
+        far.setblocking(False)
+        while not connection.send(lambda: True):
+            assert connection.unread_bytes in ((32 << 20) + 10, 10)
+            with contextlib.suppress(BlockingIOError):
+                far.recv(1 << 20)
+        assert connection.unread_bytes == 0

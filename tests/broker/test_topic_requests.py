@@ -11,6 +11,7 @@ import pytest
 from broker import Broker
 from broker.catalog import topics as catalog
 from broker.catalog.topics import TopicCatalog
+from broker.requests import metadata
 from broker.wire import messages
 from logstore import LogConfig, LogDirOfflineError, LogStore, LogStoreError, UnknownPartitionError
 from support.hanging import QUIET, Caller
@@ -28,6 +29,18 @@ def described(client: KafkaClient, *names: str, version: int = 13, create: bool 
         "Metadata", version, topics=asked or None if version else asked,
         allow_auto_topic_creation=create,
     )  # fmt: skip
+
+
+def test_regression_one_request_creates_topics_for_a_limited_time(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After this time, error 5 makes the client ask again. Before, its connection was closed."""
+    client.create("known-long")
+    names = ["known-long", "new-1", "a b"]
+    monkeypatch.setattr(metadata, "CREATING_SECONDS", 0.0)
+    assert [row.error_code for row in described(client, *names, create=True).topics] == [0, 5, 17]
+    monkeypatch.undo()
+    assert [row.error_code for row in described(client, *names, create=True).topics] == [0, 0, 17]
 
 
 @pytest.mark.parametrize("version", range(14))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import socket
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from logstore import LogStore
+from logstore import LogStore, metrics
 from logstore.disk.calls import call, naps
 from logstore.errors import LogClosedError
 from logstore.metrics import Collector, serve
@@ -113,3 +116,23 @@ def test_a_closed_store_has_no_figures(store: LogStore) -> None:
     store.close()
     with pytest.raises(LogClosedError):
         registry.get_sample_value("logstore_offline_log_directory_count")
+
+
+def test_regression_silent_connections_need_few_threads(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, each connection kept a thread until its client closed it."""
+    monkeypatch.setattr(metrics, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(metrics, "SILENT_SECONDS", 1.0)
+    with serve(store, 0) as endpoint, contextlib.ExitStack() as stack:
+        place = ("127.0.0.1", endpoint.port)
+        for _ in range(8):
+            silent = stack.enter_context(socket.create_connection(place, 20))
+        assert silent.recv(1) == b"", "a connection above the limit is closed"
+        others = [one for one in threading.enumerate() if "process_request" in one.name]
+        assert len(others) <= 3
+        for one in others:
+            one.join(20)
+        assert not any(one.is_alive() for one in others), "silent connections are closed"
+        with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=20) as one:
+            assert b"logstore_log_dir" in one.read()

@@ -67,8 +67,8 @@ class Connection:
     """The socket of one client, with the unfinished requests and answers.
 
     Threads: only the thread that owns the connection uses its fields. `claim` changes the owner,
-    under `_lock`. There is one exception: other threads may read `busy_since`, `is_hung_up` and
-    `phase`; an old value does no harm.
+    under `_lock`. There is one exception: other threads may read `busy_since`, `is_hung_up`,
+    `unread_bytes` and `phase`; an old value does no harm.
 
     Attributes:
         phase: RUNNING while a thread owns the connection.
@@ -78,6 +78,7 @@ class Connection:
             thread claims the connection earlier, the deadline has no effect.
         sent_bytes: the number of all bytes that were sent to the client.
         sent_since: the last time when bytes were sent.
+        unread_bytes: the memory of the answer that the client does not take; 0 while it takes all.
         arriving_since: the time when the first byte of an incomplete frame arrived.
         received_at: the last time when bytes arrived.
         clock: the times of the request that is not answered yet.
@@ -104,7 +105,7 @@ class Connection:
         self.is_hung_up = False
         self.deadline = 0.0
         self.timer: Timer[object] | None = None
-        self.sent_bytes = 0
+        self.sent_bytes = self.unread_bytes = 0
         self.sent_since = self.arriving_since = now
         self.received_at = now
         self.clock: RequestClock | None = None
@@ -204,8 +205,19 @@ class Connection:
                 else:
                     self._sent(self._send_data(flags))
         except BlockingIOError:
+            self.unread_bytes = self.output_bytes()
             return False
+        self.unread_bytes = 0
         return True
+
+    def output_bytes(self) -> int:
+        """Return the memory of the answer that is left; a range of a file needs none.
+
+        A piece of which a part was sent still needs the memory of the whole piece.
+        """
+        data = [piece for piece in self.outgoing if not isinstance(piece, FileRange)]
+        whole = [piece.obj if isinstance(piece, memoryview) else piece for piece in data]
+        return sum({id(one): memoryview(one).nbytes for one in whole}.values())
 
     def cut(self) -> None:
         """Shut down the socket. Then the thread that owns the connection closes it."""
@@ -216,6 +228,7 @@ class Connection:
         """Close the socket, and release the files of an answer."""
         with self._lock:
             self.phase = Phase.CLOSED
+        self.unread_bytes = 0
         for piece in self.outgoing:
             _release(piece)
         self.outgoing.clear()

@@ -1,4 +1,4 @@
-"""Hold the set of open connections, and wait until all are closed."""
+"""Hold the set of open connections, choose some to cut, and wait until all are closed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ class OpenConnections:
             if not self._connections:
                 self._all_closed.notify_all()
         return is_first
+
+    def least_reading(self, bytes_max: int) -> list[Connection]:
+        """Choose connections to cut, so that unread answers need at most `bytes_max` of memory.
+
+        The connection with the largest unread answer comes first.
+        """
+        unread = [(one.unread_bytes, one) for one in self if one.unread_bytes]
+        left, chosen = sum(size for size, _ in unread), []
+        for size, connection in sorted(unread, key=lambda row: row[0], reverse=True):
+            if left <= bytes_max:
+                break
+            chosen.append(connection)
+            left -= size
+        return chosen
 
     def wait_until_empty(self, seconds: float) -> None:
         """Wait until all connections are closed, or the time is over."""

@@ -188,6 +188,8 @@ class Server:
         slowest = self._memory.slowest(now)
         if slowest is not None:
             self._cut(slowest, "its request arrives too slowly, and others wait for its memory")
+        for connection in self._connections.least_reading(self.config.queued_max_request_bytes):
+            self._cut(connection, "it does not read its large answer, and others do not either")
 
     def cut_stuck(self, seconds: float, now: float | None = None) -> None:
         """Cut connections whose requests have run for `seconds`, because a disk hangs."""
@@ -288,10 +290,9 @@ class Server:
         return time.monotonic() < until or connection.claim(Phase.MUTED) is None
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:
-        now = time.monotonic()
-        key = int.from_bytes(frame[:2])
-        clock = connection.clock = RequestClock(key, connection.received_at, now)
-        connection.busy_since = connection.client.begun_at = now
+        connection.busy_since = connection.client.begun_at = now = time.monotonic()
+        clock = RequestClock(int.from_bytes(frame[:2]), connection.received_at, now)
+        connection.clock = clock
         try:
             answer = self._handler(frame, connection.client)
         finally:

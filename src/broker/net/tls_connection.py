@@ -128,7 +128,9 @@ class TlsConnection(Connection):
                 self._unsent = self._unsent[sent:]
                 self.sent_bytes += sent
         except BlockingIOError:
+            self.unread_bytes = self.output_bytes() + len(self._unsent)
             return False
+        self.unread_bytes = 0
         return True
 
     def _encrypt(self) -> None:

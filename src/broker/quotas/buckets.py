@@ -2,29 +2,35 @@
 
 A bucket fills at the rate, up to rate * BURST_SECONDS. After a request was executed, it takes its
 amount from the bucket, even if the bucket becomes negative. Then the client must wait until the
-bucket is at zero again. So over any time T, the client gets at most rate * (T + BURST_SECONDS) plus
-the amount of the last request.
+bucket is at zero again. So over any time T, a client gets at most rate * (T + BURST_SECONDS) plus
+the amount of the last request. If several clients share the rate, they get the last request of each
+of them more. If a wait would be longer than the longest wait of the bucket, the rest of the wait is
+forgotten.
 """
 
 from __future__ import annotations
 
 BURST_SECONDS = 0.25
-# One answer delays a client at most this long. The next request of the client waits for the rest.
-# Clients give up a request after 30 s or more. So after a longer wait, they would assume that the
-# broker is dead.
-THROTTLE_SECONDS_MAX = 20.0
+# One answer delays a client at most this long. If the longest wait were short, many clients that
+# share a rate could exceed it: each of them gets one request executed in this time. But a client
+# whose rate was too low by mistake should work again after some minutes.
+THROTTLE_SECONDS_MAX = 900.0
 
 
 class Bucket:
     """The tokens of one rate. The caller must hold a lock, and must use a monotonic clock.
 
-    Invariant: `_tokens <= rate * BURST_SECONDS`.
+    Invariant: `-rate * seconds_max <= _tokens <= rate * BURST_SECONDS`.
+
+    Args:
+        seconds_max: the longest wait.
     """
 
-    __slots__ = ("_at", "_tokens", "rate")
+    __slots__ = ("_at", "_seconds_max", "_tokens", "rate")
 
-    def __init__(self, rate: float, now: float) -> None:
+    def __init__(self, rate: float, now: float, seconds_max: float = THROTTLE_SECONDS_MAX) -> None:
         self.rate = rate
+        self._seconds_max = seconds_max
         self._tokens = rate * BURST_SECONDS
         self._at = now
 
@@ -32,8 +38,8 @@ class Bucket:
         """Take an amount; return the seconds that the client must wait."""
         assert amount >= 0
         self._fill(now)
-        self._tokens -= amount
-        return min(max(-self._tokens / self.rate, 0.0), THROTTLE_SECONDS_MAX)
+        self._tokens = max(self._tokens - amount, -self.rate * self._seconds_max)
+        return min(max(-self._tokens / self.rate, 0.0), self._seconds_max)
 
     def change_rate(self, rate: float, now: float) -> None:
         """Use another rate from now on. The remaining wait of the client stays the same."""

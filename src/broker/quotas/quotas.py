@@ -17,11 +17,14 @@ from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
-from broker.quotas.buckets import BURST_SECONDS, Bucket
+from broker.quotas.buckets import BURST_SECONDS, THROTTLE_SECONDS_MAX, Bucket
 from broker.quotas.entities import Entity, Sharer, candidates_of
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 KEYS = (PRODUCE, FETCH, REQUEST)
+# A request that had to wait for a disk may have taken much of the time. As in Kafka, this delays
+# its client only for a short time.
+SECONDS_MAX = {REQUEST: 20.0}
 # Clients may set any rate above 0, but a bucket uses a rate in this range. A client cannot notice
 # the difference. With other rates, the tokens of the bucket could become infinite, or not a number.
 RATE_MIN, RATE_MAX = 1e-9, 1e18
@@ -98,7 +101,8 @@ class Quotas:
             bucket = self._buckets.get(key)
             if bucket is None:
                 self._drop_full(now)
-                bucket = self._buckets[key] = Bucket(rate, now)
+                longest = SECONDS_MAX.get(quota, THROTTLE_SECONDS_MAX)
+                bucket = self._buckets[key] = Bucket(rate, now, longest)
             elif bucket.rate != rate:
                 bucket.change_rate(rate, now)
             self._buckets.move_to_end(key)

@@ -18,6 +18,7 @@ from broker.consumer_groups.group import ConsumerGroup
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.waiter import Waiter
 from broker.machines.exchange import Answer, Pending
+from broker.requests.group_admin import with_operations
 from broker.requests.services import Call
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
@@ -133,7 +134,10 @@ def _assignment(places: Places) -> Any:
 
 def answer_describe(call: Call) -> Answer:
     """Describe groups of the new protocol and their members."""
-    rows = [_described(call, name) for name in call.request.message().group_ids]
+    asked = call.request.message()
+    rows = [_described(call, name) for name in asked.group_ids]
+    if asked.include_authorized_operations:
+        rows = [with_operations(call, row) for row in rows]
     return call.answer(ConsumerGroupDescribeResponse(groups=rows))
 
 

@@ -27,7 +27,7 @@ def answer_describe(call: Call) -> Answer:
     asked = call.request.message()
     rows = [_described(call, name) for name in asked.groups]
     if asked.include_authorized_operations:
-        rows = [_with_operations(call, row) for row in rows]
+        rows = [with_operations(call, row) for row in rows]
     return call.answer(DescribeGroupsResponse(groups=rows))
 
 
@@ -49,7 +49,8 @@ def _described(call: Call, name: str) -> Any:
         )  # fmt: skip
 
 
-def _with_operations(call: Call, row: Any) -> Any:
+def with_operations(call: Call, row: Any) -> Any:
+    """Add the operations that the client may do with a group that was described."""
     if row.error_code:
         return row
     operations = call.rights.operations(ResourceType.GROUP, row.group_id)

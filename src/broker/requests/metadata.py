@@ -23,6 +23,8 @@ NULL_MEANS_ALL = 1  # the first version of Metadata in which an empty list names
 NULL_NAMES = 12  # the first version of Metadata whose answer may have topics without a name
 NOT_ASKED = -(2**31)  # the value if the client does not ask for its operations
 PARTITIONS_MAX = 2000  # the largest number of partitions in an answer to DescribeTopicPartitions
+# One request creates topics for about this long. A client may name thousands of unknown topics.
+CREATING_SECONDS = 5.0
 UNKNOWING_SECONDS = 1.0  # how long an answer waits for the first metadata from a controller
 
 
@@ -44,7 +46,8 @@ def _answer(call: Call) -> Answer:
     if names_all:
         rows = [_topic_row(call, asked, topic) for topic in topics.values()]
     else:
-        rows = [_asked_row(call, asked, one) for one in asked.topics]
+        until = services.clock() + CREATING_SECONDS
+        rows = [_asked_row(call, asked, one, until) for one in asked.topics]
     leadership = services.leadership
     brokers = [
         MetadataResponse.MetadataResponseBroker(*node)
@@ -72,8 +75,12 @@ def _cluster_operations(call: Call, is_asked: bool) -> int:
     return call.rights.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _asked_row(call: Call, message: Any, asked: Any) -> Any:
-    """Describe one topic that the client named; create it if the client and the broker allow it."""
+def _asked_row(call: Call, message: Any, asked: Any, until: float) -> Any:
+    """Describe one topic that the client named; create it if the client and the broker allow it.
+
+    Args:
+        until: create no topic after this time.
+    """
     services = call.services
     Row = MetadataResponse.MetadataResponseTopic  # noqa: N806 - a class
     if asked.name is None:
@@ -90,6 +97,9 @@ def _asked_row(call: Call, message: Any, asked: Any) -> Any:
         return Row(code, asked.name)
     if not may_create(call.rights, asked.name):
         return Row(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked.name)
+    if services.clock() >= until:
+        later = ErrorCode.LEADER_NOT_AVAILABLE  # the client asks again
+        return Row(topic_changes.fault_of_name(asked.name) or later, asked.name)
     code, topic = topic_changes.auto_create(services, asked.name)
     return Row(code, asked.name) if topic is None else _topic_row(call, message, topic)
 

@@ -23,6 +23,8 @@ from cluster.throttle.throttled_replicas import (
     parse,
 )
 
+WAIT_SECONDS_MAX = 20.0
+
 
 class Side(Enum):
     """The leader or the follower. Each side has settings for its rate and its replicas."""
@@ -110,8 +112,11 @@ class ReplicationThrottle:
         return is_listed and not self._is_in_sync(name, partition, follower)
 
     def wait_of(self, side: Side) -> float:
-        """Return the seconds until the next bytes may be sent or fetched."""
-        return self._take(side, 0)
+        """Return the seconds until the next bytes may be sent or fetched.
+
+        The caller asks again after at most `WAIT_SECONDS_MAX`, because the rate may be higher then.
+        """
+        return min(self._take(side, 0), WAIT_SECONDS_MAX)
 
     def take(self, side: Side, size_bytes: int) -> None:
         """Count bytes that were sent or fetched."""
