@@ -137,6 +137,22 @@ def test_a_static_member_returns_to_its_partitions() -> None:
     assert state_of(bench) == "Empty"
 
 
+def test_regression_a_member_that_becomes_a_static_member_loses_no_partition() -> None:
+    """Its earlier partitions had an owner for ever, so no member ever got them."""
+    bench = Bench()
+    bench.beat("a", instance_id="i")
+    bench.beat("b")
+    bench.beat("a", 1, instance_id="i", owned=places(0, 1, 2, 3))
+    bench.beat("a", 1, instance_id="i", owned=places(0, 1))
+    assert bench.beat("b", 2, owned=NONE).assignment == places(2, 3)
+    assert bench.leave("a", -2, instance="i") is Code.NONE
+    said = bench.beat("b", instance_id="i")
+    assert (said.error, said.member_id, said.assignment) == (0, "b", places(0, 1, 2, 3))
+    assert set(bench.group.owners.values()) == set(bench.group.members) == {"b"}
+    assert bench.leave("b") is Code.NONE
+    assert bench.beat("c").assignment == places(0, 1, 2, 3)
+
+
 def test_expressions_are_matched_again_when_topics_change() -> None:
     """A new topic whose name matches begins an epoch."""
     bench = Bench()
