@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.consumer_groups import heartbeats, leaving
+from broker.consumer_groups import heartbeats, leaving, records, restoring
 from broker.consumer_groups.exchange import ConsumerSettings, Heartbeat, HeartbeatAnswer
 from broker.consumer_groups.group import ConsumerGroup
 from broker.consumer_groups.member import MemberState
@@ -188,6 +188,28 @@ def test_an_expression_finds_only_topics_that_its_client_may_see() -> None:
     assert bench.beat("a", 2, viewer=some).assignment == places(0, 1, 2, 3)
     bench.beat("b", pattern=".*", viewer=others)
     assert bench.group.resolved == {".*": frozenset("t")}, "all members with it may see the topics"
+
+
+def test_regression_a_loaded_group_finds_no_topic_that_its_client_may_not_see() -> None:
+    """Until the member's first heartbeat, its target had all topics, and other targets changed."""
+    bench = Bench()
+    bench.topics["u"] = Topic(U, (0,))
+    some = Seeing(frozenset("t"))
+    bench.beat("a", pattern=".*", viewer=some)
+    bench.beat("b", pattern="t", viewer=some)
+    found = [records.parse(*row) for row in records.changes_of(bench.group, bench.now)]
+    made = restoring.restored("g", filter(None, found), bench.group.settings, bench.now)
+    assert made is not None
+    bench.group = made[0]
+    for member_id, epoch in (("b", 2), ("a", 1), ("b", 2)):
+        assert bench.beat(member_id, epoch, viewer=some).error is Code.NONE
+        assert bench.group.resolved[".*"] == frozenset("t") and bench.group.epoch == 2
+    bench.topics["t2"] = Topic(b"2" * 16, (0,))
+    bench.wait(1.0)
+    bench.beat("b", 2, viewer=Seeing(frozenset(["t", "t2"])))
+    assert bench.group.resolved[".*"] == frozenset("t")
+    bench.beat("a", bench.group.members["a"].epoch, viewer=Seeing(frozenset(["t", "t2"]), "newer"))
+    assert bench.group.resolved[".*"] == frozenset(["t", "t2"])
 
 
 def test_limits() -> None:
