@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from broker.consumer_groups import heartbeats, leaving
+from broker.consumer_groups import heartbeats, leaving, records, restoring
 from broker.consumer_groups.exchange import ConsumerSettings, Heartbeat, HeartbeatAnswer
 from broker.consumer_groups.group import ConsumerGroup
 from broker.consumer_groups.member import MemberState
@@ -137,6 +137,22 @@ def test_a_static_member_returns_to_its_partitions() -> None:
     assert state_of(bench) == "Empty"
 
 
+def test_regression_a_member_that_becomes_a_static_member_loses_no_partition() -> None:
+    """Its earlier partitions had an owner for ever, so no member ever got them."""
+    bench = Bench()
+    bench.beat("a", instance_id="i")
+    bench.beat("b")
+    bench.beat("a", 1, instance_id="i", owned=places(0, 1, 2, 3))
+    bench.beat("a", 1, instance_id="i", owned=places(0, 1))
+    assert bench.beat("b", 2, owned=NONE).assignment == places(2, 3)
+    assert bench.leave("a", -2, instance="i") is Code.NONE
+    said = bench.beat("b", instance_id="i")
+    assert (said.error, said.member_id, said.assignment) == (0, "b", places(0, 1, 2, 3))
+    assert set(bench.group.owners.values()) == set(bench.group.members) == {"b"}
+    assert bench.leave("b") is Code.NONE
+    assert bench.beat("c").assignment == places(0, 1, 2, 3)
+
+
 def test_expressions_are_matched_again_when_topics_change() -> None:
     """A new topic whose name matches begins an epoch."""
     bench = Bench()
@@ -172,6 +188,28 @@ def test_an_expression_finds_only_topics_that_its_client_may_see() -> None:
     assert bench.beat("a", 2, viewer=some).assignment == places(0, 1, 2, 3)
     bench.beat("b", pattern=".*", viewer=others)
     assert bench.group.resolved == {".*": frozenset("t")}, "all members with it may see the topics"
+
+
+def test_regression_a_loaded_group_finds_no_topic_that_its_client_may_not_see() -> None:
+    """Until the member's first heartbeat, its target had all topics, and other targets changed."""
+    bench = Bench()
+    bench.topics["u"] = Topic(U, (0,))
+    some = Seeing(frozenset("t"))
+    bench.beat("a", pattern=".*", viewer=some)
+    bench.beat("b", pattern="t", viewer=some)
+    found = [records.parse(*row) for row in records.changes_of(bench.group, bench.now)]
+    made = restoring.restored("g", filter(None, found), bench.group.settings, bench.now)
+    assert made is not None
+    bench.group = made[0]
+    for member_id, epoch in (("b", 2), ("a", 1), ("b", 2)):
+        assert bench.beat(member_id, epoch, viewer=some).error is Code.NONE
+        assert bench.group.resolved[".*"] == frozenset("t") and bench.group.epoch == 2
+    bench.topics["t2"] = Topic(b"2" * 16, (0,))
+    bench.wait(1.0)
+    bench.beat("b", 2, viewer=Seeing(frozenset(["t", "t2"])))
+    assert bench.group.resolved[".*"] == frozenset("t")
+    bench.beat("a", bench.group.members["a"].epoch, viewer=Seeing(frozenset(["t", "t2"]), "newer"))
+    assert bench.group.resolved[".*"] == frozenset(["t", "t2"])
 
 
 def test_limits() -> None:

@@ -126,11 +126,16 @@ def _check_epoch(member: Member, asked: Heartbeat) -> None:
 def _update(
     group: ConsumerGroup, old: Member | None, asked: Heartbeat, draw_id: Draw
 ) -> tuple[Member, bool]:
-    """Add, replace or update a member; report whether its subscription has changed."""
+    """Add, replace or update a member; report whether a member or its subscription has changed."""
+    has_fewer = False
     if old is None:
         member = Member(asked.member_id or draw_id())
         group.add(member)
     elif old.is_away:
+        earlier = group.members.get(asked.member_id, old)
+        if earlier is not old:  # a member joins again, and now replaces a static member
+            group.remove(earlier)
+            has_fewer = True
         member = _replace(group, old, asked.member_id or draw_id())
     else:
         member = old
@@ -147,7 +152,7 @@ def _update(
     if pattern != member.pattern and pattern and not group.has_pattern(pattern):
         group.resolved.pop(pattern, None)
         group.unsaved_patterns[pattern] = None
-    return member, subscription != (member.topics, member.pattern)
+    return member, has_fewer or subscription != (member.topics, member.pattern)
 
 
 def _note_viewer(group: ConsumerGroup, member: Member, asked: Heartbeat) -> None:

@@ -40,14 +40,15 @@ class Member:
         assigned: the partitions that the member may read.
         revoking: the partitions that the member must give up first. No other member gets them.
         viewer: the topics that the member may find by its pattern; None if the member may find all
-            topics, or if it has sent no heartbeat since the group was loaded.
+            topics, or if `is_unheard` is True.
+        is_unheard: whether the member has sent no heartbeat since the group was loaded.
         deadline: when the member's session ends, unless the member sends a heartbeat before then.
         revocation_deadline: the time by which the member must give up the partitions in `revoking`.
     """
 
     __slots__ = (
         "assigned", "assignor", "client_host", "client_id", "deadline", "epoch", "id",
-        "instance_id", "pattern", "previous_epoch", "rack_id", "rebalance_timeout_ms",
+        "instance_id", "is_unheard", "pattern", "previous_epoch", "rack_id", "rebalance_timeout_ms",
         "revocation_deadline", "revoking", "size_bytes", "state", "topics", "viewer",
     )  # fmt: skip
 
@@ -67,6 +68,7 @@ class Member:
         self.revoking: Places = NOTHING
         self.deadline = self.revocation_deadline = NEVER
         self.viewer: Viewer | None = None
+        self.is_unheard = False
         self.size_bytes = 64
 
     def facts(self) -> tuple[object, ...]:
@@ -79,7 +81,7 @@ class Member:
     def update(self, asked: Heartbeat) -> None:
         """Store the facts in a heartbeat about the member."""
         self.client_id, self.client_host = asked.client_id, asked.client_host
-        self.viewer = asked.viewer
+        self.viewer, self.is_unheard = asked.viewer, False
         if asked.instance_id is not None:
             self.instance_id = asked.instance_id
         if asked.rack_id is not None:

@@ -107,6 +107,7 @@ def _member(member_id: str, value: Any, settings: ConsumerSettings) -> Member:
             value.subscribed_topic_regex or "", value.server_assignor,
         )
     )  # fmt: skip
+    member.is_unheard = True
     return member
 
 

@@ -36,11 +36,14 @@ def _resolve(group: ConsumerGroup, topics: Topics) -> None:
     """If something has changed, match the members' patterns with the names of all topics.
 
     If several members have the same pattern, the pattern matches only topics that all of them may
-    see.
+    see. After a loading, the topics of a pattern stay the same until all its members have sent a
+    heartbeat, because only a heartbeat shows which topics its member may see.
     """
     viewers: dict[str, set[Viewer]] = {}
+    unheard = {one.pattern for one in group.members.values() if one.is_unheard}
     for one in group.members.values():
-        if one.pattern:
+        is_known = one.pattern not in unheard or one.pattern not in group.resolved
+        if one.pattern and is_known:
             found = viewers.setdefault(one.pattern, set())
             if one.viewer is not None:
                 found.add(one.viewer)
