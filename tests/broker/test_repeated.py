@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.requests.repeated import without_repeated
+from broker.wire.repeated import without_repeated
 from broker.wire import messages as m
 from broker.wire.primitives import CUT_CHARACTERS_MAX
 from support.kafka_client import API_KEYS, KafkaClient

@@ -30,11 +30,11 @@ from broker.requests.admin import (
     quotas,
     reassignments,
 )
-from broker.requests.repeated import CHANGES, without_repeated
 from broker.requests.security import logins, scram_users
 from broker.requests.services import Call, Services
 from broker.requests.transactions import changes, descriptions, markers, offset_commits
 from broker.wire.frames import parse_request
+from broker.wire.repeated import CHANGES, without_repeated
 
 HANDLERS: dict[int, Callable[[Call], Answer | Pending]] = {
     0: produce.answer,
