@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.wire.repeated import without_repeated
 from broker.wire import messages as m
 from broker.wire.primitives import CUT_CHARACTERS_MAX
+from broker.wire.repeated import without_repeated
 from support.kafka_client import API_KEYS, KafkaClient
 
 LONGEST = "x" * (2**15 - 1)  # the longest string that a request can have
