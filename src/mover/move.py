@@ -78,6 +78,9 @@ class Controller(Protocol):
     def holds(self, move: Move) -> bool:
         """Report whether the move belongs to this mover; after a close, the next mover owns it."""
 
+    def check_answers(self, move: Move) -> None:
+        """Raise LogDirSuspectError if the source or the target of the move hangs."""
+
     @property
     def is_closed(self) -> bool:
         """Whether the mover is closed and runs no more moves."""
@@ -270,6 +273,14 @@ class Move:
         Raises:
             MoveError: the mover was closed. The next mover of the store resumes the move.
         """
+        self._cancel(reason)
+
+    def _cancel(self, reason: str, look_seconds: float | None = None) -> None:
+        """Give the move up.
+
+        Args:
+            look_seconds: how often this method checks whether a log dir hangs; None means never.
+        """
         self._check_process()
         if self._state is MoveState.FAILED:
             self._controller.abandon(self)
@@ -288,7 +299,11 @@ class Move:
             # If the thread has paused the move instead of cancelling it, this loop then cancels the
             # move.
             with self._changed:
-                self._changed.wait_for(lambda: self._state.is_end or self.is_idle)
+                is_over = self._changed.wait_for(
+                    lambda: self._state.is_end or self.is_idle, look_seconds
+                )
+            if not is_over:
+                self._controller.check_answers(self)
 
     def _discard(self) -> None:
         try:
@@ -320,8 +335,12 @@ class Move:
             raise LogClosedError(reason=REASON)
 
     def stop(self, reason: str) -> None:
-        """Cancel the move, because its replica is deleted or gets another move."""
-        self.cancel(reason)
+        """Cancel the move, because its replica is deleted or gets another move.
+
+        Raises:
+            LogDirSuspectError: a disk of the move hangs. The move ends when the disk answers.
+        """
+        self._cancel(reason, LOOK_SECONDS)
 
     @uninterruptible
     def retry(self) -> None:

@@ -172,6 +172,12 @@ class Moves:
             if not self.is_closed and hanging.isdisjoint((move.source_dir, move.target_dir)):
                 move.go_on()
 
+    def check_answers(self, move: Move) -> None:
+        """Raise LogDirSuspectError if the source or the target of the move hangs."""
+        for log_dir in self.replicas.log_dirs:
+            if log_dir.is_suspect and log_dir.path in (move.source_dir, move.target_dir):
+                raise log_dir.suspect_error()
+
     def discard(self, move: Move) -> None:
         """Cancel a move that no thread runs, and remove its copy."""
         self._give_up(move)

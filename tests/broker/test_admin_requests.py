@@ -170,6 +170,17 @@ def test_new_partitions_are_like_the_old_ones(ask: Asker, running: Broker) -> No
     assert ask.add_partitions("__consumer_offsets", 60) == [42]
 
 
+def test_a_topic_that_is_named_twice_gets_no_partitions(ask: Asker, running: Broker) -> None:
+    """As in Kafka; the other topics of the request get their partitions."""
+    ask.client.create("t")
+    ask.client.create("other")
+    asked = m.CreatePartitionsRequest.CreatePartitionsTopic
+    topics = [asked("t", 2, None), asked("other", 2, None), asked("t", 3, None)]
+    answer = ask.client.call("CreatePartitions", topics=topics, timeout_ms=5000)
+    assert {row.name: row.error_code for row in answer.results} == {"t": 42, "other": 0}
+    assert sorted(running.store) == [("other", 0), ("other", 1), ("t", 0)]
+
+
 def test_deleted_records_are_gone_at_once(ask: Asker, running: Broker) -> None:
     """The answer has the new log start offset, and fetches before it are refused."""
     ask.client.create("t")

@@ -6,15 +6,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from broker import Broker
+from broker.catalog.dynamic_settings import CORDONED, RATE
+from broker.wire import messages
 from logstore import LogConfig, LogStore, StoreConfig
 from logstore.disk import files
+from mover import ReplicaMover
 from support.hanging import hang
 from support.kafka_client import KafkaClient, batch_of, fetch_fields, produce_fields, values_in
+from support.serving import wait_until
 
 CONFIG = LogConfig(record_format="kafka")
 CALLS_MAX_SECONDS = 1.0
@@ -155,3 +160,57 @@ def test_a_disk_that_fails_while_its_file_is_sent(
         assert offline.path == sick
         with KafkaClient(broker.bootstrap_servers) as client:
             assert client.fetch("t", 0, 0).error_code == 56
+
+
+def test_a_topic_is_deleted_although_a_disk_of_a_move_hangs(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the partition of the hanging move stays until the disk answers."""
+    sick, well = store.log_dirs
+    for number in range(2):
+        store.create("moved", number, log_dir=well, config=CONFIG)
+    with (
+        Broker.start(store=store) as broker,
+        KafkaClient(broker.bootstrap_servers) as client,
+        KafkaClient(broker.bootstrap_servers) as stuck,
+    ):
+        with hang(monkeypatch, sick, "make_dir", "pwritev", "pwrite") as disk:
+            move = messages.AlterReplicaLogDirsRequest
+            topic = move.AlterReplicaLogDirTopic("moved", [0])
+            dirs = [move.AlterReplicaLogDir(sick, [topic])]
+            (row,) = client.call("AlterReplicaLogDirs", dirs=dirs).results
+            assert row.partitions[0].error_code == 0 and disk.began.wait(SECONDS)
+            stuck.send("Produce", 12, **produce_fields({("t", 0): batch_of(b"x")}))
+            wait_until(lambda: store.host.dir_named(sick).is_suspect, "the dir is suspect")
+            state = messages.DeleteTopicsRequest.DeleteTopicState("moved")
+            answer = client.call("DeleteTopics", topics=[state], timeout_ms=LONG_MS)
+            assert answer.responses[0].error_code == 0
+            assert [key for key in store if key[0] == "moved"] == [("moved", 0)]
+        wait_until(lambda: not [key for key in store if key[0] == "moved"], "no partition is left")
+
+
+def test_settings_of_the_broker_change_although_a_log_dir_hangs(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cordon of the hanging log dir gets an error, and delays no other change."""
+    sick, _ = store.log_dirs
+    asked = messages.IncrementalAlterConfigsRequest
+
+    def changed(client: KafkaClient, key: str, text: str) -> int:
+        resource = asked.AlterConfigsResource(4, "0", [asked.AlterableConfig(key, 0, text)])
+        answer = client.call("IncrementalAlterConfigs", resources=[resource])
+        return int(answer.responses[0].error_code)
+
+    with (
+        Broker.start(store=store) as broker,
+        KafkaClient(broker.bootstrap_servers) as client,
+        KafkaClient(broker.bootstrap_servers) as stuck,
+    ):
+        assert changed(client, RATE, "1000000") == 0
+        with hang(monkeypatch, sick, "stat"):
+            with suppress(EOFError):  # the broker cuts connections of a disk that hangs
+                assert changed(stuck, CORDONED, sick) == 56
+            wait_until(lambda: store.host.dir_named(sick).is_suspect, "the dir is suspect")
+            assert changed(client, CORDONED, sick) == 56
+            assert changed(client, RATE, "2000000") == 0
+            assert ReplicaMover.of(store).throttle.rate_of() == 2_000_000

@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from broker import Broker
+from broker.catalog.admin import client_quotas
+from broker.quotas import documents
 from broker.wire import messages
 from broker.wire.error_codes import ErrorCode
 from logstore import LogStore
@@ -316,3 +318,27 @@ def test_a_muted_connection_ends(broker: Broker, how: str) -> None:
         client.socket.shutdown(socket.SHUT_WR)
         assert client.receive("DescribeCluster")[1].brokers, "what was sent before is answered"
     client.socket.close()
+
+
+def test_a_change_parses_only_the_quotas_that_changed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a request for a thousand users takes longer than its client waits."""
+    parsed: list[bytes] = []
+
+    def counted(data: bytes) -> dict[str, float]:
+        parsed.append(data)
+        return documents.parse(data)
+
+    monkeypatch.setattr(client_quotas, "parse", counted)
+    with KafkaClient(broker.bootstrap_servers) as client:
+        for number in range(20):
+            assert not alter(client, {"user": f"u{number}"}, producer_byte_rate=1e6).error_code
+        assert len(parsed) < 3 * 20  # a change parses the quotas that it changes
+        parsed.clear()
+        assert not alter(client, {"user": "u3"}, producer_byte_rate=2e6).error_code
+        assert not alter(client, {"user": "u4"}, producer_byte_rate=None).error_code
+        assert all(b"2000000" in data or b"1000000" in data for data in parsed)
+        assert len(parsed) <= 3
+        rates = {row[0]["user"]: row[1] for row in described(client, ("user", ANY, None))}
+        assert rates.pop("u3") == {"producer_byte_rate": 2e6} and len(rates) == 18

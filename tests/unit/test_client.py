@@ -173,3 +173,8 @@ def test_a_relative_path_is_the_clients(
             "0" * 32,
         ]
         assert store["orders", 0].log_dir == str(tmp_path / "c")
+
+
+def test_a_path_with_a_zero_byte_has_no_owner(tmp_path: Path) -> None:
+    """A server.properties file may have such a path. No thread fails with a traceback."""
+    assert find_owner([str(tmp_path / "a\0b")]) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -57,24 +58,39 @@ def remember(store: LogStore, fact: str, value: int | list[Any]) -> None:
     Raises:
         LogStoreError: no log dir has written the value.
     """
-    failures: dict[str, LogStoreError] = {}
-    done: list[str] = []
 
     def write(path: str) -> None:
+        store.facts(path)[fact] = value
+
+    failures = write_at_once(store.log_dirs, write)
+    if len(failures) == len(store.log_dirs):
+        raise next(iter(failures.values()), LogStoreError("no log dir answers"))
+
+
+def write_at_once(paths: Iterable[str], write: Callable[[str], None]) -> dict[str, LogStoreError]:
+    """Write to several log dirs at the same time, and wait for them at most `WRITE_SECONDS_MAX`.
+
+    Returns:
+        The log dirs that have not written, each with the reason. If a log dir does not answer in
+        time, its write may still happen later.
+    """
+    failures = {path: LogStoreError(f"log dir {path} does not answer") for path in paths}
+
+    def attempt(path: str) -> None:
         try:
-            store.facts(path)[fact] = value
-            done.append(path)
+            write(path)
         except LogStoreError as error:
             failures[path] = error
+        else:
+            del failures[path]
 
     threads = [
-        threading.Thread(target=write, args=(path,), name="broker-facts", daemon=True)
-        for path in store.log_dirs
+        threading.Thread(target=attempt, args=(path,), name="broker-facts", daemon=True)
+        for path in failures
     ]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + WRITE_SECONDS_MAX
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    if not done:
-        raise next(iter(failures.values()), LogStoreError("no log dir answers"))
+    return dict(failures)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from broker.catalog import dir_facts
 from broker.catalog.setting_changes import Change, Operation
 from broker.catalog.settings import InvalidSettingError
-from logstore import LogStore
+from logstore import LogStore, LogStoreError
 from mover import ReplicaMover
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -34,6 +34,7 @@ FACTS = {
 }
 UNLIMITED = 2**63 - 1
 DYNAMIC_DEFAULTS = {CORDONED: "", **dict.fromkeys(FACTS, str(UNLIMITED))}  # in Kafka's form
+BUSY_SECONDS = 5.0  # how long a change waits for another change, whose disk may hang
 DIGITS_MAX = 100  # more than any rate has; Python refuses to convert thousands of digits
 
 
@@ -95,12 +96,17 @@ class DynamicSettings:
 
         Raises:
             InvalidSettingError: a setting is unknown or fixed, or its value is not valid.
-            LogStoreError: no log dir could store the rate.
+            LogStoreError: no log dir could store the rate, or a log dir could not store its cordon.
+                The other changes are made.
         """
-        with self._changing:
+        if not self._changing.acquire(timeout=BUSY_SECONDS):
+            raise LogStoreError("another change of settings has not ended; try again")
+        try:
             rates, cordoned = self._wanted(changes)
             if not is_dry:
                 self._apply(rates, cordoned)
+        finally:
+            self._changing.release()
 
     def _wanted(self, changes: Iterable[Change]) -> tuple[dict[str, int], set[str]]:
         """Return the rates and the cordoned log dirs after some changes."""
@@ -129,10 +135,12 @@ class DynamicSettings:
                 self._set_rate(key, rate or None)
             self._rates[key] = rate
         before = set(self.cordoned)
-        for path in sorted(cordoned - before):
-            self._store.cordon(path)
-        for path in sorted(before - cordoned):
-            self._store.uncordon(path)
+
+        def write(path: str) -> None:
+            (self._store.cordon if path in cordoned else self._store.uncordon)(path)
+
+        for error in dir_facts.write_at_once(sorted(cordoned ^ before), write).values():
+            raise error
 
     def _paths_of(self, change: Change, before: set[str]) -> set[str]:
         if change.operation == Operation.DELETE:

@@ -39,7 +39,11 @@ class RunningMove(Protocol):
         """The number of bytes that the copy still lacks."""
 
     def stop(self, reason: str) -> None:
-        """Cancel the move; return after its copy is removed and its threads have ended."""
+        """Cancel the move; return after its copy is removed and its threads have ended.
+
+        Raises:
+            LogDirSuspectError: a disk of the move hangs. The move ends when the disk answers.
+        """
 
 
 class OpenedReplica(Protocol):

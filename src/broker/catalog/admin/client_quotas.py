@@ -25,6 +25,14 @@ class QuotaChange(NamedTuple):
     rate: float | None
 
 
+class _Parsed(NamedTuple):
+    """A document, and the quotas in it; `entity` is None if the document cannot be used."""
+
+    data: bytes
+    entity: Entity | None
+    rates: Mapping[str, float]
+
+
 class ClientQuotas:
     """The quotas of a single broker, or of a cluster.
 
@@ -33,6 +41,7 @@ class ClientQuotas:
 
     def __init__(self, documents: SharedDocuments, quotas: Quotas) -> None:
         self._documents, self._quotas = documents, quotas
+        self._parsed: dict[str, _Parsed] = {}
         self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -62,13 +71,24 @@ class ClientQuotas:
             self._documents.change(KIND, _changing(name_of(entity), wanted))
 
     def _heard(self, documents: Documents) -> None:
+        """Give the quotas to the broker; parse only the documents that have changed."""
+        before, self._parsed = self._parsed, {}
         settings: dict[Entity, Mapping[str, float]] = {}
         for name, data in documents.items():
-            try:
-                settings[entity_of(name)] = parse(data)
-            except BadQuotaError as error:
-                LOG.warning("the quotas of %s are not used: %s", name, error)
+            known = before.get(name)
+            one = known if known is not None and known.data == data else _parsed(name, data)
+            self._parsed[name] = one
+            if one.entity is not None:
+                settings[one.entity] = one.rates
         self._quotas.settings = settings
+
+
+def _parsed(name: str, data: bytes) -> _Parsed:
+    try:
+        return _Parsed(data, entity_of(name), parse(data))
+    except BadQuotaError as error:
+        LOG.warning("the quotas of %s are not used: %s", name, error)
+        return _Parsed(data, None, {})
 
 
 def _changing(name: str, changes: Iterable[QuotaChange]) -> Callable[[Documents], Changes]:

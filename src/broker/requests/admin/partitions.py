@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,8 +26,12 @@ def answer_create(call: Call) -> Answer | Pending:
     services, asked = call.services, call.request.message()
     Row = CreatePartitionsResponse.CreatePartitionsTopicResult  # noqa: N806 - a class
     rows, grown = [], {}
-    for one in asked.topics:
+    named = Counter(one.name for one in asked.topics)
+    for one in {one.name: one for one in asked.topics}.values():
         try:
+            if named[one.name] > 1:
+                reason = "the request names the topic twice"
+                raise TopicRefusedError(ErrorCode.INVALID_REQUEST, reason)
             topic = _create(services, one, asked.validate_only)
         except TopicRefusedError as refusal:
             rows.append(Row(one.name, refusal.code, str(refusal)))

@@ -158,6 +158,6 @@ def _owner_of(log_dir: str) -> AdminClient | None:
         if owner.admin_socket is None:
             return None
         admin_place.connect(owner.admin_socket).close()
-    except OSError:
+    except (OSError, ValueError):  # a path may have a zero byte
         return None
     return AdminClient(owner.admin_socket, owner.pid)
