@@ -38,6 +38,7 @@ READS = [batched, iter, sliced]
 
 
 def test_the_last_cut_is_found_from_any_earlier_cut() -> None:
+    """A reader takes all cuts that it has missed at once."""
     first, second, third = Cut(3), Cut(2), Cut(1)
     first.later, second.later = second, third
     assert first.last is second.last is third.last is third
