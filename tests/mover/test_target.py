@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from logstore import Log, LogStore
+from logstore.disk import bulk, files
 from logstore.disk.log_dir import LogDir
 from logstore.errors import LogDirError
 from logstore.log import relocation
@@ -121,6 +122,28 @@ def test_other_moves_of_the_same_replica_are_removed(
     target.begin(relocation.metadata_of(log))
     found = [str(base / name) for name in replica_dirs(base) if name.startswith("b/")]
     assert found == sorted([other.path, target.path])
+
+
+def test_regression_the_keeper_removes_the_copy_of_another_move_at_the_same_time(
+    log: Log, ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new move continues, because the directory is gone."""
+    other = target_of(ends, "cd" * 16)
+    other.begin(relocation.metadata_of(log))
+    other.let_go()
+    entries = files.entries
+
+    def meanwhile(path: str) -> list[files.Entry]:
+        found = entries(path)
+        if path == other.path:
+            monkeypatch.undo()
+            bulk.remove_tree(path)
+        return found
+
+    monkeypatch.setattr(files, "entries", meanwhile)
+    target = target_of(ends)
+    target.begin(relocation.metadata_of(log))
+    assert os.path.isdir(target.path) and not os.path.exists(other.path)
 
 
 def test_a_place_that_is_taken_is_left_alone(log: Log, base: Path, ends: Ends) -> None:

@@ -159,6 +159,29 @@ def test_regression_a_truncation_during_a_read_shows_no_open_transaction(tmp_pat
     assert [value for value in values if value and value[0]] == expected  # markers begin with 0
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_regression_the_log_start_is_moved_over_a_marker_that_no_reader_has_seen(
+    tmp_path: Path, *, is_commit: bool
+) -> None:
+    """The transaction does not count as open, so readers and compaction continue."""
+    config = LogConfig(record_format="kafka", cleanup_policy="compact,delete")
+    with LogStore.open(tmp_path, config=StoreConfig(log_cleaner_enable=False)) as store:
+        log = store.create("t", 0, config=config)
+        log.append_encoded(keyed_batch(1, b"of the transaction"))
+        assert committed(log, 0) == []
+        log.append_encoded(marker(1, is_commit=is_commit))
+        log.delete_records_before(2)
+        log.append(b"after", key=b"key")
+        assert committed(log, 2) == [b"after"]
+        assert [each.value for each in log.tail(2, 0, isolation_level="read_committed")] == [
+            b"after"
+        ]
+        log.roll_if_due(2**62)
+        log.append(b"latest", key=b"key")
+        log.flush()
+        assert log.compact().clean_end_offset == 3
+
+
 def test_the_last_stable_offset_is_never_before_the_log_start(tmp_path: Path) -> None:
     """The first records of an open transaction are deleted, and another process looks."""
     with LogStore.open(tmp_path, admin_socket=False) as store:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from logstore.config import LogConfig
 from logstore.disk.log_dir import LogDir
@@ -60,6 +60,8 @@ class Replica:
         view: the segments, and their base offsets for a bisection. The owner writes this field
             under `lock`.
         cut: the last truncation of the end of the log; replaced together with `view`.
+        cuts_are_unsure: whether another process writes the log, so that a cut may have dropped
+            no record.
         unavailable: makes the error that every call on the log raises; None while the log can be
             used. The owner writes this field under `appended`; a forked child writes it in its only
             thread.
@@ -86,6 +88,8 @@ class Replica:
         "unavailable",
         "view",
     )
+
+    cuts_are_unsure: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -98,7 +98,10 @@ class Target:
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
                 if parse_dir_name(name) is not None and self._is_of_this_topic(path):
-                    bulk.remove_tree(path)
+                    try:
+                        bulk.remove_tree(path)
+                    except FileNotFoundError:  # the keeper has removed the directory meanwhile
+                        files.sync_dir(self.log_dir.path)
 
     def _is_of_this_topic(self, path: str) -> bool:
         """Report whether a copy is of this replica; if its name is shortened, read its metadata."""

@@ -107,7 +107,6 @@ def plan_of(state: LogState, stable_offset: int | None = None) -> Plan:
     Raises:
         LogStoreError: the log is closed or unavailable.
         OSError: the disk could not read the time of a segment's first batch.
-
     """
     end = stable_offset
     if end is None:

@@ -24,7 +24,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
@@ -83,6 +83,8 @@ class FollowedReplica(Replica):
         "find_anew",
         "missing",
     )
+
+    cuts_are_unsure: ClassVar[bool] = True
 
     def __init__(
         self,

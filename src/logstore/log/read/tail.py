@@ -11,13 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from logstore.arguments import whole
-from logstore.errors import (
-    CorruptRecordBatchError,
-    OffsetOutOfRangeError,
-    RecordExpansionError,
-)
+from logstore.errors import OffsetOutOfRangeError
 from logstore.log.read.isolation import end_of, isolated
-from logstore.log.read.records import record_from_disk
+from logstore.log.read.records import check_cuts
 
 if TYPE_CHECKING:
     from logstore.format.batch import Record, RecordBatch
@@ -55,7 +51,12 @@ def _follow(
     while True:
         state.refresh()
         if cut.later is not None:
-            cut = _check_cuts(state, cut, offset, batch)
+            last = (
+                None
+                if batch is None
+                else batch.record(batch.count - 1, state.topic, state.partition)
+            )
+            cut = check_cuts(state, cut, offset, last)
         end, is_whole = max(offset, end_of(state, level)), False
         try:
             for found in isolated(state, level, offset, end):
@@ -82,45 +83,6 @@ def _wait(state: Replica, offset: int, timeout: float | None, level: str, cut: C
     return state.wait_until(lambda: end_of(state, level) > offset or cut.later is not None, timeout)
 
 
-def _check_cuts(state: Replica, cut: Cut, offset: int, batch: RecordBatch | None) -> Cut:
-    """Return the last cut; raise if a cut after `cut` dropped records that were yielded.
-
-    Args:
-        offset: the next offset that the tail will yield.
-        batch: the last records that the tail has yielded; None if it has yielded no record.
-    """
-    lowest: Cut | None = None
-    while cut.later is not None:
-        cut = cut.later
-        is_before = cut.offset < offset and (lowest is None or cut.offset < lowest.offset)
-        if is_before and (cut.is_sure or not _has_still(state, offset, batch)):
-            lowest = cut
-    if lowest is None:
-        return cut
-    where = f"to {lowest.offset}" if lowest.is_sure else "by its owner"
-    message = (
-        f"the log {state.name} was truncated {where}, but a tail had already read up to offset "
-        f"{offset}: records that it yielded are gone, and other records get their offsets; begin "
-        "a new tail"
-    )
-    raise OffsetOutOfRangeError(message, **state.out_of_range(offset).facts)
-
-
-def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
-    """In a log that another process writes, check that the last yielded record still exists.
-
-    A record that compaction has removed, or that has become unreadable, counts as present.
-    """
-    if offset > state.log_end_offset:
-        return False
-    if batch is None:
-        return True
-    last = batch.record(batch.count - 1, state.topic, state.partition)
-    if last.offset < state.log_start_offset:
-        return True
-    try:
-        return record_from_disk(state, last.offset) == last
-    except OffsetOutOfRangeError:
-        return last.offset < state.log_end_offset
-    except (CorruptRecordBatchError, RecordExpansionError):
-        return True
+def _last_of(state: Replica, batch: RecordBatch | None) -> Record | None:
+    """Return the last record of the last batch that was yielded."""
+    return None if batch is None else batch.record(batch.count - 1, state.topic, state.partition)

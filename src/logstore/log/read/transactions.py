@@ -104,11 +104,13 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
     if known is not None and known.size_bytes == size_bytes:
         return known.events
     first = max(segment.base_offset, state.log_start_offset)
-    # Another owner may replace the bytes of its file. Then the segment is walked from its start.
-    if known is None or known.size_bytes > size_bytes or segment.inode:
+    # Another owner may replace the bytes of its file. Then the segment is walked from its start. If
+    # the log start was moved over batches that were not walked, they may have markers.
+    is_other = known is None or known.size_bytes > size_bytes or segment.inode
+    if known is None or is_other or known.next_offset < first:
         known = Walked(0, first, [], frozenset())
     events: list[Event] = []
-    open_ids, following = set(known.open_ids), max(first, known.next_offset)
+    open_ids, following = set(known.open_ids), known.next_offset
     handle = segment.handle(state.environment) if size_bytes else None
     if handle is not None and magic_of(handle.fd) == layouts.KAFKA_MAGIC:
         for data, _, run in Cursor(segment, following, state.environment).runs(WINDOW_BYTES):
