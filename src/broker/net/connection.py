@@ -12,7 +12,6 @@ import enum
 import errno
 import math
 import os
-import select
 import socket
 import struct
 import threading
@@ -30,7 +29,7 @@ from broker.wire.frames import FrameSplitter
 BLOCKED_SECONDS = 0.05
 RECEIVED_BYTES = 64 << 10  # one call reads this much, or more for a large frame
 RECEIVED_BYTES_MAX = 1 << 20  # one call reads at most this much of a large frame
-SENT_BYTES_MAX = 1 << 20  # one call sends at most this much of a file
+SENT_BYTES_MAX = 256 << 10  # one call sends at most this much of a file
 PIECES_MAX = 512  # one call sends at most this many pieces; Linux allows 1,024
 # Errors of sendfile that come from the socket. All other errors come from the file.
 SOCKET_ERRORS = {
@@ -247,34 +246,27 @@ class Connection:
     def _send_file(self, piece: FileRange, *, is_hurried: bool) -> int:
         """Send a part of a file.
 
-        A sendfile that may wait would wait again after each byte that the client takes. So it must
-        not wait at all, and this method waits for 50 ms.
+        A sendfile waits up to 50 ms again each time when the client has taken some bytes. So a call
+        sends only a small part, and while other clients need the thread, a call does not wait.
         """
         size_bytes = min(piece.size_bytes, SENT_BYTES_MAX)
-        try:
+        if is_hurried:
             os.set_blocking(self.fd, False)  # sendfile has no flag for one call
-            try:
-                sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, size_bytes)
-            finally:
-                os.set_blocking(self.fd, True)
+        try:
+            sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, size_bytes)
         except BlockingIOError:
-            if is_hurried or not self._gets_room():
-                raise
-            return self._send_file(piece, is_hurried=True)
+            raise
         except OSError as error:
             if error.errno in SOCKET_ERRORS:
                 raise
             piece.file.failed()
             raise FileFailedError(f"reading a segment failed: {error}") from error
+        finally:
+            if is_hurried:
+                os.set_blocking(self.fd, True)
         if not sent:
             raise FileFailedError("a segment is shorter than the range that is being sent")
         return sent
-
-    def _gets_room(self) -> bool:
-        """Wait until the socket can take more bytes; return False after 50 ms."""
-        poll = select.poll()
-        poll.register(self.fd, select.POLLOUT)
-        return bool(poll.poll(BLOCKED_SECONDS * 1000))
 
     def _sent(self, size_bytes: int) -> None:
         """Count the sent bytes, and remove them from the front of `outgoing`."""
