@@ -177,6 +177,8 @@ def test_regression_a_batch_after_a_refused_one_is_refused_alike(own: ClusterBro
         assert [send(3), send(1), send(2)] == [
             ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NONE, ErrorCode.NONE,
         ]  # fmt: skip
-        assert send(4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(4) is ErrorCode.NOT_ENOUGH_REPLICAS  # the batch before it was refused, too
+        assert [send(3), send(4)] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert send(6) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert send(1, 88) is ErrorCode.NOT_ENOUGH_REPLICAS
         assert [send(0, 88), send(1, 88)] == [ErrorCode.NONE, ErrorCode.NONE]
