@@ -88,6 +88,7 @@ CALLS = [
     Call("log", "appender", {}, {"durable": FLAG, "linger": "number float", "max_bytes": SIZE}),
     Call("log", "append_as_follower", {"raw": b""}, {
         "raw": "bytes buffer", "leader_epoch": "none number", "durable": FLAG,
+        "may_lack_offsets": FLAG,
     }),
     Call("log", "append_encoded", {"raw": b""}, {
         "raw": "bytes buffer", "leader_epoch": "none number", "durable": FLAG,
