@@ -10,12 +10,14 @@ from support.kafka_client import KafkaClient
 
 LONGEST = "x" * (2**15 - 1)  # the longest string that a request can have
 SET, TOPIC = 0, 2
+Topic = m.MetadataRequest.MetadataRequestTopic
+Resource = m.DescribeConfigsRequest.DescribeConfigsResource
+Producers = m.DescribeProducersRequest.TopicRequest
 
 
 def test_metadata_describes_a_repeated_topic_once(client: KafkaClient) -> None:
     """The name counts. Without a name, the id counts, also if a request has both."""
     topic_id = client.create("repeated", 3)
-    Topic = m.MetadataRequest.MetadataRequestTopic  # noqa: N806 - a class
     asked = [Topic(topic_id=number.to_bytes(16, "big"), name="repeated") for number in range(9)]
     asked += [Topic(topic_id=topic_id, name=None)] * 9 + [Topic(name="missing")] * 9
     answer = client.call("Metadata", 12, topics=asked, allow_auto_topic_creation=False)
@@ -28,7 +30,6 @@ def test_metadata_describes_a_repeated_topic_once(client: KafkaClient) -> None:
 def test_settings_of_a_repeated_resource_are_described_once(client: KafkaClient) -> None:
     """As in Kafka, an empty list of keys means all keys."""
     client.create("described")
-    Resource = m.DescribeConfigsRequest.DescribeConfigsResource  # noqa: N806 - a class
     asked = [Resource(TOPIC, "described", keys) for keys in (None, (), ["retention.ms"]) * 5]
     answer = client.call("DescribeConfigs", resources=asked)
     everything, one = answer.results
@@ -45,8 +46,7 @@ def test_a_repeated_group_is_described_once(client: KafkaClient) -> None:
     assert [row.group_id for row in answer.groups] == ["g", "h"]
     answer = client.call("DescribeTransactions", transactional_ids=["a", "a"])
     assert [row.transactional_id for row in answer.transaction_states] == ["a"]
-    Topic = m.DescribeProducersRequest.TopicRequest  # noqa: N806 - a class
-    asked = [Topic("watched", [0, 0, 1]), Topic("watched", [1, 2])]
+    asked = [Producers("watched", [0, 0, 1]), Producers("watched", [1, 2])]
     answer = client.call("DescribeProducers", topics=asked)
     shown = [[row.partition_index for row in topic.partitions] for topic in answer.topics]
     assert shown == [[0, 1, 2]]

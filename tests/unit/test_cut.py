@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from logstore import LogConfig, LogStore, OffsetOutOfRangeError, Record, UnknownPartitionError
+from logstore import (
+    Log,
+    LogConfig,
+    LogStore,
+    OffsetOutOfRangeError,
+    Record,
+    UnknownPartitionError,
+)
 from logstore.log.read.cut import Cut
 from logstore.log.reader import ReadableLog
 
@@ -29,9 +36,24 @@ def backward(log: ReadableLog) -> Iterator[Record]:
     return reversed(log)
 
 
-def fill(log: ReadableLog, name: str, count: int = COUNT) -> None:
+def fill(log: Log, name: str, count: int = COUNT) -> None:
     for number in range(count):
-        log.append(b"%s %d" % (name.encode(), number) + b"." * 200)  # type: ignore[attr-defined]
+        log.append(b"%s %d" % (name.encode(), number) + b"." * 200)
+
+
+@contextmanager
+def half_read_and_cut(
+    path: Path, read: Callable[[ReadableLog], Iterator[Record]], cut: int
+) -> Iterator[tuple[Log, list[Record], Iterator[Record]]]:
+    """Read half of a log, cut the log, and fill it again; give what was read, and the rest."""
+    with LogStore.open(path, admin_socket=False) as store:
+        log = store.create("t", 0, config=SMALL)
+        fill(log, "old")
+        records = read(log)
+        found = [next(records) for _ in range(30)]
+        log.truncate_to(cut)
+        fill(log, "new")
+        yield log, found, records
 
 
 READS = [batched, iter, sliced]
@@ -50,15 +72,11 @@ def test_regression_new_records_do_not_follow_dropped_records(
     tmp_path: Path, read: Callable[[ReadableLog], Iterator[Record]], cut: int
 ) -> None:
     """Otherwise the reader would skip the new records before its position."""
-    with LogStore.open(tmp_path, admin_socket=False) as store:
-        log = store.create("t", 0, config=SMALL)
-        fill(log, "old")
-        records = read(log)
-        found = [next(records) for _ in range(30)]
-        log.truncate_to(cut)
-        fill(log, "new")
-        with pytest.raises(OffsetOutOfRangeError, match="begin to read again"):
-            found.extend(records)
+    with (
+        half_read_and_cut(tmp_path, read, cut) as (_, found, records),
+        pytest.raises(OffsetOutOfRangeError, match="begin to read again"),
+    ):
+        found.extend(records)
     assert all(record.value and record.value[:3] == b"old" for record in found)
 
 
@@ -68,13 +86,7 @@ def test_a_cut_that_a_reader_has_not_reached_does_not_stop_it(
     tmp_path: Path, read: Callable[[ReadableLog], Iterator[Record]], cut: int
 ) -> None:
     """The reader gets what the log has."""
-    with LogStore.open(tmp_path, admin_socket=False) as store:
-        log = store.create("t", 0, config=SMALL)
-        fill(log, "old")
-        records = read(log)
-        found = [next(records) for _ in range(30)]
-        log.truncate_to(cut)
-        fill(log, "new")
+    with half_read_and_cut(tmp_path, read, cut) as (log, found, records):
         found += records
         assert [record.offset for record in found] == list(range(COUNT))
         assert [record.value for record in found] == [record.value for record in log[:COUNT]]

@@ -9,9 +9,9 @@ twice. To prevent this, the broker refuses the third batch with the same error a
 The client then sends both batches again, in their order.
 
 Several batches can be refused one after another. When the first of them comes again, the next batch
-must be the one that follows it, and not a batch that the client has sent in the meantime. So for
-each producer, a row holds the sequence that must come first, and the last sequence that was refused
-behind it.
+must be the batch that follows the first one, and not a batch that the client has sent in the
+meantime. So for each producer, a row holds two batches: the batch that must come first, and the
+refused batch with the highest sequence number.
 
 There is a second case: a batch was appended, but its wait for other replicas ended with
 REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So the

@@ -125,14 +125,14 @@ class _Walk:
     Attributes:
         start, offset, end_offset: the first, the next and the last offset (exclusive) of the range.
         cut: the last cut that the walk has taken into account.
-        last: the last record that was yielded, if cuts are unsure.
+        last: the last batch with records that was yielded, if cuts are unsure.
     """
 
     def __init__(self, state: Replica, start: int, end_offset: int, cut: Cut) -> None:
         self.state, self.cut = state, cut
         self.start = self.offset = start
         self.end_offset = end_offset
-        self.last: Record | None = None
+        self.last: RecordBatch | None = None
         self.topic_id = state.metadata.topic_id
 
     def run(self, window_bytes: int | None, *, zero_copy: bool) -> Iterator[RecordBatch]:
@@ -173,7 +173,8 @@ class _Walk:
         self, segment: Segment, window_bytes: int | None, zero_copy: bool
     ) -> Iterator[RecordBatch]:
         """Yield the batches of one segment, until the segment is dropped or a cut comes."""
-        state = self.state
+        state, cut, start = self.state, self.cut, self.start
+        is_kept = state.cuts_are_unsure
         for batch in batches(
             segment,
             self.offset,
@@ -182,10 +183,10 @@ class _Walk:
             window_bytes=window_bytes,
             zero_copy=zero_copy,
         ):
-            if self.cut.later is not None and self.offset > self.start:
+            if cut.later is not None and self.offset > start:
                 return
-            if state.cuts_are_unsure and batch.count:
-                self.last = batch.record(batch.count - 1, state.topic, state.partition)
+            if is_kept and batch.count:
+                self.last = batch
             self.offset = batch.header.last_offset + 1
             yield batch
             del batch  # release its memory before the next read
@@ -207,12 +208,12 @@ class _Walk:
         self.offset = max(self.offset, segment.end_offset)
 
 
-def check_cuts(state: Replica, cut: Cut, offset: int, last: Record | None) -> Cut:
+def check_cuts(state: Replica, cut: Cut, offset: int, last: RecordBatch | None) -> Cut:
     """Return the last cut; raise if a cut after `cut` dropped records that a reader has got.
 
     Args:
         offset: the next offset that the reader will get.
-        last: the last record that the reader has got; None if it has got no record.
+        last: the last batch with records that the reader has got; None if it has got no record.
     """
     lowest: Cut | None = None
     while cut.later is not None:
@@ -231,15 +232,16 @@ def check_cuts(state: Replica, cut: Cut, offset: int, last: Record | None) -> Cu
     raise OffsetOutOfRangeError(message, **state.out_of_range(offset).facts)
 
 
-def _has_still(state: Replica, offset: int, last: Record | None) -> bool:
+def _has_still(state: Replica, offset: int, batch: RecordBatch | None) -> bool:
     """In a log that another process writes, check that the last yielded record still exists.
 
     A record that compaction has removed, or that has become unreadable, counts as present.
     """
     if offset > state.log_end_offset:
         return False
-    if last is None:
+    if batch is None:
         return True
+    last = batch.record(batch.count - 1, state.topic, state.partition)
     if last.offset < state.log_start_offset:
         return True
     try:

@@ -51,12 +51,7 @@ def _follow(
     while True:
         state.refresh()
         if cut.later is not None:
-            last = (
-                None
-                if batch is None
-                else batch.record(batch.count - 1, state.topic, state.partition)
-            )
-            cut = check_cuts(state, cut, offset, last)
+            cut = check_cuts(state, cut, offset, batch)
         end, is_whole = max(offset, end_of(state, level)), False
         try:
             for found in isolated(state, level, offset, end):

@@ -67,6 +67,8 @@ class Walked(NamedTuple):
 
 
 Found = TypeVar("Found")
+# By producer id: the offset and the kind of each marker.
+Ends = dict[int, list[tuple[int, str]]]
 AbortedBy = Mapping[int, Sequence[Aborted]]
 
 
@@ -276,8 +278,8 @@ def fates_after(state: Replica, offset: int) -> list[tuple[RecordBatch, str]]:
     start = max(offset, state.log_start_offset)
     batches = list(records.batches_of(state, start, None))
 
-    def look() -> tuple[dict[int, list[tuple[int, str]]], CorruptRecordBatchError | None]:
-        ends: dict[int, list[tuple[int, str]]] = {}
+    def look() -> tuple[tuple[Ends, CorruptRecordBatchError | None], object]:
+        ends: Ends = {}
         try:
             for segment in state.segments:
                 if segment.end_offset > start:
@@ -285,15 +287,12 @@ def fates_after(state: Replica, offset: int) -> list[tuple[RecordBatch, str]]:
                         if kind != BEGIN:
                             ends.setdefault(producer_id, []).append((at, kind))
         except CorruptRecordBatchError as error:
-            damage.append(error)
-            return ends, error
-        damage.clear()
-        return ends, None
+            return (ends, error), error
+        return (ends, None), None
 
-    damage: list[CorruptRecordBatchError] = []
-    ends = steady(state, look)
-    if damage:
-        raise damage[0]
+    ends, damage = steady(state, look)
+    if damage is not None:
+        raise damage
     return [
         (batch, _fate(batch.header, ends.get(batch.header.producer_id, ())))
         for batch in batches
