@@ -20,7 +20,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from copy import copy
+from typing import Any, NamedTuple
 
 from broker.consumer_groups.exchange import (
     NOTHING,
@@ -36,6 +37,24 @@ from broker.groups.group import State
 from broker.wire.error_codes import ErrorCode
 
 PROTOCOL_TYPE = "consumer"
+
+
+class SavedState(NamedTuple):
+    """The state of a group that the log has; `undoing` returns to this state.
+
+    Attributes:
+        copies: the members that have changed, as they were before.
+    """
+
+    since_ms: int
+    epoch: int
+    assignment_epoch: int
+    metadata_hash: int
+    members: dict[str, Member]
+    instances: dict[str, str]
+    targets: dict[str, Places]
+    resolved: dict[str, frozenset[str]]
+    copies: dict[str, Member]
 
 
 class ConsumerGroup:
@@ -58,6 +77,7 @@ class ConsumerGroup:
             written. If a member is no longer in the group, its record must be deleted.
         unsaved_patterns: the patterns whose records must be written, or deleted if no member has
             them.
+        before: the state that the log has, after the first change of this state; otherwise None.
     """
 
     protocol_type = PROTOCOL_TYPE
@@ -83,6 +103,7 @@ class ConsumerGroup:
         self.unsaved_places: dict[str, None] = {}
         self.unsaved_patterns: dict[str, None] = {}
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
+        self.before: SavedState | None = None
 
     # --- answers and records --------------------------------------------------------------------
 
@@ -109,6 +130,7 @@ class ConsumerGroup:
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
         self.unsaved_facts, self.unsaved_targets = {}, {}
         self.unsaved_places, self.unsaved_patterns = {}, {}
+        self.before = None
 
     @property
     def pending(self) -> Mapping[str, float]:
@@ -195,8 +217,23 @@ class ConsumerGroup:
 
     # --- changes that keep the parts of the group consistent ------------------------------------
 
+    def changing(self, member: Member | None = None) -> None:
+        """Keep the saved state before the first change, and a copy of a member before its change.
+
+        This must be called before each change that needs records.
+        """
+        if self.before is None:
+            self.before = SavedState(
+                self.since_ms, self.epoch, self.assignment_epoch, self.metadata_hash,
+                dict(self.members), dict(self.instances), dict(self.targets), dict(self.resolved),
+                {},
+            )  # fmt: skip
+        if member is not None and self.before.members.get(member.id) is member:
+            self.before.copies.setdefault(member.id, copy(member))
+
     def add(self, member: Member) -> None:
         """Add a member that has no partitions yet."""
+        self.changing()
         self.members[member.id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.id
@@ -216,6 +253,7 @@ class ConsumerGroup:
 
     def place(self, member: Member, assigned: Iterable[Place], revoking: Iterable[Place]) -> None:
         """Change the partitions that a member has."""
+        self.changing(member)
         before = member.assigned | member.revoking
         member.assigned, member.revoking = frozenset(assigned), frozenset(revoking)
         after = member.assigned | member.revoking
@@ -228,10 +266,12 @@ class ConsumerGroup:
 
     def bump(self) -> None:
         """Begin the next group epoch."""
+        self.changing()
         self.epoch += 1
         self.is_epoch_unsaved = True
 
     def enter(self, member: Member, state: MemberState, epoch: int) -> None:
         """Change the state and the epoch of a member."""
+        self.changing(member)
         member.previous_epoch, member.epoch, member.state = member.epoch, epoch, state
         self.unsaved_places[member.id] = None
