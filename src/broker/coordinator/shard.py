@@ -198,23 +198,22 @@ class Shard(Generic[One]):
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._entries
 
-    # --- the log --------------------------------------------------------------------------------
-
     def require(self) -> None:
         """If needed, load the entries; raise CoordinatorError if this takes too long."""
-        if self._is_ready:
+        if self.is_ready:
             return
         self.check_leader()
         self.begin_loading()
         self._loaded.wait(LOADING_SECONDS)
-        if not self._is_ready:
+        if not self.is_ready:
             if self.phase is Phase.NEW:
-                code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, "the log cannot be read"
-                raise CoordinatorError(code, reason)
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                raise CoordinatorError(code, "the log cannot be read")
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     @property
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether the entries are loaded, and certainly no other broker coordinates them."""
         return self.phase is Phase.READY and self._log is not None and self._log.is_led
 
     def check_leader(self) -> None:
@@ -223,7 +222,7 @@ class Shard(Generic[One]):
         Raises:
             CoordinatorError: this broker does not lead the partition.
         """
-        if self.phase is Phase.READY and not self._is_ready:
+        if self.phase is Phase.READY and not self.is_ready:
             self.leave(NO_LONGER_LED)
         with suppress(LogStoreError):  # the loading reports this error
             self._find_log()
@@ -359,7 +358,7 @@ class Shard(Generic[One]):
 
         This method never waits for an entry or a disk.
         """
-        if self.phase is Phase.READY and not self._is_ready:
+        if self.phase is Phase.READY and not self.is_ready:
             self.leave(NO_LONGER_LED)
         try:
             self._find_log()
