@@ -188,6 +188,7 @@ CHANGES: dict[str, Callable[[ConsumerGroup], object]] = {
     "subscribe": lambda group: ask(group, "a", 2, topics=("u",), pattern=""),
     "give up": lambda group: ask(group, "a", 2, owned=frozenset()),
     "rack": lambda group: ask(group, "b", 3, rack_id="r", client_host="/other"),
+    "stay away": lambda group: leaving.leave(group, "s", -2, "i", TOPICS, NOW),
     "leave": lambda group: leaving.leave(group, "a", -1, None, TOPICS, NOW),
     "expire": lambda group: leaving.expire(group, TOPICS, Now(1e9, 1)),
     "join again": lambda group: ask(group, "a", 0, **JOIN),

@@ -21,7 +21,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 from broker.consumer_groups.exchange import (
     NOTHING,
@@ -37,24 +37,26 @@ from broker.groups.group import State
 from broker.wire.error_codes import ErrorCode
 
 PROTOCOL_TYPE = "consumer"
+Lists = tuple[dict[str, Member], dict[str, str], dict[str, Places], dict[str, frozenset[str]]]
 
 
-class SavedState(NamedTuple):
+class SavedState:
     """The state of a group that the log has; `undoing` returns to this state.
 
     Attributes:
         copies: the members that have changed, as they were before.
+        lists: the members, the instances, the targets and the resolved patterns; None until one of
+            these lists is about to change. A member that only changes its partitions does not
+            change these lists.
     """
 
-    since_ms: int
-    epoch: int
-    assignment_epoch: int
-    metadata_hash: int
-    members: dict[str, Member]
-    instances: dict[str, str]
-    targets: dict[str, Places]
-    resolved: dict[str, frozenset[str]]
-    copies: dict[str, Member]
+    __slots__ = ("assignment_epoch", "copies", "epoch", "lists", "metadata_hash", "since_ms")
+
+    def __init__(self, group: ConsumerGroup) -> None:
+        self.since_ms, self.metadata_hash = group.since_ms, group.metadata_hash
+        self.epoch, self.assignment_epoch = group.epoch, group.assignment_epoch
+        self.copies: dict[str, Member] = {}
+        self.lists: Lists | None = None
 
 
 class ConsumerGroup:
@@ -217,19 +219,23 @@ class ConsumerGroup:
 
     # --- changes that keep the parts of the group consistent ------------------------------------
 
-    def changing(self, member: Member | None = None) -> None:
-        """Keep the saved state before the first change, and a copy of a member before its change.
+    def changing(self, member: Member | None = None, *, has_lists: bool = True) -> None:
+        """Keep the saved state before its first change, and a member as it was before its change.
 
         This must be called before each change that needs records.
+
+        Args:
+            has_lists: whether one of the lists in `SavedState.lists` may change.
         """
-        if self.before is None:
-            self.before = SavedState(
-                self.since_ms, self.epoch, self.assignment_epoch, self.metadata_hash,
-                dict(self.members), dict(self.instances), dict(self.targets), dict(self.resolved),
-                {},
+        if (before := self.before) is None:
+            before = self.before = SavedState(self)
+        if has_lists and before.lists is None:
+            before.lists = (
+                dict(self.members), dict(self.instances), dict(self.targets), dict(self.resolved)
             )  # fmt: skip
-        if member is not None and self.before.members.get(member.id) is member:
-            self.before.copies.setdefault(member.id, copy(member))
+        members = self.members if before.lists is None else before.lists[0]
+        if member is not None and members.get(member.id) is member:
+            before.copies.setdefault(member.id, copy(member))
 
     def add(self, member: Member) -> None:
         """Add a member that has no partitions yet."""
@@ -240,6 +246,7 @@ class ConsumerGroup:
 
     def remove(self, member: Member) -> None:
         """Remove a member. After that, its partitions have no owner."""
+        self.changing()
         self.place(member, NOTHING, NOTHING)
         del self.members[member.id]
         if self.instances.get(member.instance_id or "") == member.id:
@@ -253,7 +260,7 @@ class ConsumerGroup:
 
     def place(self, member: Member, assigned: Iterable[Place], revoking: Iterable[Place]) -> None:
         """Change the partitions that a member has."""
-        self.changing(member)
+        self.changing(member, has_lists=False)
         before = member.assigned | member.revoking
         member.assigned, member.revoking = frozenset(assigned), frozenset(revoking)
         after = member.assigned | member.revoking
@@ -266,12 +273,12 @@ class ConsumerGroup:
 
     def bump(self) -> None:
         """Begin the next group epoch."""
-        self.changing()
+        self.changing(has_lists=False)
         self.epoch += 1
         self.is_epoch_unsaved = True
 
     def enter(self, member: Member, state: MemberState, epoch: int) -> None:
         """Change the state and the epoch of a member."""
-        self.changing(member)
+        self.changing(member, has_lists=False)
         member.previous_epoch, member.epoch, member.state = member.epoch, epoch, state
         self.unsaved_places[member.id] = None

@@ -12,9 +12,11 @@ def undo(group: ConsumerGroup, now: Now) -> None:
     before = group.before
     if before is None:
         return
-    group.since_ms, group.epoch, group.assignment_epoch, group.metadata_hash = before[:4]
-    group.instances, group.targets, group.resolved = before[5:8]
-    group.members = {key: before.copies.get(key, one) for key, one in before.members.items()}
+    group.since_ms, group.metadata_hash = before.since_ms, before.metadata_hash
+    group.epoch, group.assignment_epoch = before.epoch, before.assignment_epoch
+    if before.lists is not None:
+        group.members, group.instances, group.targets, group.resolved = before.lists
+    group.members |= before.copies
     group.owners = {
         place: one.id for one in group.members.values() for place in one.assigned | one.revoking
     }
