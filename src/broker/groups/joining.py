@@ -134,7 +134,8 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
         member.joining = waiter
         rebalance.begin(group, now)
         return
-    group.is_unsaved, group.replaced = True, before
+    group.is_unsaved = True
+    group.replaced = before
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
