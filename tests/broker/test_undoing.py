@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +221,39 @@ def test_a_heartbeat_without_a_change_keeps_no_copy() -> None:
     group = formed()
     ask(group, "b", 3)
     assert group.before is None and not group.is_unsaved
+
+
+def random_change(rng: random.Random, group: ConsumerGroup) -> Callable[[], object]:
+    """Choose a heartbeat, or a member that leaves."""
+    member = rng.choice("abcd")
+    found = group.members.get(member)
+    instance = rng.choice([None, None, "i", "j"]) if found is None else found.instance_id
+    leaves = rng.choice([None, None, -1, -2])
+    if leaves is not None:
+        return partial(leaving.leave, group, member, leaves, instance, TOPICS, NOW)
+    fields: list[dict[str, Any]] = [
+        {}, {"owned": frozenset()}, {"topics": ("u",), "pattern": ""}, {"pattern": "[tu]"}, JOIN,
+    ]  # fmt: skip
+    chosen = rng.choice(fields)
+    if found is None or chosen is JOIN:
+        return partial(ask, group, member, 0, instance_id=instance, **(JOIN | chosen))
+    return partial(ask, group, member, found.epoch, instance_id=instance, **chosen)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_changes_of_any_history_are_undone(seed: int) -> None:
+    """Whatever members ask, an undone change leaves nothing, and can be made again."""
+    rng, group, undone = random.Random(seed), ConsumerGroup("g", ConsumerSettings(), NOW), 0
+    for _ in range(300):
+        change, before = random_change(rng, group), view(group)
+        change()
+        after = view(group)
+        if group.is_unsaved:
+            undoing.undo(group, NOW)
+            assert view(group) == before
+            change()
+            assert view(group) == after
+            undone += 1
+        assert after == before or group.is_unsaved
+        group.saved()
+    assert undone > 50
