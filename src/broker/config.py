@@ -95,7 +95,8 @@ class BrokerConfig(ListenerConfig):
         max_acls: the largest number of ACLs that clients can create.
         auto_create_topics_enable: whether a client that asks for an unknown topic creates it.
         delete_topic_enable: whether clients are allowed to delete topics.
-        max_connections: the largest number of connections, at all listeners together.
+        max_connections: the largest number of connections, at all listeners together. In a
+            cluster, a separate listener between brokers may have as many further connections.
         max_connections_per_ip: the largest number of connections from one IP address, at all
             listeners together.
         connections_max_idle_ms: a connection without a request for this time is closed.
@@ -265,6 +266,15 @@ class BrokerConfig(ListenerConfig):
                 f"queued_max_request_bytes={self.queued_max_request_bytes} must not be less than "
                 f"socket_request_max_bytes={self.socket_request_max_bytes}"
             )
+
+    @property
+    def peer_listener(self) -> str:
+        """The listener whose connections have a limit of their own; "" if there is none.
+
+        This is the listener between the brokers of a cluster, if clients have another listener.
+        """
+        is_own = bool(self.zookeeper_connect) and len(self.endpoints) > 1
+        return self.inter_broker_name if is_own else ""
 
     @property
     def http_endpoint(self) -> Endpoint | None:

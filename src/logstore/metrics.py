@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from ipaddress import ip_address
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from wsgiref.simple_server import WSGIServer
@@ -130,6 +131,41 @@ def _limit(server: WSGIServer) -> None:
     server.RequestHandlerClass = type("Handler", (kind,), parts)
 
 
+def _check_hosts(server: WSGIServer) -> None:
+    """Let a server with a loopback address refuse requests for other hosts.
+
+    Another site can change the address of its own name to this address (DNS rebinding). Then a
+    browser on this machine sends requests for the other site to this server. Their header Host has
+    the name of the other site. A scraper on this machine uses an address, or `localhost`. If the
+    server has another address, every machine that reaches it can read the metrics anyway, and
+    scrapers may use any name. So then the header is not checked.
+    """
+    app = server.get_app()
+    if app is None or not ip_address(str(server.server_address[0])).is_loopback:
+        return
+
+    def checked(environ: Any, start_response: Any) -> Any:
+        if is_local(environ.get("HTTP_HOST", "")):
+            return app(environ, start_response)
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"this host is not allowed here: use localhost, or an address\n"]
+
+    server.set_app(checked)
+
+
+def is_local(header: str) -> bool:
+    """Report whether a header Host is an address, `localhost` or empty, so no name of a site."""
+    text = header.strip().lower()
+    name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+    if name in ("", "localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 class Endpoint:
     """Run an HTTP server that answers each scrape in a new thread; use it as a context manager.
 
@@ -140,6 +176,7 @@ class Endpoint:
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
         """Create the endpoint of a running server; users call `serve` instead."""
         _limit(server)
+        _check_hosts(server)
         self._server, self._thread = server, thread
         self.port = server.server_port
         self._is_closed = False

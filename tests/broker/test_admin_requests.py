@@ -191,6 +191,17 @@ def test_deleted_records_are_gone_at_once(ask: Asker, running: Broker) -> None:
     assert ask.client.fetch("t", 3).error_code == 1
 
 
+def test_a_partition_whose_records_are_deleted_twice(ask: Asker, running: Broker) -> None:
+    """As in Kafka, the last offset counts, and the answer has one row."""
+    ask.client.create("t")
+    ask.client.produce("t", batch_of(*[b"%d" % number for number in range(10)]))
+    Topic, One = m.DeleteRecordsRequest.DeleteRecordsTopic, m.DeleteRecordsRequest  # noqa: N806
+    topics = [Topic("t", [One.DeleteRecordsPartition(0, offset)]) for offset in (7, 4)]
+    (row,) = ask.client.call("DeleteRecords", topics=topics, timeout_ms=5000).topics
+    assert [(one.error_code, one.low_watermark) for one in row.partitions] == [(0, 4)]
+    assert running.store.log("t", 0).log_start_offset == 4
+
+
 def test_a_replica_moves_under_load(ask: Asker, running: Broker) -> None:
     """A moving copy is described during the move; after the move, no record is missing."""
     ask.client.create("t")

@@ -11,6 +11,18 @@ from broker.listener_config import Endpoint, parse_endpoints
 from logstore import LogConfig
 
 
+def test_the_listener_of_brokers_has_its_own_limit_only_if_clients_have_another() -> None:
+    """Otherwise, clients could have twice as many connections."""
+    two: dict[str, Any] = {
+        "listeners": "A://127.0.0.1:1,B://127.0.0.1:2",
+        "inter_broker_listener_name": "b",
+    }
+    cluster: dict[str, Any] = {"zookeeper_connect": "127.0.0.1:2181"}
+    assert BrokerConfig(**two, **cluster).peer_listener == "B"
+    assert BrokerConfig(**two).peer_listener == ""
+    assert BrokerConfig(listeners="A://127.0.0.1:1", **cluster).peer_listener == ""
+
+
 def test_listeners_are_read() -> None:
     """Several listeners, names, IPv6 addresses and empty hosts can be read."""
     text = "PLAINTEXT://127.0.0.1:9092, INSIDE://[::1]:0,ALL://:9093"

@@ -30,3 +30,18 @@ def test_both_limits_hold(steps: list[tuple[bool, str]]) -> None:
             counts.remove(address)
             model[address] -= 1
         assert counts.count == model.total()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
+def test_brokers_have_a_limit_of_their_own(steps: list[tuple[bool, bool]]) -> None:
+    """Clients take nothing from the limit of brokers, and brokers nothing from clients."""
+    counts, model = ConnectionCounts(3, 100), Counter[bool]()
+    for is_new, is_peer in steps:
+        if is_new:
+            reason = counts.add("10.0.0.1", is_peer=is_peer)
+            assert bool(reason) is (model[is_peer] >= 3)
+            model[is_peer] += not reason
+        elif model[is_peer]:
+            counts.remove("10.0.0.1", is_peer=is_peer)
+            model[is_peer] -= 1
+        assert (counts.count, counts.peer_count) == (model[False], model[True])

@@ -14,6 +14,7 @@ import pytest
 from broker.coordinator import shards
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.shard import Phase, Shard
+from broker.groups.group import State
 from broker.wire.error_codes import ErrorCode
 from logstore.disk import files
 from support.coordinating import Bench
@@ -125,17 +126,18 @@ def test_an_assignment_that_is_not_written_is_not_given(
 
 
 def test_an_assignment_on_a_full_disk(bench: Bench, broken: Callable[[int], None]) -> None:
-    """On a full disk, members get 15, and the group in memory equals the log again."""
+    """On a full disk, members get 15; they stay in the group, and join again."""
     first = bench.member("g")
     second, again = bench.join("g"), bench.join("g", first[0])
     broken(errno.ENOSPC)
     leads = bench.sync("g", first[0], 2, {})
     assert (second.code, again.code, leads.code) == (ErrorCode.NONE, ErrorCode.NONE, AWAY)
     broken(0)
-    bench.scheduler.run()
-    assert bench.beat("g", *first) is LOADING
-    bench.scheduler.run()
-    assert bench.beat("g", *first) is ErrorCode.NONE and bench.group("g").generation == 1
+    group = bench.group("g")
+    assert group.state is State.PREPARING and set(group.members) == {first[0], second.one.member_id}
+    assert bench.beat("g", first[0], 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    joined = [bench.join("g", member_id) for member_id in group.members]
+    assert [one.one.generation for one in joined] == [3, 3]
 
 
 def test_groups_end_although_a_disk_holds_one(

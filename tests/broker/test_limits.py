@@ -68,6 +68,34 @@ def test_connections_above_the_limit_are_closed(
             assert read_frames(client, 1) == [b"x"]
 
 
+def test_regression_clients_do_not_starve_brokers() -> None:
+    """When clients had all connections, another broker could not fetch, and left the ISR."""
+    config = {
+        "listeners": "CLIENT://127.0.0.1:0,PEER://127.0.0.1:0", "max_connections": 2,
+        "advertised_listeners": "CLIENT://127.0.0.1:9092,PEER://127.0.0.1:9093",
+        "zookeeper_connect": "127.0.0.1:2181", "inter_broker_listener_name": "peer",
+    }  # fmt: skip
+    with serving(echo, **config) as server, contextlib.ExitStack() as stack:
+        clients, peers = (one.socket.getsockname() for one in server.listeners)
+
+        def connect(place: tuple[str, int]) -> socket.socket:
+            return stack.enter_context(socket.create_connection(place, 20))
+
+        def is_served(client: socket.socket) -> bool:
+            client.sendall(framed(b"x"))
+            return read_frames(client, 1) == [b"x"]
+
+        assert all(is_served(connect(clients)) for _ in range(2))
+        assert is_closed(connect(clients))
+        first, second = connect(peers), connect(peers)
+        assert is_served(first) and is_served(second)
+        assert is_closed(connect(peers)), "brokers have a limit, too"
+        first.close()
+        wait_until(lambda: server.connection_count == 3, "the connection was kept")
+        assert is_closed(connect(clients))
+        assert is_served(connect(peers))
+
+
 def test_an_idle_connection_is_closed() -> None:
     """An idle connection is closed after its time; a connection with requests stays."""
     with (

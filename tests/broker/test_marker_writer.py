@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
+
 from broker.catalog.leadership import NotServedError
-from broker.transaction_coordinator.marker_routes import HERE, MarkerRow, Told
+from broker.transaction_coordinator.marker_routes import (
+    HERE,
+    Fenced,
+    MarkerRow,
+    Result,
+    Told,
+)
 from broker.transaction_coordinator.marker_writer import ROWS_MAX, Job, MarkerWriter
 from broker.transactions.steps import Markers
 from broker.transactions.transaction import Place
@@ -27,7 +35,9 @@ class World:
         self.written: list[Place] = []
         self.requests: list[tuple[int, int]] = []
         self.done = 0
-        self.is_wanted = True
+        self.is_wanted, self.is_in_charge = True, False
+        self.epochs: dict[Place, int] = {}  # the coordinator epoch in the log of a partition
+        self.sent: dict[Place, set[int]] = {}
         self.writer = MarkerWriter(self, cast(Any, self))
         self.writer.start(self.scheduler, lambda: self.scheduler.seconds)
 
@@ -36,7 +46,12 @@ class World:
             raise NotServedError(code=ErrorCode.LEADER_NOT_AVAILABLE, reason="no leader")
         return self.routes[place]
 
-    def result(self, place: Place) -> ErrorCode:
+    def result(self, row: MarkerRow) -> Result:
+        place = row.place
+        self.sent.setdefault(place, set()).add(row.coordinator_epoch)
+        current = self.epochs.get(place)
+        if current is not None and not 0 <= current <= row.coordinator_epoch:
+            return Fenced(current)
         codes = self.results.get(place)
         code = codes.pop(0) if codes else ErrorCode.NONE
         if not code:
@@ -47,18 +62,19 @@ class World:
         self.requests.append((broker, len(rows)))
         if broker not in self.silent:
             for number, row in enumerate(rows):
-                told(number, self.result(row.place))
+                told(number, self.result(row))
 
     def append_soon(self, row: MarkerRow, done: Any, is_wanted: Any) -> None:
         assert is_wanted()
-        assert row[:4] == (5, 1, True, 9)
-        done(self.result(row.place))
+        assert row[:3] == (5, 1, True)
+        done(self.result(row))
 
     def write(self, *places: Place) -> Job:
         def count() -> None:
             self.done += 1
 
-        job = Job(Markers(5, 1, True, frozenset(places)), 9, lambda: self.is_wanted, count)
+        markers = Markers(5, 1, True, frozenset(places))
+        job = Job(markers, 9, lambda: self.is_wanted, count, lambda: self.is_in_charge)
         self.writer.write(job)
         self.scheduler.run()
         return job
@@ -114,18 +130,36 @@ def test_partitions_that_need_no_marker() -> None:
 
 
 def test_a_coordinator_that_was_replaced_writes_no_more() -> None:
-    """It stops when its object has ended, or when a partition reports a newer coordinator."""
+    """It stops when its object has ended."""
     world = World()
     world.routes = {}
     world.write(A)
     world.is_wanted = False
     world.routes = {A: HERE}
     world.wait()
-    world.is_wanted = True
-    world.results = {A: [ErrorCode.TRANSACTION_COORDINATOR_FENCED]}
+    assert not world.written and not world.done
+
+
+@pytest.mark.parametrize("broker", [HERE, 2])
+def test_regression_a_partition_with_a_later_coordinator_epoch(broker: int) -> None:
+    """The transaction stayed prepared until the coordinator changed: no marker was sent again."""
+    world = World()
+    world.routes = {A: broker, B: broker}
+    world.epochs = {A: 12}
+    job = world.write(A, B)
+    world.wait(30.0)
+    assert world.written == [B] and world.sent[A] == {9}  # perhaps another broker coordinates
+    assert world.done == 0 and job.left == {A}
+    world.is_in_charge = True
+    world.wait()
+    assert world.written == [B, A] and world.done == 1 and world.sent[A] == {9, 12}
+    world.is_in_charge = False
+    world.epochs = {A: -1}  # a broker of an earlier version does not name its epoch
     world.write(A)
     world.wait()
-    assert not world.written and not world.done
+    world.is_wanted = False
+    world.wait()
+    assert world.done == 1 and not world.scheduler.set_timers
 
 
 def test_a_large_transaction_needs_several_requests() -> None:

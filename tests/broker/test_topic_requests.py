@@ -226,6 +226,28 @@ def test_delete_by_id(client: KafkaClient) -> None:
         assert rows[0].error_code == 73
 
 
+@pytest.mark.parametrize("version", [5, 6])
+def test_regression_a_topic_that_is_named_twice_is_not_deleted(
+    client: KafkaClient, version: int
+) -> None:
+    """It was deleted, and its second row had the error 3. As in Kafka, one row has the error 42."""
+    topic_id = client.create(f"twice-{version}")
+    client.create(f"once-{version}")
+    one = messages.DeleteTopicsRequest.DeleteTopicState
+    names = [f"twice-{version}", f"once-{version}", f"twice-{version}"]
+    fields: dict[str, Any] = {"topic_names": names}
+    if version == 6:
+        fields = {"topics": [one(name) for name in names]}
+    rows = client.call("DeleteTopics", version, timeout_ms=1000, **fields).responses
+    assert sorted((row.name, row.error_code) for row in rows) == [(names[1], 0), (names[0], 42)]
+    if version == 6:
+        for pair in ([one(names[0]), one(None, topic_id)], [one(None, topic_id)] * 2):
+            (row,) = client.call("DeleteTopics", topics=pair, timeout_ms=1000).responses
+            assert (row.topic_id, row.error_code) == (topic_id, 42)
+            assert row.name == pair[0].name
+    assert described(client, names[0]).topics[0].topic_id == topic_id
+
+
 def test_an_offline_log_dir_has_no_leader(tmp_path: Any) -> None:
     """Clients get 5 and no leader, so they wait; when the log dir returns, they are served."""
     with LogStore.open([tmp_path / "a", tmp_path / "b"]) as store:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
+from broker.catalog.admin.sole_topic_admin import SoleTopicAdmin
+from broker.catalog.admin.topic_admin import NewTopic, TopicRefusedError
+from broker.catalog.setting_changes import Change, Operation, altered
 from broker.catalog.settings import FIXED, KEYS, InvalidSettingError, config_of, field_of, text_of
-from broker.config import KAFKA_LOG_CONFIG
-from logstore import LogConfig
+from broker.catalog.topics import TopicCatalog
+from broker.config import KAFKA_LOG_CONFIG, BrokerConfig
+from broker.wire.error_codes import ErrorCode
+from logstore import LogConfig, LogStore
 
 OURS = {
     "compression_type",
@@ -90,3 +98,34 @@ def test_what_has_no_meaning_here_may_have_its_default() -> None:
     """Programs set such keys without need, so their defaults are accepted."""
     settings = [("min.insync.replicas", "1"), ("unclean.leader.election.enable", "FALSE")]
     assert config_of(settings, KAFKA_LOG_CONFIG) == KAFKA_LOG_CONFIG
+
+
+LOW, HIGH = "min.compaction.lag.ms", "max.compaction.lag.ms"
+
+
+def test_regression_settings_that_contradict_each_other(tmp_path: Path) -> None:
+    """A minimum above its maximum was accepted; Kafka refuses it with INVALID_CONFIG."""
+    with LogStore.open(tmp_path) as store, closing(TopicCatalog(store)) as topics:
+        admin = SoleTopicAdmin(topics, BrokerConfig(), 0)
+        for is_dry in (True, False):
+            with pytest.raises(TopicRefusedError, match=r"min\.compaction\.lag\.ms=6") as caught:
+                admin.create(NewTopic("t", settings=[(LOW, "6"), (HIGH, "5")]), is_dry=is_dry)
+            assert caught.value.code is ErrorCode.INVALID_CONFIG
+        assert topics.get("t") is None
+        admin.create(NewTopic("t", settings=[(HIGH, "5")]))
+        for is_dry in (True, False):
+            with pytest.raises(InvalidSettingError, match="is larger than"):
+                admin.alter("t", [Change(LOW, Operation.SET, "6")], is_dry=is_dry)
+        assert store.log("t", 0).config.min_compaction_lag_ms == 0
+        admin.alter("t", [Change(LOW, Operation.SET, "6"), Change(HIGH, Operation.SET, "6")])
+        with pytest.raises(InvalidSettingError):
+            admin.alter("t", [Change(HIGH, Operation.SET, "5")])
+        admin.alter("t", [Change(HIGH, Operation.DELETE, None)])
+        assert store.log("t", 0).config.max_compaction_lag_ms is None
+
+
+def test_an_old_contradiction_prevents_no_other_change() -> None:
+    """An earlier version has accepted the settings."""
+    config = KAFKA_LOG_CONFIG.replace(min_compaction_lag_ms=6, max_compaction_lag_ms=5)
+    change = Change("retention.ms", Operation.SET, "7")
+    assert altered([change], config, KAFKA_LOG_CONFIG) == {"retention_ms": 7}

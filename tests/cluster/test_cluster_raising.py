@@ -162,6 +162,26 @@ def test_a_late_marker_from_another_broker_is_refused() -> None:
         assert made.end(commit=False) == 0
 
 
+def test_regression_a_partition_with_a_later_coordinator_epoch() -> None:
+    """The transaction stayed prepared, because its marker was refused and never sent again."""
+    with scene() as made:
+        asked = messages.WriteTxnMarkersRequest
+        topic = asked.WritableTxnMarkerTopic("t", [0])
+        assert made.send(0, b"x") == 0
+        marker = asked.WritableTxnMarker(
+            made.producer.id, made.producer.epoch, False, [topic], 1000, False
+        )
+        with made.at(made.leaders[0]) as client:
+            (found,) = client.call("WriteTxnMarkers", markers=[marker]).markers
+            assert found.topics[0].partitions[0].error_code == 0
+            (found,) = client.call(
+                "WriteTxnMarkers", markers=[marker._replace(coordinator_epoch=7)]
+            ).markers
+            row = found.topics[0].partitions[0]
+            assert (row.error_code, row.coordinator_epoch) == (52, 1000)
+        assert made.end(commit=False) == 0
+
+
 def test_many_producers_at_the_same_time() -> None:
     """Their questions share requests; each transaction has all its batches."""
     with scene() as made:

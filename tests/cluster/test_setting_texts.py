@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.catalog.admin.topic_admin import NewTopic
+from broker.catalog.admin.topic_admin import NewTopic, TopicRefusedError
 from broker.catalog.setting_changes import Change, Operation, replacing
 from broker.catalog.settings import InvalidSettingError
 from broker.coordination.verbs import Session
@@ -47,6 +47,22 @@ def test_settings_change_as_kafka_changes_them(session: Session, changes: TopicC
     assert "cleanup.policy" not in settings_in(session, "orders")
     changes.alter("orders", [Change("min.insync.replicas", Operation.DELETE, None)])
     assert settings_in(session, "orders")["min.insync.replicas"] == "2"
+
+
+def test_regression_settings_that_contradict_each_other(
+    session: Session, changes: TopicChanges
+) -> None:
+    """A minimum above its maximum was accepted; the topic keeps its settings."""
+    low, high = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    with pytest.raises(TopicRefusedError, match="is larger than"):
+        changes.create(NewTopic("orders", 1, 3, (), [(low, "6"), (high, "5")]))
+    changes.create(NewTopic("orders", 1, 3, (), [(high, "5")]))
+    with pytest.raises(InvalidSettingError, match="is larger than"):
+        changes.alter("orders", [Change(low, Operation.SET, "6")])
+    assert low not in settings_in(session, "orders")
+    changes.alter("orders", [Change(high, Operation.DELETE, None), Change(low, 0, "6")])
+    with pytest.raises(InvalidSettingError, match="is larger than"):
+        changes.alter("orders", [Change(high, Operation.SET, "5")])
 
 
 @pytest.mark.parametrize(

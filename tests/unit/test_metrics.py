@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib
 import socket
 import sys
@@ -136,3 +137,35 @@ def test_regression_silent_connections_need_few_threads(
         assert not any(one.is_alive() for one in others), "silent connections are closed"
         with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=20) as one:
             assert b"logstore_log_dir" in one.read()
+
+
+def asked_for(port: int, host: str | None, address: str = "127.0.0.1") -> int:
+    """Send a request with this header Host, and return the status."""
+    with contextlib.closing(http.client.HTTPConnection(address, port, 20)) as connection:
+        connection.putrequest("GET", "/metrics", skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9100", 200), ("localhost", 200), ("LOCALHOST:1", 200), ("[::1]:9100", 200),
+        ("10.0.0.5:9100", 200), (None, 200), ("evil.example.com:9100", 421), ("127.1", 421),
+        ("localhost.evil.example.com", 421), ("[evil.example.com]", 421),
+    ],
+)  # fmt: skip
+def test_regression_other_sites_cannot_read_the_metrics(
+    store: LogStore, host: str | None, status: int
+) -> None:
+    """A page of another site could read them through a browser on this machine (DNS rebinding)."""
+    with serve(store, 0) as endpoint:
+        assert asked_for(endpoint.port, host) == status
+
+
+def test_scrapers_on_other_machines_may_use_any_name(store: LogStore) -> None:
+    """Every machine that reaches an open address can read the metrics anyway."""
+    with serve(store, 0, "0.0.0.0") as endpoint:
+        assert asked_for(endpoint.port, "kafka1.example.com:9100") == 200

@@ -12,8 +12,10 @@ from broker.catalog.settings import (
     KEYS,
     LIST,
     InvalidSettingError,
+    check_together,
     config_of,
     field_of,
+    key_of,
     value_of,
 )
 from logstore import LogConfig
@@ -68,7 +70,9 @@ def altered(changes: Iterable[Change], config: LogConfig, defaults: LogConfig) -
             old = str(fields.get(field_of(key), getattr(config, field_of(key), "")))
             fields[field_of(key)] = value_of(key, joined(key, operation, old, text))
     try:
-        config.replace(**fields)
+        check_together(config.replace(**fields), map(key_of, fields))
+    except InvalidSettingError:
+        raise
     except (TypeError, ValueError) as error:
         raise InvalidSettingError(str(error)) from error
     return {name: NO_LIMIT if value is None else value for name, value in fields.items()}

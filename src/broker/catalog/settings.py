@@ -19,6 +19,7 @@ CODEC = "compression.type"
 # Kafka has no key for the codec of records that a program appends itself.
 FIELDS = {CODEC: "encoded_compression_type", "own.compression.type": "compression_type"}
 _KEYS_OF = {field: key for key, field in FIELDS.items()}
+LAGS = frozenset({"min.compaction.lag.ms", "max.compaction.lag.ms"})
 CODECS = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = 1, 2, 3, 5, 6, 7  # the types of DescribeConfigs
 
@@ -186,6 +187,25 @@ def config_of(settings: Iterable[tuple[str, str | None]], defaults: LogConfig) -
         return _changed(defaults, changes)
     except (TypeError, ValueError) as error:
         raise InvalidSettingError(str(error)) from error
+
+
+def check_together(config: LogConfig, changed: Iterable[str]) -> LogConfig:
+    """Return the configuration, unless two of its settings contradict each other, as in Kafka.
+
+    A contradiction that an earlier version has accepted does not prevent changes of other settings.
+
+    Args:
+        changed: the keys of the settings that the client gives.
+
+    Raises:
+        InvalidSettingError: two settings contradict each other.
+    """
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if high is not None and low > high and not LAGS.isdisjoint(changed):
+        raise InvalidSettingError(
+            f"min.compaction.lag.ms={low} is larger than max.compaction.lag.ms={high}"
+        )
+    return config
 
 
 def _changed(defaults: LogConfig, changes: Mapping[str, object]) -> LogConfig:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any
 
 from broker.consumer_groups.exchange import (
@@ -36,6 +37,26 @@ from broker.groups.group import State
 from broker.wire.error_codes import ErrorCode
 
 PROTOCOL_TYPE = "consumer"
+Lists = tuple[dict[str, Member], dict[str, str], dict[str, Places], dict[str, frozenset[str]]]
+
+
+class SavedState:
+    """The state of a group that the log has; `undoing` returns to this state.
+
+    Attributes:
+        copies: the members that have changed, as they were before.
+        lists: the members, the instances, the targets and the resolved patterns; None until one of
+            these lists is about to change. A member that only changes its partitions does not
+            change these lists.
+    """
+
+    __slots__ = ("assignment_epoch", "copies", "epoch", "lists", "metadata_hash", "since_ms")
+
+    def __init__(self, group: ConsumerGroup) -> None:
+        self.since_ms, self.metadata_hash = group.since_ms, group.metadata_hash
+        self.epoch, self.assignment_epoch = group.epoch, group.assignment_epoch
+        self.copies: dict[str, Member] = {}
+        self.lists: Lists | None = None
 
 
 class ConsumerGroup:
@@ -58,6 +79,7 @@ class ConsumerGroup:
             written. If a member is no longer in the group, its record must be deleted.
         unsaved_patterns: the patterns whose records must be written, or deleted if no member has
             them.
+        before: the state that the log has, after the first change of this state; otherwise None.
     """
 
     protocol_type = PROTOCOL_TYPE
@@ -83,6 +105,7 @@ class ConsumerGroup:
         self.unsaved_places: dict[str, None] = {}
         self.unsaved_patterns: dict[str, None] = {}
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
+        self.before: SavedState | None = None
 
     # --- answers and records --------------------------------------------------------------------
 
@@ -109,6 +132,7 @@ class ConsumerGroup:
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
         self.unsaved_facts, self.unsaved_targets = {}, {}
         self.unsaved_places, self.unsaved_patterns = {}, {}
+        self.before = None
 
     @property
     def pending(self) -> Mapping[str, float]:
@@ -195,14 +219,34 @@ class ConsumerGroup:
 
     # --- changes that keep the parts of the group consistent ------------------------------------
 
+    def changing(self, member: Member | None = None, *, has_lists: bool = True) -> None:
+        """Keep the saved state before its first change, and a member as it was before its change.
+
+        This must be called before each change that needs records.
+
+        Args:
+            has_lists: whether one of the lists in `SavedState.lists` may change.
+        """
+        if (before := self.before) is None:
+            before = self.before = SavedState(self)
+        if has_lists and before.lists is None:
+            before.lists = (
+                dict(self.members), dict(self.instances), dict(self.targets), dict(self.resolved)
+            )  # fmt: skip
+        members = self.members if before.lists is None else before.lists[0]
+        if member is not None and members.get(member.id) is member:
+            before.copies.setdefault(member.id, copy(member))
+
     def add(self, member: Member) -> None:
         """Add a member that has no partitions yet."""
+        self.changing()
         self.members[member.id] = member
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.id
 
     def remove(self, member: Member) -> None:
         """Remove a member. After that, its partitions have no owner."""
+        self.changing()
         self.place(member, NOTHING, NOTHING)
         del self.members[member.id]
         if self.instances.get(member.instance_id or "") == member.id:
@@ -216,6 +260,7 @@ class ConsumerGroup:
 
     def place(self, member: Member, assigned: Iterable[Place], revoking: Iterable[Place]) -> None:
         """Change the partitions that a member has."""
+        self.changing(member, has_lists=False)
         before = member.assigned | member.revoking
         member.assigned, member.revoking = frozenset(assigned), frozenset(revoking)
         after = member.assigned | member.revoking
@@ -228,10 +273,12 @@ class ConsumerGroup:
 
     def bump(self) -> None:
         """Begin the next group epoch."""
+        self.changing(has_lists=False)
         self.epoch += 1
         self.is_epoch_unsaved = True
 
     def enter(self, member: Member, state: MemberState, epoch: int) -> None:
         """Change the state and the epoch of a member."""
+        self.changing(member, has_lists=False)
         member.previous_epoch, member.epoch, member.state = member.epoch, epoch, state
         self.unsaved_places[member.id] = None

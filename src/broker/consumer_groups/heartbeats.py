@@ -140,6 +140,8 @@ def _update(
     else:
         member = old
     facts, subscription = member.facts(), (member.topics, member.pattern)
+    if member.is_changed_by(asked):
+        group.changing(member)
     if asked.instance_id not in (None, member.instance_id):
         group.instances.pop(member.instance_id or "", None)
     _note_viewer(group, member, asked)

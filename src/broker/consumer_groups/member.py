@@ -78,6 +78,18 @@ class Member:
             self.rebalance_timeout_ms, self.topics, self.pattern, self.assignor,
         )  # fmt: skip
 
+    def is_changed_by(self, asked: Heartbeat) -> bool:
+        """Report whether a heartbeat has other facts about the member."""
+        topics = None if asked.topics is None else frozenset(asked.topics)
+        timeout_ms = asked.rebalance_timeout_ms if asked.rebalance_timeout_ms >= 0 else None
+        given = (
+            asked.instance_id, asked.rack_id, asked.client_id, asked.client_host,
+            timeout_ms, topics, asked.pattern, asked.assignor,
+        )  # fmt: skip
+        return any(
+            new is not None and new != old for new, old in zip(given, self.facts(), strict=True)
+        )
+
     def update(self, asked: Heartbeat) -> None:
         """Store the facts in a heartbeat about the member."""
         self.client_id, self.client_host = asked.client_id, asked.client_host

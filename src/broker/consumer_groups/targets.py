@@ -26,6 +26,7 @@ def refresh(group: ConsumerGroup, topics: Topics, now: Now, *, has_changed: bool
         _resolve(group, topics)
         found = group.hash_of(topics)
         if has_changed or found != group.metadata_hash:
+            group.changing()
             group.metadata_hash = found
             group.bump()
     if group.epoch > group.assignment_epoch:
@@ -56,6 +57,7 @@ def _resolve(group: ConsumerGroup, topics: Topics) -> None:
             continue
         visible = _match(pattern, names, some)
         if visible != group.resolved.get(pattern):
+            group.changing()
             group.resolved[pattern] = visible
             group.unsaved_patterns[pattern] = None
 
@@ -70,6 +72,7 @@ def _match(pattern: str, names: frozenset[str], viewers: Collection[Viewer]) -> 
 
 def compute(group: ConsumerGroup, topics: Topics) -> None:
     """Compute the target assignment of the present group epoch."""
+    group.changing()
     members, sizes = {}, {}
     for one in group.members.values():
         images = [topics[name] for name in group.topics_of(one) if name in topics]

@@ -18,12 +18,13 @@ from typing import Any
 from broker.catalog.client_appends import Wait
 from broker.consumer_groups.exchange import ConsumerSettings
 from broker.coordinator import consumer_hosting, group_kinds
-from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.errors import CoordinatorError, WriteRefusedError
+from broker.coordinator.group_kinds import Record
 from broker.coordinator.group_logs import GroupLogs
 from broker.coordinator.hosted import Hosted
 from broker.coordinator.loading import load
 from broker.coordinator.member_ids import draw_member_id
-from broker.coordinator.replication import Replication
+from broker.coordinator.replication import Replication, append_all
 from broker.coordinator.shard import Kind, Shard
 from broker.coordinator.shards import LOCK_SECONDS, Shards
 from broker.groups import assignment, records, sessions
@@ -70,6 +71,7 @@ class GroupCoordinator(Shards[Hosted]):
 
         kind = Kind(
             "groups", read, lambda name: Hosted(new_group(name)), ErrorCode.GROUP_MAX_SIZE_REACHED,
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
             lambda hosted: {one.producer_id for one in hosted.pending},
         )  # fmt: skip
         super().__init__(topic, kind, clock)
@@ -254,16 +256,8 @@ class GroupCoordinator(Shards[Hosted]):
         Returns:
             The wait for the last batch, which the replicas get after the other batches.
         """
-        wait, is_begun = None, False
-        for batch in group_kinds.batches([(key, None) for key in keys]):
-            try:
-                wait = shard.append(*map(list, zip(*batch, strict=True)))
-            except CoordinatorError as error:
-                if is_begun:  # the log has a part of the deletion, so load the groups again
-                    shard.leave(str(error))
-                raise
-            is_begun = True
-        return wait
+        waits = append_all(shard, [(key, None) for key in keys])
+        return waits[-1] if waits else None
 
     # --- after a change -------------------------------------------------------------------------
 
@@ -275,15 +269,13 @@ class GroupCoordinator(Shards[Hosted]):
         unsaved = hosted.unsaved(self.now())
         if unsaved:
             try:
-                for batch in group_kinds.batches(unsaved):
-                    wait = shard.append(*map(list, zip(*batch, strict=True)))
-                    if wait is not None and self._replication is not None:
-                        self._replication.hold(shard, hosted, wait)
+                self._save(shard, hosted, unsaved)
+            except WriteRefusedError as error:
+                hosted.undo(error.code, self.now())
             except CoordinatorError as error:
                 hosted.refuse_answers(error.code)
                 shard.leave(str(error))  # the group in memory now differs from the log
                 return
-            hosted.saved()
         hosted.give_answers()
         if hosted.writes and self._replication is not None:
             self._replication.limit(hosted)
@@ -291,6 +283,13 @@ class GroupCoordinator(Shards[Hosted]):
             self._forget(shard, hosted)
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
             self._watch(shard, hosted)  # other heartbeats only make a deadline later
+
+    def _save(self, shard: Shard[Hosted], hosted: Hosted, unsaved: Sequence[Record]) -> None:
+        """Write the changes of a group. Raises as `Shard.append` does."""
+        for wait in append_all(shard, unsaved):
+            if wait is not None and self._replication is not None:
+                self._replication.hold(shard, hosted, wait)
+        hosted.saved()
 
     def _apply(
         self,

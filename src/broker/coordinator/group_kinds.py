@@ -67,7 +67,7 @@ def saved(group: AnyGroup) -> None:
     if isinstance(group, ConsumerGroup):
         group.saved()
     else:
-        group.is_unsaved = False
+        group.is_unsaved, group.replaced = False, None
 
 
 def deletion_of(group: AnyGroup) -> list[Record]:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from broker.catalog.client_appends import Wait
+from broker.consumer_groups import undoing
 from broker.consumer_groups.exchange import HeartbeatAnswer
 from broker.coordinator import group_kinds
 from broker.coordinator.group_kinds import AnyGroup, Record
+from broker.groups import rebalance
 from broker.groups.exchange import JoinAnswer, Now, SyncAnswer
-from broker.groups.group import State
+from broker.groups.group import Group, State
 from broker.groups.offsets import Committed, Key
 from broker.wire.error_codes import ErrorCode
 
@@ -78,18 +80,21 @@ class Hosted:
         is_recorded: whether the log has a record of this group.
         replaced: if this group has replaced a group of the other type, these records delete that
             group.
+        before: the group that was replaced, and the value of `replaced` at that time, until the
+            replacement is in the log; otherwise None.
         was_held: whether requests were refused since the last deadline, because a thread held the
             lock for too long. These requests may be heartbeats. Any thread may set this to True.
     """
 
     __slots__ = (
-        "group", "is_recorded", "lock", "offsets", "pending", "replaced", "timer", "timer_at",
-        "was_held", "writes",
+        "before", "group", "is_recorded", "lock", "offsets", "pending", "replaced", "timer",
+        "timer_at", "was_held", "writes",
     )  # fmt: skip
 
     def __init__(self, group: AnyGroup) -> None:
         self.group: AnyGroup = group
         self.replaced: list[Record] = []
+        self.before: tuple[AnyGroup, list[Record]] | None = None
         self.lock = threading.Lock()
         self.offsets: dict[Key, Committed] = {}
         self.writes: deque[Write] = deque()
@@ -128,6 +133,8 @@ class Hosted:
 
     def replace(self, group: AnyGroup) -> None:
         """Replace the group by a group of the other type. The offsets stay."""
+        if self.before is None:
+            self.before = self.group, list(self.replaced)
         self.replaced += group_kinds.deletion_of(self.group) if self.is_recorded else []
         self.group = group
 
@@ -138,7 +145,26 @@ class Hosted:
     def saved(self) -> None:
         """Record that the log has all changes of the group."""
         group_kinds.saved(self.group)
-        self.replaced, self.is_recorded = [], True
+        self.replaced, self.before, self.is_recorded = [], None, True
+
+    def undo(self, code: ErrorCode, now: Now) -> None:
+        """Undo the changes that the log has refused, and answer their requests with an error.
+
+        The error INVALID_COMMIT_OFFSET_SIZE is for commits only. As in Kafka, other requests get
+        UNKNOWN_SERVER_ERROR instead.
+        """
+        if code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if isinstance(self.group, Group):
+            if rebalance.undo(self.group, now):
+                self.refuse_answers(code)
+            return
+        self.refuse_answers(code)
+        if self.before is None:
+            undoing.undo(self.group, now)
+        else:
+            self.group, self.replaced = self.before
+            self.before = None
 
     def give_answers(self) -> None:
         """Send the group's answers as soon as its records are replicated."""

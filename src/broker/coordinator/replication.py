@@ -2,6 +2,8 @@
 
     append -> Write in `Hosted.writes` -> the wait is over -> apply, then send the answers
 
+`append_all` appends records that may be too large for one batch.
+
 A request that waits uses no thread. Any thread may report the end of a wait, even a thread that
 holds the lock of a replica. This thread must not wait for the lock of a group, so it only submits a
 task, and the task takes the lock of the group.
@@ -10,10 +12,13 @@ task, and the task takes the lock of the group.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from broker.catalog.client_appends import Wait
+from broker.coordinator import group_kinds
+from broker.coordinator.errors import CoordinatorError
+from broker.coordinator.group_kinds import Record
 from broker.coordinator.hosted import Hosted, Write, refusal_of
 from broker.coordinator.shard import Shard
 from broker.groups.offsets import Key
@@ -126,3 +131,22 @@ class Replication:
                 ErrorCode.REBALANCE_IN_PROGRESS,
             )
             waiter.put(refusal_of(said, code, code_of_sync))
+
+
+def append_all(shard: Shard[Hosted], rows: Sequence[Record]) -> list[Wait | None]:
+    """Append records, in several batches if one batch would be too large; return all waits.
+
+    Raises:
+        WriteRefusedError: no record is in the log.
+        CoordinatorError: it is unknown which records are in the log. The groups are read again.
+    """
+    waits: list[Wait | None] = []
+    for batch in group_kinds.batches(list(rows)):
+        try:
+            waits.append(shard.append(*map(list, zip(*batch, strict=True))))
+        except CoordinatorError as error:
+            if not waits:
+                raise
+            shard.leave(str(error))  # the log has only a part of the change
+            raise CoordinatorError(error.code, str(error)) from error
+    return waits

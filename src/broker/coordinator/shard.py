@@ -5,8 +5,9 @@
     READY     requests are answered
     LEAVING   the log failed, or another broker leads: a thread ends the entries; NEW follows
 
-The entries (groups or transactional ids) in memory must always agree with the log. If an append
-fails, it is not known what the log contains. So the log is read again as soon as possible.
+The entries (groups or transactional ids) in memory must always agree with the log. If the log
+refuses records of an entry, it has not changed, so only this entry undoes its change. If it is not
+known whether the log has the records, the log is read again as soon as possible.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from broker.catalog.client_appends import Wait
-from broker.coordinator.errors import OF_PRODUCER, CoordinatorError, is_refused
+from broker.coordinator.errors import OF_PRODUCER, CoordinatorError, write_refusal
 from broker.coordinator.group_logs import GroupLog
 from broker.groups.exchange import Now
 from broker.machines.exchange import Scheduler
 from broker.wire.error_codes import ErrorCode
-from logstore import Log, LogDirFullError, LogStoreError, RecordTooLargeError
+from logstore import Log, LogStoreError
 
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
@@ -71,6 +72,7 @@ class Kind(NamedTuple, Generic[One]):
         load: reads the entries of a log; raises LogStoreError.
         make: makes a new entry.
         too_many: the error if there are too many entries.
+        too_large: the error if the records of an entry are too large for the log.
         producers_of: the ids of the producers whose open transactions change an entry.
     """
 
@@ -78,6 +80,7 @@ class Kind(NamedTuple, Generic[One]):
     load: Callable[[Log], dict[str, One]]
     make: Callable[[str], One]
     too_many: ErrorCode
+    too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     producers_of: Callable[[One], Iterable[int]] = lambda entry: ()
 
 
@@ -195,23 +198,22 @@ class Shard(Generic[One]):
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._entries
 
-    # --- the log --------------------------------------------------------------------------------
-
     def require(self) -> None:
         """If needed, load the entries; raise CoordinatorError if this takes too long."""
-        if self._is_ready:
+        if self.is_ready:
             return
         self.check_leader()
         self.begin_loading()
         self._loaded.wait(LOADING_SECONDS)
-        if not self._is_ready:
+        if not self.is_ready:
             if self.phase is Phase.NEW:
-                code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, "the log cannot be read"
-                raise CoordinatorError(code, reason)
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                raise CoordinatorError(code, "the log cannot be read")
             raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     @property
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether the entries are loaded, and certainly no other broker coordinates them."""
         return self.phase is Phase.READY and self._log is not None and self._log.is_led
 
     def check_leader(self) -> None:
@@ -220,7 +222,7 @@ class Shard(Generic[One]):
         Raises:
             CoordinatorError: this broker does not lead the partition.
         """
-        if self.phase is Phase.READY and not self._is_ready:
+        if self.phase is Phase.READY and not self.is_ready:
             self.leave(NO_LONGER_LED)
         with suppress(LogStoreError):  # the loading reports this error
             self._find_log()
@@ -305,8 +307,9 @@ class Shard(Generic[One]):
             A wait, if other replicas do not have the records yet.
 
         Raises:
-            CoordinatorError: the append failed. If it is unknown whether the log contains the
-                records, the entries are read again.
+            WriteRefusedError: the log has not changed.
+            CoordinatorError: it is unknown whether the log has the records, or this broker no
+                longer leads. All entries are read again.
         """
         return self.write(lambda log: log.append(keys, values, self._now().wall_ms))
 
@@ -317,13 +320,9 @@ class Shard(Generic[One]):
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR)
         try:
             return append(log)
-        except RecordTooLargeError as error:
-            raise CoordinatorError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, str(error)) from error
-        except LogDirFullError as error:
-            raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         except BaseException as error:
-            if is_refused(error):
-                raise CoordinatorError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            if (refusal := write_refusal(error, self._kind.too_large)) is not None:
+                raise refusal from error
             if isinstance(error, OF_PRODUCER):  # nothing was written
                 raise
             self.leave(str(error))
@@ -359,7 +358,7 @@ class Shard(Generic[One]):
 
         This method never waits for an entry or a disk.
         """
-        if self.phase is Phase.READY and not self._is_ready:
+        if self.phase is Phase.READY and not self.is_ready:
             self.leave(NO_LONGER_LED)
         try:
             self._find_log()

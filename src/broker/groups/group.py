@@ -74,6 +74,8 @@ class Group:
         delay_left: the first rebalance of an empty group can still be delayed for this many
             seconds; None in any other rebalance.
         has_grown: whether a member joined during the present delay.
+        replaced: the members, the instances and the leader before a static member was replaced,
+            until the log has the replacement; otherwise None.
 
     Args:
         draw_id: returns a new member id that begins with a given prefix.
@@ -99,6 +101,7 @@ class Group:
         self.delay_left: float | None = None
         self.has_grown = False
         self.is_unsaved = False
+        self.replaced: tuple[dict[str, Member], dict[str, str], str | None] | None = None
         self.replies: list[Reply] = []
 
     def enter(self, state: State, now: Now) -> None:

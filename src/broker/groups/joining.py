@@ -117,6 +117,7 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
         group.reply(old.syncing, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
     member.assignment = old.assignment
     member.hear(now.seconds)
+    before = group.members, dict(group.instances), group.leader_id
     places = [
         (member_id, member) if key == old_id else (key, other)
         for key, other in group.members.items()
@@ -134,6 +135,7 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
         rebalance.begin(group, now)
         return
     group.is_unsaved = True
+    group.replaced = before
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)

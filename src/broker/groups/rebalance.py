@@ -111,3 +111,23 @@ def go_on_without(group: Group, now: Now) -> None:
         begin(group, now)
     else:
         complete_if_all_joined(group, now)
+
+
+def undo(group: Group, now: Now) -> bool:
+    """Undo a change that the log has refused; return whether its requests must be refused.
+
+    If the log has not taken the assignments, no member gets its assignment, and all members join
+    again. The record of a group that has become empty is not written again, as in Kafka: a later
+    coordinator finds the earlier members, and removes them when their sessions end.
+    """
+    is_told = group.is_unsaved and group.state is State.STABLE
+    group.is_unsaved = False
+    if not is_told:
+        return False
+    if group.replaced is not None:
+        group.members, group.instances, group.leader_id = group.replaced
+        group.replaced = None
+    else:
+        answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, now)
+        begin(group, now)
+    return True

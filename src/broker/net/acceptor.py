@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from broker.config import BrokerConfig
+from broker.listener_config import Endpoint
 from broker.machines.connection_counts import ConnectionCounts
 from broker.machines.exchange import Client
 from broker.net.listener import Listener
@@ -48,6 +49,7 @@ class Acceptor:
         self._tasks = tasks
         self._lock = threading.Lock()
         self._counts = ConnectionCounts(config.max_connections, config.max_connections_per_ip)
+        self._peer_listener = config.peer_listener
         self._is_closed = False
         self.listeners: list[Listener] = []
         advertised = {endpoint.name: endpoint for endpoint in config.advertised}
@@ -78,7 +80,10 @@ class Acceptor:
     def forget(self, client: Client) -> None:
         """Stop counting the connection of a client."""
         with self._lock:
-            self._counts.remove(client.address)
+            self._counts.remove(client.address, is_peer=self._is_peer(client.endpoint))
+
+    def _is_peer(self, endpoint: Endpoint) -> bool:
+        return endpoint.name == self._peer_listener
 
     def accept(self, listener: Listener) -> None:
         """Accept the new clients of a listener."""
@@ -107,7 +112,7 @@ class Acceptor:
 
     def _take(self, sock: socket.socket, address: str, listener: Listener) -> None:
         with self._lock:
-            refusal = self._counts.add(address)
+            refusal = self._counts.add(address, is_peer=self._is_peer(listener.endpoint))
         if refusal:
             sock.close()
             self._complain("limit", f"a connection of {address} was refused: {refusal}")

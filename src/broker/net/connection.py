@@ -27,6 +27,7 @@ from broker.wire.fetch import FileRange
 from broker.wire.frames import FrameSplitter
 
 BLOCKED_SECONDS = 0.05
+SHORT_WAIT_SECONDS = 1.0  # see `Connection.gives_up`
 RECEIVED_BYTES = 64 << 10  # one call reads this much, or more for a large frame
 RECEIVED_BYTES_MAX = 1 << 20  # one call reads at most this much of a large frame
 SENT_BYTES_MAX = 256 << 10  # one call sends at most this much of a file
@@ -73,6 +74,8 @@ class Connection:
         phase: RUNNING while a thread owns the connection.
         busy_since: the time when the running request began; 0.0 if no request runs.
         is_hung_up: whether the client has stopped sending. This is set only while a request waits.
+        has_sent_silently: whether a request had no answer (`acks=0`). Such a client does not wait
+            for answers before it closes the connection.
         deadline: at this time, the connection is closed, or its pending request is answered. If a
             thread claims the connection earlier, the deadline has no effect.
         sent_bytes: the number of all bytes that were sent to the client.
@@ -101,7 +104,7 @@ class Connection:
         self.pending: Pending | None = None
         self.phase = Phase.RUNNING
         self.busy_since = 0.0
-        self.is_hung_up = False
+        self.is_hung_up = self.has_sent_silently = False
         self.deadline = 0.0
         self.timer: Timer[object] | None = None
         self.sent_bytes = self.unread_bytes = 0
@@ -119,6 +122,14 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a lost client
+
+    def gives_up(self, seconds: float) -> bool:
+        """Report whether a client that hangs up during a wait gives up the requests that it sent.
+
+        Perhaps the client has sent these requests again on another connection. So they must not be
+        executed minutes later. A client that waits for no answers gives up nothing.
+        """
+        return seconds > SHORT_WAIT_SECONDS and not self.has_sent_silently
 
     def __repr__(self) -> str:
         return f"<Connection of {self.client.address}, {self.phase.value}>"
@@ -181,6 +192,7 @@ class Connection:
     def put(self, answer: Answer) -> None:
         """Add the pieces of an answer to `outgoing`."""
         self.outgoing.extend(answer)
+        self.has_sent_silently |= not answer
 
     def send(self, is_crowded: Callable[[], bool] = bool) -> bool:
         """Send as much as the client takes; return False if it took nothing for 50 ms.

@@ -8,7 +8,7 @@
 A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
 the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. But the
 delay of a failed login ends only at its deadline. A client that has only shut down its sending
-direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
+direction gets all its answers, unless it exceeds a quota (`Connection.gives_up`).
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Server:
             polled.is_hung_up = True
             self._wake(polled)
         elif polled.claim(Phase.INPUT, Phase.OUTPUT, Phase.MUTED) is not None:
-            if events & GONE and not events & READABLE:
+            if events & (GONE | HUNG_UP) and not events & READABLE:
                 self._close(polled)
             else:
                 self._resume(polled)
@@ -281,12 +281,12 @@ class Server:
     def _mute(self, connection: Connection) -> bool:
         """If the client exceeds a quota, park the connection (KIP-219); otherwise return False."""
         until, connection.client.muted_until = connection.client.muted_until, 0.0
-        if until <= time.monotonic() or self._is_stopping:
+        now, until = time.monotonic(), min(until, connection.login_deadline)
+        if until <= now or self._is_stopping:
             return False
-        until = min(until, connection.login_deadline)
         self._set_deadline(connection, until)
         connection.phase = Phase.MUTED
-        self._poller.arm(connection, 0)  # if a timer fired before this phase, it did nothing
+        self._poller.arm(connection, HUNG_UP if connection.gives_up(until - now) else 0)
         return time.monotonic() < until or connection.claim(Phase.MUTED) is None
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:

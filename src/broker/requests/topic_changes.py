@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from typing import Any
 
 from broker.catalog.admin.topic_admin import (
@@ -21,6 +22,9 @@ from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import CreateTopicsResponse, DeleteTopicsResponse
 from logstore import LogStoreError, PartitionExistsError
 
+_Deleted = DeleteTopicsResponse.DeletableTopicResult
+_Key = tuple[str | None, bytes]  # the name and the id of a topic in a request
+TWICE = "the request names the topic twice"
 BY_ID = 6  # the first version of DeleteTopics that names topics by their ids, too
 
 
@@ -72,9 +76,7 @@ def answer_create(call: Call) -> Answer | Pending:
             if created is not None and not asked.validate_only:
                 made[topic.name] = created
         elif named.pop(topic.name, 0):
-            refusal = TopicRefusedError(
-                ErrorCode.INVALID_REQUEST, "the request names the topic twice"
-            )
+            refusal = TopicRefusedError(ErrorCode.INVALID_REQUEST, TWICE)
             rows.append(_refused(topic.name, refusal))
 
     changed = Changed(
@@ -125,6 +127,9 @@ def _refused(name: str, refusal: TopicRefusedError) -> Any:
 def answer_delete(call: Call) -> Answer | Pending:
     """Delete topics. If one topic fails, the others are still deleted.
 
+    As in Kafka, a topic that the request names twice gets one row with an error, even if the
+    request names it once by its name and once by its id.
+
     The answer waits until this broker's metadata no longer has the topics.
     """
     services, asked = call.services, call.request.message()
@@ -132,7 +137,18 @@ def answer_delete(call: Call) -> Answer | Pending:
         wanted = [(one.name, one.topic_id) for one in asked.topics]
     else:
         wanted = [(name, NO_ID) for name in asked.topic_names]
-    rows = [_delete(services, name, topic_id) for name, topic_id in wanted]
+    named = Counter(wanted)
+    twice = _named_in_both_ways(services, named)
+    rows = [
+        _delete(services, *key) if count == 1 else _Deleted(*key, ErrorCode.INVALID_REQUEST, TWICE)
+        for key, count in named.items()
+        if key not in twice
+    ]
+    rows += [
+        _Deleted(name, topic_id, ErrorCode.INVALID_REQUEST, TWICE)
+        for name, topic_id in twice
+        if name is not None and topic_id != NO_ID
+    ]
     gone = {
         row.name: Topic(row.name, row.topic_id, ())
         for row in rows
@@ -145,26 +161,38 @@ def answer_delete(call: Call) -> Answer | Pending:
     return answer_when_shown(call, changed, asked.timeout_ms)
 
 
+def _named_in_both_ways(services: Services, wanted: Container[_Key]) -> set[_Key]:
+    """Find topics that a request names by their names, and also by their ids.
+
+    The result has three keys for each: the name, the id, and both.
+    """
+    found: set[_Key] = set()
+    for topic_id, topic in services.topics.current().by_id.items():
+        keys: tuple[_Key, _Key] = (topic.name, NO_ID), (None, topic_id)
+        if keys[0] in wanted and keys[1] in wanted:
+            found |= {*keys, (topic.name, topic_id)}
+    return found
+
+
 def _delete(services: Services, name: str | None, topic_id: bytes) -> Any:
-    Row = DeleteTopicsResponse.DeletableTopicResult  # noqa: N806 - a class
     if (name is None) is (topic_id == NO_ID):
         reason = "a topic is named either by its name or by its id"
-        return Row(name, topic_id, ErrorCode.INVALID_REQUEST, reason)
+        return _Deleted(name, topic_id, ErrorCode.INVALID_REQUEST, reason)
     try:
         topic = services.topic_admin.find(name, topic_id)
         if topic is None:
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             code = ErrorCode.UNKNOWN_TOPIC_ID if name is None else unknown
-            return Row(name, topic_id, code, "there is no such topic")
+            return _Deleted(name, topic_id, code, "there is no such topic")
         name, topic_id = topic.name, topic.id
         if not services.config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED
-            return Row(name, topic_id, code, "delete_topic_enable is False")
+            return _Deleted(name, topic_id, code, "delete_topic_enable is False")
         services.topic_admin.delete(topic)
     except TopicRefusedError as refusal:
-        return Row(name, topic_id, refusal.code, str(refusal))
+        return _Deleted(name, topic_id, refusal.code, str(refusal))
     except LogStoreError as error:
-        return Row(name, topic_id, code_of(error), str(error))
+        return _Deleted(name, topic_id, code_of(error), str(error))
     services.upkeep.forget_soon(topic.name, topic.id)
     services.traffic.forget(topic.name)
-    return Row(name, topic_id, ErrorCode.NONE, None)
+    return _Deleted(name, topic_id, ErrorCode.NONE, None)

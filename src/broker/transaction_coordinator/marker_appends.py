@@ -14,7 +14,7 @@ from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.offsets_topic import NAME as OFFSETS
 from broker.coordinator.transactional_offsets import TransactionalOffsets
 from broker.machines.exchange import Scheduler
-from broker.transaction_coordinator.marker_routes import MarkerRow
+from broker.transaction_coordinator.marker_routes import Fenced, MarkerRow, Result
 from broker.wire.error_codes import ErrorCode
 from logstore import (
     CoordinatorFencedError,
@@ -24,7 +24,7 @@ from logstore import (
 )
 
 LOG = logging.getLogger("broker")
-Done = Callable[[ErrorCode], object]
+Done = Callable[[Result], object]
 
 
 class MarkerAppends:
@@ -72,7 +72,7 @@ class MarkerAppends:
         if wait.is_over:
             scheduler.submit(pending.look)
 
-    def _append(self, row: MarkerRow) -> tuple[ErrorCode, Wait | None]:
+    def _append(self, row: MarkerRow) -> tuple[Result, Wait | None]:
         topic, partition = row.place
         try:
             if topic == OFFSETS:
@@ -88,8 +88,8 @@ class MarkerAppends:
             return (error.code if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER), None
         except ProducerFencedError:
             return ErrorCode.INVALID_PRODUCER_EPOCH, None
-        except CoordinatorFencedError:
-            return ErrorCode.TRANSACTION_COORDINATOR_FENCED, None
+        except CoordinatorFencedError as error:
+            return Fenced(error.current_epoch), None
         except UnknownPartitionError:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
         except LogStoreError as error:
@@ -101,7 +101,7 @@ class MarkerAppends:
             return ErrorCode.UNKNOWN_SERVER_ERROR, None
         return ErrorCode.NONE, wait
 
-    def _finish(self, row: MarkerRow, done: Done, code: ErrorCode) -> None:
+    def _finish(self, row: MarkerRow, done: Done, code: Result) -> None:
         topic, partition = row.place
         if code or topic != OFFSETS:
             done(code)

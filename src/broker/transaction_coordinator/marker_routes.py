@@ -27,7 +27,14 @@ class MarkerRow(NamedTuple):
     is_raised: bool = False
 
 
-Told = Callable[[int, ErrorCode], object]  # called with the number of a row, and its result
+class Fenced(NamedTuple):
+    """The refusal of a marker, because its partition has a marker of a later coordinator epoch."""
+
+    current_epoch: int  # the epoch of that marker; -1 if it is not known
+
+
+Result = ErrorCode | Fenced
+Told = Callable[[int, Result], object]  # called with the number of a row, and its result
 
 
 class MarkerRoutes(Protocol):

@@ -6,6 +6,11 @@ r"""Write the markers of ended transactions; retry until each partition has its 
     no marker is left         -> done
 
 A partition whose topic was deleted needs no marker.
+
+A partition may have a marker of a later coordinator epoch, although no other broker coordinates the
+transaction. For example, the log dirs were in another cluster before. If it is certain that this
+broker still coordinates the transaction, the marker gets the epoch of the partition. Otherwise, a
+later coordinator has the transaction, or this broker tries again.
 """
 
 from __future__ import annotations
@@ -18,7 +23,13 @@ from functools import partial
 from broker.catalog.leadership import NotServedError
 from broker.machines.exchange import Scheduler
 from broker.transaction_coordinator.marker_appends import MarkerAppends
-from broker.transaction_coordinator.marker_routes import HERE, MarkerRoutes, MarkerRow
+from broker.transaction_coordinator.marker_routes import (
+    HERE,
+    Fenced,
+    MarkerRoutes,
+    MarkerRow,
+    Result,
+)
 from broker.transactions.steps import Markers
 from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
@@ -38,7 +49,8 @@ class Job:
     """The unwritten markers of one transaction; `_lock` of the writer guards this object.
 
     Args:
-        is_wanted: whether this broker still coordinates the transaction.
+        is_wanted: whether the markers must still be written.
+        is_in_charge: whether it is certain that no other broker coordinates the transaction.
         on_done: is called once, when no marker is left.
     """
 
@@ -48,18 +60,21 @@ class Job:
         coordinator_epoch: int,
         is_wanted: Callable[[], bool],
         on_done: Callable[[], object],
+        is_in_charge: Callable[[], bool] = lambda: False,
     ) -> None:
         self.markers, self.coordinator_epoch = markers, coordinator_epoch
         self.is_wanted, self.on_done = is_wanted, on_done
+        self.is_in_charge = is_in_charge
+        self.raised: dict[Place, int] = {}  # the later coordinator epochs of partitions
         self.left = set(markers.partitions)
         self.retry_seconds = RETRY_SECONDS
 
     def row(self, place: Place) -> MarkerRow:
         """Make the marker for a partition."""
-        one = self.markers
-        return MarkerRow(
-            one.producer_id, one.epoch, one.is_commit, self.coordinator_epoch, place, one.is_raised
-        )
+        one, epoch = self.markers, self.coordinator_epoch
+        if place in self.raised and self.is_in_charge():
+            epoch = self.raised[place]
+        return MarkerRow(one.producer_id, one.epoch, one.is_commit, epoch, place, one.is_raised)
 
 
 class MarkerWriter:
@@ -145,7 +160,7 @@ class MarkerWriter:
     def _send_some(self, broker: int, rows: list[tuple[Job, Place]]) -> None:
         missing = dict(enumerate(rows))
 
-        def told(number: int, code: ErrorCode) -> None:
+        def told(number: int, code: Result) -> None:
             found = missing.pop(number, None)
             if found is not None:
                 self._told(*found, code)
@@ -157,15 +172,17 @@ class MarkerWriter:
         for number in list(missing):
             told(number, ErrorCode.NETWORK_EXCEPTION)
 
-    def _told(self, job: Job, place: Place, code: ErrorCode) -> None:
+    def _told(self, job: Job, place: Place, code: Result) -> None:
         """Take the result of one marker."""
         if code in NEEDS_NONE:
             if code:
-                LOG.warning("%s needs no marker of %s: %s", place, job.markers, code.name)
+                LOG.warning("%s needs no marker of %s: %s", place, job.markers, code)
             self._finish(job, place)
-        elif code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-            LOG.warning("another broker coordinates the transaction of %s", job.markers)
         else:
+            if isinstance(code, Fenced):
+                if place not in job.raised:
+                    LOG.warning("%s has a marker of a later coordinator: %s", place, job.markers)
+                job.raised[place] = max(code.current_epoch, job.coordinator_epoch)
             self._retry(job, [place])
 
     def _retry(self, job: Job, places: list[Place]) -> None:

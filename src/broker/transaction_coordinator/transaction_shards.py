@@ -236,7 +236,8 @@ class TransactionShards(Shards[HostedTransaction]):
 
         complete = partial(self._complete, shard, hosted)
         if markers.partitions:
-            self._writer.write(Job(markers, shard.epoch, is_wanted, complete))
+            job = Job(markers, shard.epoch, is_wanted, complete, lambda: shard.is_ready)
+            self._writer.write(job)
         else:  # only Kafka prepares the abort of a transaction without partitions
             assert self._scheduler is not None
             self._scheduler.submit(complete)

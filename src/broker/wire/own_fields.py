@@ -65,6 +65,10 @@ OWN_FIELDS: dict[str, dict[str, list[dict[str, Any]]]] = {
         # Whether the marker's epoch is above the epoch of the transaction's batches (KIP-890).
         "WritableTxnMarker": _rows("1+", {"IsRaised": ("bool", False)}),
     },
+    "WriteTxnMarkersResponse": {
+        # If the marker was refused with TRANSACTION_COORDINATOR_FENCED: the epoch in the log.
+        "WritableTxnMarkerPartitionResult": _rows("1+", {"CoordinatorEpoch": ("int32", -1)}),
+    },
     "UpdateMetadataRequest": {
         "UpdateMetadataRequest": _rows(
             "8+", {"ChangesAfter": ("int64", -1), "LastChange": ("int64", -1)}

@@ -23,6 +23,7 @@ from broker.catalog.settings import (
     TOPIC_SOURCE,
     InvalidSettingError,
     Synonym,
+    check_together,
     config_of,
     synonyms_of,
     text_of,
@@ -117,10 +118,11 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
             result[key] = text.strip()
     # Two settings may contradict each other, so check the changed settings with the others.
     others = {key: text for key, text in result.items() if key not in touched}
-    config_of(
+    config = config_of(
         [(key, text) for key, text in result.items() if key in KEYS and key in touched],
         usable(others, defaults).config,
     )
+    check_together(config, touched)
     return result
 
 

@@ -13,7 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from broker.catalog.leadership import NO_LEADER, NotServedError
-from broker.transaction_coordinator.marker_routes import HERE, MarkerRow, Told
+from broker.transaction_coordinator.marker_routes import (
+    HERE,
+    Fenced,
+    MarkerRow,
+    Result,
+    Told,
+)
 from broker.transactions.transaction import Place
 from broker.wire.byte_cursor import WireError
 from broker.wire.error_codes import ErrorCode
@@ -153,7 +159,7 @@ class ClusterRoutes:
                     place = str(topic.name), one.partition_index
                     number = numbers.get((marker.producer_id, place))
                     if number is not None:
-                        told(number, code_of(one.error_code))
+                        told(number, _result_of(one))
 
 
 def _markers(rows: Sequence[MarkerRow]) -> Any:
@@ -173,6 +179,13 @@ def _markers(rows: Sequence[MarkerRow]) -> Any:
             in by_producer.items()
         ]
     )  # fmt: skip
+
+
+def _result_of(row: Any) -> Result:
+    code = code_of(row.error_code)
+    if code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+        return Fenced(row.coordinator_epoch)
+    return code
 
 
 def code_of(number: int) -> ErrorCode:

@@ -24,6 +24,7 @@ from broker.catalog.settings import (
     FIXED,
     KEYS,
     InvalidSettingError,
+    check_together,
     config_of,
     synonyms_of,
     text_of,
@@ -57,7 +58,8 @@ class SoleTopicAdmin:
             raise collides(other)
         count = self._partition_count(wanted)
         try:
-            config = config_of(wanted.settings, defaults)
+            keys = [key for key, _ in wanted.settings]
+            config = check_together(config_of(wanted.settings, defaults), keys)
         except InvalidSettingError as error:
             raise TopicRefusedError(ErrorCode.INVALID_CONFIG, str(error)) from error
         if is_dry:

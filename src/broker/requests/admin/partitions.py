@@ -65,11 +65,19 @@ class _Deleted(NamedTuple):
 
 
 def answer_delete_records(call: Call) -> Answer | Pending:
-    """Delete records before an offset; answer when all in-sync replicas have deleted them."""
+    """Delete records before an offset; answer when all in-sync replicas have deleted them.
+
+    If a request names a partition twice, the last offset counts, as in Kafka.
+    """
     asked = call.request.message()
+    wanted: dict[str, dict[int, Any]] = {}
+    for topic in asked.topics:
+        wanted.setdefault(topic.name, {}).update(
+            {one.partition_index: one for one in topic.partitions}
+        )
     topics = [
-        (topic.name, [_delete_records(call.services, topic.name, one) for one in topic.partitions])
-        for topic in asked.topics
+        (name, [_delete_records(call.services, name, one) for one in partitions.values()])
+        for name, partitions in wanted.items()
     ]
     waiting = _WaitingDeletion(call, topics, asked.timeout_ms)
     return waiting if waiting.waits else waiting.answer()

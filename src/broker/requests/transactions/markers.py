@@ -8,13 +8,13 @@ from typing import Any
 from broker.coordinator.waiter import Asked, Gathering
 from broker.machines.exchange import Answer, Pending
 from broker.requests.services import Call
-from broker.transaction_coordinator.marker_routes import MarkerRow
+from broker.transaction_coordinator.marker_routes import Fenced, MarkerRow, Result
 from broker.wire.error_codes import ErrorCode
 from broker.wire.messages import WriteTxnMarkersResponse
 
 SECONDS = 10.0  # after this time, markers that are not replicated count as refused
 
-Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+Marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
 Topic = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
 Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
@@ -54,13 +54,22 @@ def answer(call: Call) -> Answer | Pending:
                 Topic(
                     topic.name,
                     [
-                        Row(each, codes[number, topic.name, each])
+                        _row(each, codes[number, topic.name, each])
                         for each in topic.partition_indexes
                     ],
                 )
                 for topic in one.topics
             ]
-            rows.append(Result(one.producer_id, topics))
+            rows.append(Marker(one.producer_id, topics))
         return call.answer(WriteTxnMarkersResponse(rows))
 
     return Gathering(deadline, results, encode, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _row(partition: int, result: Result) -> Any:
+    if isinstance(result, Fenced):
+        return Row(
+            partition, ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            coordinator_epoch=result.current_epoch,
+        )  # fmt: skip
+    return Row(partition, result)
