@@ -19,8 +19,9 @@ from logstore import (
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
+from logstore.store.doubts import decisions
 from logstore.store.replicas import Replicas
-from logstore.store.start import loader, replica_facts
+from logstore.store.start import replica_facts
 from logstore.store.start.loader import Loader
 from logstore.store.start.startup_table import Decision, ReplicaFacts
 from support.bad_disk import failing
@@ -119,7 +120,7 @@ def test_regression_a_bug_in_one_replica_does_not_stop_a_start(
     with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
         for number in range(4):
             store.create("orders", number, log_dir=dirs[number % 2]).append(b"x")
-    real = loader.doubts.judge
+    real = decisions.judge
 
     def judge(
         replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
@@ -129,7 +130,7 @@ def test_regression_a_bug_in_one_replica_does_not_stop_a_start(
         return real(replicas, log_dir, facts, log, before)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loader.doubts, "judge", judge)
+        patch.setattr(decisions, "judge", judge)
         store = LogStore.open(dirs, config=QUIET, admin_socket=False)
     with store:
         assert [store.log("orders", number)[0].value for number in (0, 1, 3)] == [b"x"] * 3
