@@ -9,10 +9,12 @@ from typing import Any
 from logstore.arguments import StrPath, many, path_of, timeout_of, wrong
 from logstore.errors import LogDirError, LogDirOfflineError, LogStoreError, UnknownPartitionError
 from logstore.names import TopicPartition, partition_named
+from mover.errors import TargetUnfitError
 from mover.move import Move
 
 # Kafka's error codes for the result of a partition.
 NONE, UNKNOWN, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND = 0, -1, 3, 56, 57
+INVALID_REPLICA_ASSIGNMENT = 39
 
 
 def error_code(error: LogStoreError | None) -> int:
@@ -21,6 +23,8 @@ def error_code(error: LogStoreError | None) -> int:
         return NONE
     if isinstance(error, UnknownPartitionError):
         return UNKNOWN_TOPIC_OR_PARTITION
+    if isinstance(error, TargetUnfitError):
+        return INVALID_REPLICA_ASSIGNMENT
     if isinstance(error, LogDirOfflineError):
         return KAFKA_STORAGE_ERROR
     return LOG_DIR_NOT_FOUND if isinstance(error, LogDirError) else UNKNOWN

@@ -15,9 +15,10 @@ from logstore.disk.documents.settings import read_settings, write_settings
 from logstore.names import TopicPartition
 from logstore.store import host
 from logstore.store.host import TooManyPreferencesError
+from mover import ReplicaMover
 from support.kafka_client import KafkaClient
 
-UNKNOWN, LIMIT = 3, 44
+UNKNOWN, CORDONED, LIMIT, STORAGE = 3, 39, 44, 56
 LIMIT_HERE = 50
 LONG = "t" * 249
 
@@ -79,3 +80,28 @@ def test_wishes_beyond_the_limit_are_refused(
         store.prefer_dir(LONG, 0, None)
         store.prefer_dir("other", 0, tmp_path)
         assert store.host.prefer([TopicPartition("other", 0)], tmp_path) == {}
+
+
+def test_regression_a_move_to_a_cordoned_log_dir_gets_kafkas_error(tmp_path: Path) -> None:
+    """Kafka answers INVALID_REPLICA_ASSIGNMENT; error 56 made clients try again (KIP-1066).
+
+    If the replica is already there, nothing is moved. If the log dir is offline, it is error 56.
+    """
+    paths = [str(tmp_path / name) for name in "ab"]
+    with Broker.start(paths) as broker, KafkaClient(broker.bootstrap_servers) as client:
+        client.create("moved", 1)
+        store = broker.store
+        here = store.log("moved", 0).log_dir
+        (other,) = {*paths} - {here}
+        for path in paths:
+            store.cordon(path)
+        assert wish(client, other, "moved", [0, 7]) == [CORDONED, UNKNOWN]
+        assert wish(client, here, "moved", [0]) == [0]
+        response = ReplicaMover.of(store).change_replica_dirs({other: [("moved", 0)]})
+        assert response.to_dict()["partitions"][0]["error_code"] == CORDONED
+        store.uncordon(other)
+        assert wish(client, other, "moved", [0]) == [0]
+        move = ReplicaMover.of(store).move_of("moved", 0)
+        assert move is not None and move.wait(30.0)
+        store.take_offline(here)
+        assert wish(client, here, "moved", [0]) == [STORAGE]

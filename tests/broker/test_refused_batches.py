@@ -340,13 +340,35 @@ def test_a_producer_that_gives_up_a_timed_out_batch_is_not_stopped_for_long(
 ) -> None:
     """The timed out batch is in the log, so the next batch is in order."""
     slow = Slow(client, broker, "given-up")
-    now = [0.0]
+    now: list[float] = [0.0]
     monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + now[0])
     assert slow.send(0) == "REQUEST_TIMED_OUT"
     assert slow.send(1) == "NOT_ENOUGH_REPLICAS"
-    now[0] = TIMED_OUT_KEPT_SECONDS
+    for now[0] in range(1, int(TIMED_OUT_KEPT_SECONDS) + 1):  # the broker runs all the time
+        broker._services.running_time.at(time.monotonic() + now[0])
     assert slow.send(1, acks=1) == "NONE"
     assert slow.log.log_end_offset == 2
+
+
+def test_regression_a_broker_was_frozen_after_a_batch_timed_out(
+    client: KafkaClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile, the batch was cut. The next batch was on its way, and comes when the broker wakes.
+
+    It got OUT_OF_ORDER_SEQUENCE_NUMBER. After this error, some clients double records.
+    """
+    slow = Slow(client, broker, "frozen")
+    frozen = [0.0]
+    monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + frozen[0])
+    assert slow.send(0) == "REQUEST_TIMED_OUT"
+    slow.log.advance_high_watermark(1)
+    assert slow.send(1) == "REQUEST_TIMED_OUT"
+    slow.log.truncate_to(1)
+    for frozen[0] in (TIMED_OUT_KEPT_SECONDS + 5, 2 * KEPT_SECONDS):
+        assert slow.send(2, acks=1) == "NOT_ENOUGH_REPLICAS"
+    for number in (1, 2):
+        assert slow.send(number, acks=1) == "NONE"
+    assert [record.value for record in slow.log] == [b"0", b"1", b"2"]
 
 
 def test_regression_a_connection_is_closed_before_a_refused_batch_is_forgotten(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from broker.wire import codec
 from broker.wire.error_codes import ErrorCode
+from cluster.pure import exchange as x
 from cluster.pure.replica import Role
 from cluster.registration import TopicIdentity
 from cluster.requests import LeaderAndIsr, RoleAnswer, StopReplica
+from cluster.run import replica_facts
 from cluster.run.control_requests import answer_roles, answer_stops
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.hosted_replicas import HostedReplicas
@@ -23,6 +25,7 @@ from cluster.wire import roles, stops
 from cluster.wire.roles import Controlling, NamedRole, decode_role_answers, encode_roles
 from cluster.wire.stops import NamedStop, encode_stops
 from cluster.wire.topic_ids import bytes_of, text_of
+from logstore import Log
 from support.places import fast_directory
 from support.replica_group import KAFKA, Group, Node
 from support.replica_nodes import wait_until
@@ -167,6 +170,91 @@ def test_replicas_are_found_by_the_topic_that_they_have_now(
         assert found.find((new.topic_id, PARTITIONS)) is None
         assert found.find(("", 0)) is None
     reopened.close()
+
+
+def break_opening(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    """Let the description of one log raise an error that nobody expects."""
+    real = replica_facts.describe
+
+    def describe(log: Log) -> x.Opened:
+        if (log.topic, log.partition) == (name, number):
+            raise RuntimeError("a bug")
+        return real(log)
+
+    monkeypatch.setattr(replica_facts, "describe", describe)
+
+
+def break_rules(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
+    """Let the rules of one replica refuse the facts of its log."""
+    real = replica_facts.describe
+
+    def describe(log: Log) -> x.Opened:
+        found = real(log)
+        is_broken = (log.topic, log.partition) == (name, number)
+        return found._replace(start=7, log_start_offset=9) if is_broken else found
+
+    monkeypatch.setattr(replica_facts, "describe", describe)
+
+
+@pytest.mark.parametrize("break_one", [break_opening, break_rules])
+def test_regression_one_bad_replica_does_not_stop_a_start(
+    node: Node,
+    replicas: HostedReplicas,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    break_one: Callable[[pytest.MonkeyPatch, str, int], None],
+) -> None:
+    """Only this replica is offline, with its reason; when it can be read, it takes its role."""
+    replicas.obey(all_roles(node))
+    again = replicas_of(node)
+    with monkeypatch.context() as patch:
+        break_one(patch, "orders", 1)
+        again.open(node.store)
+        (bad,) = (one for one in again if one.is_offline)
+        assert (bad.name, bad.number, bad.log) == ("orders", 1, None)
+        assert "Error: " in bad.unread_reason
+        (trace,) = (one for one in caplog.records if one.exc_info is not None)
+        assert "orders-1 is offline, because it cannot be read" in trace.getMessage()
+        assert node.alarms == [bad.unread_reason]
+        answers = again.obey(all_roles(node, 2, is_new=False))
+        offline = [(one.topic, one.partition) for one in answers if one.is_offline]
+        assert offline == [(topic("orders"), 1)]
+        assert len(again.leading()) == len(NAMES) * PARTITIONS - 1
+        assert len(node.alarms) == 1, "the same fault is reported once"
+    answers = again.obey(all_roles(node, 3, is_new=False))
+    assert not any(one.is_offline for one in (*answers, *again))
+    assert bad.role is Role.LEADER and bad.unread_reason == ""
+    again.close()
+
+
+@pytest.mark.parametrize("break_one", [break_opening, break_rules])
+def test_regression_a_replica_that_cannot_be_read_is_not_called_deleted(
+    node: Node,
+    replicas: HostedReplicas,
+    monkeypatch: pytest.MonkeyPatch,
+    break_one: Callable[[pytest.MonkeyPatch, str, int], None],
+) -> None:
+    """If its topic is known, it is deleted; else the controller must ask again."""
+    replicas.obey(all_roles(node))
+    again = replicas_of(node)
+    break_one(monkeypatch, "orders", 1)
+    again.open(node.store)
+    stop = StopReplica(topic("orders"), 1, node.host.broker_epoch, 3)
+    answers = again.stop([NamedStop("orders", stop)])
+    assert bool(answers) is (("orders", 1) not in node.store)
+    again.close()
+
+
+def test_regression_one_bad_replica_does_not_hide_a_returned_log_dir(
+    node: Node, replicas: HostedReplicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other replicas of the log dir are read when it returns."""
+    replicas.obey(all_roles(node))
+    second = replicas_of(node)
+    break_opening(monkeypatch, *min(node.store))
+    second.open_new(node.store)
+    assert [one.log is None for one in second].count(True) == 1
+    second.close()
 
 
 class Walkless(HostedReplicas):

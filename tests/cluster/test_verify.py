@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from crc32c import crc32c
 
 from broker.wire.error_codes import ErrorCode
@@ -185,6 +191,27 @@ def test_a_compacted_topic_may_lack_records(shared: Cluster) -> None:
     damage(shared, 3, "compacted", 99)
     (row,) = rows_of(verify(shared, "compacted"), 1)
     assert (row["state"], row["offset"]) == ("different", 99)
+
+
+def test_regression_a_topic_that_was_compacted_earlier(shared: Cluster) -> None:
+    """Two replicas were compacted before the policy was changed; a changed record is found."""
+    filled(shared, "earlier", policy="compact")
+    for broker in (1, 2):
+        log = shared._node(broker).store.log("earlier", 0)
+        assert log.roll_if_due(2**50)
+        log.flush()
+        log.compact()
+    admin = AdminClient({"bootstrap.servers": shared.bootstrap_servers})
+    policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ConfigResource.Type.TOPIC, "earlier", incremental_configs=[policy])
+    for done in admin.incremental_alter_configs([changed]).values():
+        done.result(SECONDS)
+    assert len([*shared._node(2).store["earlier", 0]]) == 10
+    assert len([*shared._node(3).store["earlier", 0]]) == 100
+    assert rows_of(verify(shared, "earlier"), 0) == []
+    damage(shared, 3, "earlier", 99)
+    (row,) = rows_of(verify(shared, "earlier"), 1)
+    assert (row["state"], row["offset"]) == ("different", 90)
 
 
 def test_a_replica_that_does_not_answer_is_not_compared() -> None:

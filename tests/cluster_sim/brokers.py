@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from cluster.host_dirs import DirEntry
+from cluster.pure import attest, partition
 from cluster.pure import exchange as x
-from cluster.pure import partition
 from cluster.pure.attest import (
     ClearFailure,
     DirEntered,
@@ -48,6 +49,7 @@ class SimBroker:
         self.host = Host(broker_id, DIR_IDS)
         self.replicas = [Replica(self.host, 0) for _ in places]
         self.results: list[tuple[int, Any]] = []  # of the disk, on their way
+        self.image: tuple[dict[str, Disk], list[StoredReplica]] = ({}, [])
 
     # --- starts and log dirs ---
 
@@ -56,13 +58,14 @@ class SimBroker:
         self.is_up = True
         self.host = Host(self.id, DIR_IDS)
         self.register()
-        entries = {m: disk.entry if disk.is_good else None for m, disk in self.disks.items()}
+        entries = {m: self._entry(m) if disk.is_good else None for m, disk in self.disks.items()}
+        self._mark()
         noted = noted_failures(entries.values())
         for dir_id, disk in self.disks.items():
             if disk.is_good:
                 found = DirFound(
                     dir_id,
-                    disk.entry,
+                    entries[dir_id],
                     disk.record,
                     f"boot {self.boot}",
                     "mount",
@@ -72,9 +75,28 @@ class SimBroker:
                 self.tell_host(found)
             else:
                 self.tell_host(DirMissing(dir_id))
+        self._remember_marks()
         self.replicas = [Replica(self.host, 0) for _ in self.stored]
         for number in range(len(self.stored)) if self.is_up else ():
             self.reopen(number)
+
+    def _entry(self, dir_id: str) -> DirEntry | None:
+        """Give the entry of a log dir, unless the store knows a later state of the log dir."""
+        disk, known = self.disks[dir_id], self.world.known_marks.get((self.id, dir_id))
+        return attest.present_entry(disk.entry, is_old_copy=known not in (None, *disk.marks))
+
+    def _mark(self) -> None:
+        """Let each log dir that works have a new state."""
+        for disk in self.disks.values():
+            if disk.is_good:
+                self.world.marks += 1
+                disk.marks.append(self.world.marks)
+
+    def _remember_marks(self) -> None:
+        """Tell the store the states of the log dirs, unless the broker died meanwhile."""
+        for dir_id, disk in self.disks.items():
+            if self.is_up and self.host.dirs[dir_id].is_good:
+                self.world.known_marks[self.id, dir_id] = disk.marks[-1]
 
     def crash(self) -> None:
         """Die: the page cache keeps what was written."""
@@ -91,6 +113,8 @@ class SimBroker:
         for dir_id, disk in self.disks.items():
             if disk.is_good:
                 disk.entry = self.host.dirs[dir_id].entry(is_stopped_cleanly=True)
+        self._mark()
+        self._remember_marks()
         if self.is_registered and self.id not in self.world.cut:
             del self.world.registrations[self.id]
         self.crash()

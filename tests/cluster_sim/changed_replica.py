@@ -136,6 +136,7 @@ def return_at_once(self: Host, dir_id: str) -> list[Any]:
     return [EndRoles(dir_id), WriteEntry(dir_id, log_dir.entry()), ClearFailure(dir_id)]
 
 
+IMAGE_IS_WHOLE: list[Any] = [(attest, "present_entry", lambda entry, *, is_old_copy: entry)]
 FAILURE_UNNOTED: list[Any] = [(Host, "note", lambda self, dir_id: [])]
 RETURN_SAME_EPOCH = [(Host, "on_return", return_at_once)]
 FAILURE_UNRECORDED = [(Host, "on_failure", lambda self, dir_id: [EndRoles(dir_id)])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.requests import LeaderAndIsr, RoleAnswer, StopReplica
-from cluster_sim.scene import Scene, end_of, fetch, lose_dir, need, shrink_to
+from cluster_sim.scene import Scene, end_of, fetch, join, lose_dir, need, shrink_to
 
 
 def a_dir_returns(scene: Scene) -> None:
@@ -190,3 +190,60 @@ def a_failure_before_a_reboot(scene: Scene) -> None:
     scene.decide()
     end_of(scene, 1)
     need(scene.part.state.leader == -1, "2 should not lead")
+
+
+def _image(scene: Scene, *, is_clean: bool) -> None:
+    """Make an image of broker 2. After that, brokers 1 and 2 acknowledge a record."""
+    if is_clean:
+        scene.do("leave", 2)
+        scene.do("stop", 2)
+    scene.do("image", 2)
+    scene.do("crash", 2)
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()
+    join(scene, 2)
+    shrink_to(scene, 1, 2)
+    _acknowledge_unflushed(scene)
+
+
+def _restore(scene: Scene) -> None:
+    """Restore the image of broker 2, which must not lead when broker 1 dies."""
+    scene.do("restore", 2)
+    scene.do("start", 2)
+    scene.drop()
+    scene.decide()
+    end_of(scene, 1)
+    need(scene.part.state.leader == -1, "2 should not lead")
+
+
+def a_clean_image(scene: Scene) -> None:
+    """An image of all log dirs has the mark of a clean stop, but lacks later records (P4)."""
+    _image(scene, is_clean=True)
+    scene.do("crash", 2)
+    _restore(scene)
+
+
+def an_image_of_a_running_broker(scene: Scene) -> None:
+    """The image is restored in the same boot and mount, as if the process had been killed (P4)."""
+    _image(scene, is_clean=False)
+    scene.do("crash", 2)
+    _restore(scene)
+
+
+def a_flushed_image_after_a_reboot(scene: Scene) -> None:
+    """A loss of power takes no flushed record, but an old image lacks flushed records (P4)."""
+    _image(scene, is_clean=False)
+    scene.do("power", 2, 0)
+    _restore(scene)
+
+
+def an_image_and_a_torn_start(scene: Scene) -> None:
+    """The first start with the image is killed before the store knows the image's state (P4)."""
+    _image(scene, is_clean=True)
+    scene.do("crash", 2)
+    scene.do("restore", 2)
+    for effects in range(5):
+        scene.do("torn_start", 2, effects)
+        scene.do("crash", 2)
+    _restore(scene)

@@ -28,9 +28,14 @@ def spans_of(records: list[Entry], start: int = 0) -> tuple[tuple[int, int], ...
 
 
 class Disk:
-    """One log dir: whether it works, its entry, and what tmpfs says about it."""
+    """One log dir: whether it works, its entry, and what tmpfs says about it.
+
+    Attributes:
+        marks: the states that the log dir had. An image has only the marks until it was made.
+    """
 
     def __init__(self) -> None:
+        self.marks: list[int] = []
         self.is_good = True
         self.entry: DirEntry | None = None
         self.record = FailureRecord.MISSING

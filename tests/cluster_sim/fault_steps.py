@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 from cluster.pure import exchange as x
@@ -209,6 +210,8 @@ class FaultSteps(StepsBase):
                     broker.stored[number].dir_id = other_dir(dir_id)
                     broker.reopen(number)
             broker.disks[dir_id].is_good = True
+            if name != "return":
+                self._forget_marks(broker, dir_id)
             if name == "giveup":
                 broker.disks[dir_id].entry = None
                 broker.tell_host(DirRemoved(dir_id, "old"))
@@ -241,7 +244,36 @@ class FaultSteps(StepsBase):
             for number in self._here(broker, dir_id):
                 self._clear(broker, number)
             broker.disks[dir_id].is_good, broker.disks[dir_id].entry = True, None
+            self._forget_marks(broker, dir_id)
             self._judge_fault()
+
+    def _forget_marks(self, broker: SimBroker, dir_id: str) -> None:
+        """Let another log dir be in the place of a log dir: the store knows nothing of it."""
+        self.world.marks += 1
+        broker.disks[dir_id].marks = [self.world.marks]
+        self.world.known_marks.pop((broker.id, dir_id), None)
+
+    def do_image(self, m: int) -> None:
+        """Make an image of all log dirs of a broker."""
+        broker = self.world.brokers[m]
+        broker.image = copy.deepcopy((broker.disks, broker.stored))
+
+    def do_restore(self, m: int) -> None:
+        """Restore the image of a broker that is down. The records on tmpfs stay."""
+        broker = self.world.brokers[m]
+        disks, stored = copy.deepcopy(broker.image)
+        if broker.is_up or not disks:
+            return
+        for dir_id, disk in disks.items():
+            disk.record = broker.disks[dir_id].record
+        for number, (old, now) in enumerate(zip(stored, broker.stored, strict=True)):
+            pairs = zip(old.records, now.records, strict=False)
+            same = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
+            keep = min(len(old.records), len(now.records)) if same is None else same
+            self.world.parts[number].checker.on_loss(m, now, keep)
+            old.life = now.life + 1
+        broker.disks, broker.stored = disks, stored
+        self._judge_fault()
 
     def find_mend(self) -> Iterator[Step]:
         for broker, dir_id in self._dirs(is_up=False, is_good=False):

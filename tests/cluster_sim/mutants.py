@@ -75,6 +75,11 @@ _ALL = (
         "the failure of a dir is not noted in the other dirs",
         r.FAILURE_UNNOTED,
     ),
+    Mutant(
+        "image_is_whole",
+        "an old image of all log dirs counts as whole as when it was made",
+        r.IMAGE_IS_WHOLE,
+    ),
     Mutant("new_to_all", "a new topic is new to brokers that were restarted", c.NEW_TO_ALL),
     Mutant("any_answer", "a late answer about an older topic's state is taken", c.ANY_ANSWER),
     Mutant("clear_first", "the failure record is cleared before the entry", r.CLEAR_FIRST),

@@ -76,6 +76,8 @@ class World:
         self.cut: set[Any] = set()  # a broker: from the store and the controller; a pair: both
         self.loses_answer = self.is_slow = self.is_unclean_step = False
         self.is_disk_late = False
+        self.marks = 0  # the last mark that a log dir got
+        self.known_marks: dict[tuple[int, str], int] = {}  # by broker and log dir, in the store
         self.deletions: dict[tuple[str, int], ce.Deletion] = {}  # kept in the store
         self.answers: list[tuple[SimController, Any]] = []  # of the store, on their way
         self.effects_left = UNLIMITED

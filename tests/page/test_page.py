@@ -18,7 +18,8 @@ from broker.config import KAFKA_LOG_CONFIG
 from broker.page import page, routes
 from broker.page.documents import DOCUMENTS
 from broker.page.routes import VIEWS
-from logstore import LogStore, StoreConfig
+from logstore import LogStore, ReplicaOfflineError, StoreConfig
+from logstore.names import TopicPartition
 from support.hanging import hang
 from support.kafka_client import KafkaClient, batch_of, produce_fields
 from support.pages import (
@@ -75,8 +76,8 @@ def test_the_numbers_are_those_of_the_store(broker: Broker, client: KafkaClient)
     ]
     assert [one["usable_bytes"] for one in dirs] == [one.usable_bytes for one in described]
     assert document(broker, "summary")["trouble"] == {
-        "bad_log_dirs": 0, "offline_partitions": 0, "under_replicated_partitions": 0,
-        "failed_moves": 0,
+        "bad_log_dirs": 0, "offline_partitions": 0, "offline_replicas": 0,
+        "under_replicated_partitions": 0, "failed_moves": 0,
     }  # fmt: skip
     (group,) = document(broker, "groups")["groups"]
     assert (group["name"], group["state"], group["lag"]) == ("billing", "Empty", 2)
@@ -86,6 +87,22 @@ def test_the_numbers_are_those_of_the_store(broker: Broker, client: KafkaClient)
     assert summary["counts"]["connection_count"] == broker.connection_count == 1
     assert summary["counts"]["partition_count"] == len(broker.store)
     assert "All log dirs and partitions serve." in got(broker, "")
+
+
+def test_a_replica_that_cannot_be_opened_is_shown_with_its_reason(
+    broker: Broker, client: KafkaClient
+) -> None:
+    """Its log dir works, so only the list of partitions can give the reason."""
+    client.create("orders")
+    reason = "opening it failed: RuntimeError: a bug"
+    error = ReplicaOfflineError(topic="orders", partition=0, reason=reason)
+    broker.store.host.replicas.take_offline(TopicPartition("orders", 0), error)
+    (shown,) = cells_of(got(broker, "partitions?show=offline-here"))
+    assert reason in shown["State"]
+    (row,) = document(broker, "partitions?show=offline-here")["partitions"]
+    assert reason in row["reason"]
+    assert document(broker, "summary")["trouble"]["offline_replicas"] == 1
+    assert "replica of this broker is offline" in got(broker, "")
 
 
 def test_every_page_and_document_is_there(broker: Broker, client: KafkaClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -55,6 +56,34 @@ def test_a_new_dir_joins_when_the_user_says_so(disks: list[Path], tmp_path: Path
     assert {meta.roster_epoch for meta in metas} == {2}
     with LogStore.open([*disks, new]) as store:
         assert store.recovery_report.is_sound and not store.recovery_report.warnings
+
+
+def test_regression_a_path_that_is_not_utf_8_is_refused_at_once(
+    disks: list[Path], tmp_path: Path
+) -> None:
+    """It cannot be in a document or in an answer to a client. With two log dirs, a start failed.
+
+    Nothing is written. If the directory gets another name, the store opens.
+    """
+    odd = tmp_path / os.fsdecode(b"disk-\xff")
+    link = tmp_path / "link"
+    link.symlink_to(odd)
+    refused = pytest.raises(
+        LogDirIdentityError, match=r"disk-\\udcff: its path is not UTF-8; rename"
+    )
+    for paths in ([odd], [*disks, odd], [link, disks[0]], [link]):
+        with refused as raised:
+            LogStore.open(paths, format_new=True)
+        str(raised.value).encode()
+    assert not odd.exists()
+    with LogStore.open(disks) as store, refused:
+        store.add_dir(odd)
+    disks[2].rename(odd)
+    with refused:
+        LogStore.open([*disks[:2], odd])
+    odd.rename(disks[2])
+    with LogStore.open(disks) as store:
+        assert [one.is_live for one in store.describe_dirs().log_dirs] == [True] * 3
 
 
 def test_a_new_disk_takes_the_place_of_a_dead_one(disks: list[Path]) -> None:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 
-from logstore import LogDirError, LogDirOfflineError, LogStore, UnknownPartitionError
+from logstore import (
+    Log,
+    LogDirError,
+    LogDirOfflineError,
+    LogStore,
+    ReplicaOfflineError,
+    UnknownPartitionError,
+)
 from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
+from logstore.store.doubts import decisions
+from logstore.store.replicas import Replicas
+from logstore.store.start import replica_facts
 from logstore.store.start.loader import Loader
-from logstore.store.start.startup_table import ReplicaFacts
+from logstore.store.start.startup_table import Decision, ReplicaFacts
 from support.bad_disk import failing
 from support.hanging import QUIET
 
@@ -99,3 +110,53 @@ def test_what_is_open_elsewhere_is_not_looked_at_when_a_dir_comes_back(
         store.reopen_dir(dirs[1])
         assert "meta.properties" in looked and not {"orders-0", "orders-2"} & {*looked}
         assert [store.log("orders", number)[0].value for number in range(4)] == [b"x"] * 4
+
+
+def test_regression_a_bug_in_one_replica_does_not_stop_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The check of an old copy raises: this replica is offline, and the traceback is logged."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        for number in range(4):
+            store.create("orders", number, log_dir=dirs[number % 2]).append(b"x")
+    real = decisions.judge
+
+    def judge(
+        replicas: Replicas, log_dir: LogDir, facts: ReplicaFacts, log: Log, before: Log | None
+    ) -> Decision | None:
+        if facts.partition == 2:
+            raise RuntimeError("a bug")
+        return real(replicas, log_dir, facts, log, before)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions, "judge", judge)
+        store = LogStore.open(dirs, config=QUIET, admin_socket=False)
+    with store:
+        assert [store.log("orders", number)[0].value for number in (0, 1, 3)] == [b"x"] * 3
+        with pytest.raises(ReplicaOfflineError, match="RuntimeError: a bug"):
+            store.log("orders", 2)
+        assert store.metrics().OfflineReplicaCount == 1
+        assert store.recovery_report is not None
+        assert "orders-2 is offline: " in str(store.recovery_report)
+    assert any(one.exc_info is not None for one in caplog.records)
+
+
+def test_regression_a_bug_in_one_copy_does_not_stop_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a copy that a move left cannot be read: the live replica opens."""
+    dirs = [str(tmp_path / name) for name in ("a", "b")]
+    with LogStore.open(dirs, config=QUIET, admin_socket=False) as store:
+        store.create("orders", 0, log_dir=dirs[0]).append(b"x")
+    shutil.copytree(tmp_path / "a" / "orders-0", tmp_path / "b" / f"orders-0.{'c' * 32}.move")
+
+    def read(*_: object) -> int:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replica_facts, "end_offset_of", read)
+        store = LogStore.open(dirs, config=QUIET, admin_socket=False)
+    with store:
+        assert store.log("orders", 0)[0].value == b"x"
+    assert any(one.exc_info is not None for one in caplog.records)

@@ -55,6 +55,8 @@ class PartitionFacts(NamedTuple):
             work.
         elr, suspects: the eligible leader replicas, and the replicas that may have lost records
             (KIP-966).
+        unread_reason: why this broker cannot read its replica, although its log dir works; "" if
+            this broker has no such replica.
     """
 
     error: ErrorCode
@@ -64,6 +66,7 @@ class PartitionFacts(NamedTuple):
     offline: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
     suspects: tuple[int, ...] = ()
+    unread_reason: str = ""
 
 
 class Reading(NamedTuple):

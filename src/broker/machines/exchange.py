@@ -105,6 +105,9 @@ class Scheduler(Protocol):
     def call_at(self, deadline: float, task: Callable[[], None]) -> object:
         """Call a task at a time of `time.monotonic`; return a timer for `cancel`."""
 
+    def each_second(self, on_tick: Callable[[float], object]) -> None:
+        """Call a function with the time, about once a second. The function must not wait."""
+
     def cancel(self, timer: Any) -> None:
         """Forget the task of a timer, if it was not called yet. `timer` may be None."""
 

@@ -18,6 +18,9 @@ REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and late
 broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which tells the client that
 none of their records was written.
 
+The time in this module is the time in which the process ran (`running_time`). If the process was
+frozen, its clients could not send the refused batch again, so this time does not count.
+
 The client may send the refused batch to another leader, and this broker may lead again later. Then
 the batch is in the log. So the caller must look into the log from time to time. If the batch is
 there, the caller must call `advance`.

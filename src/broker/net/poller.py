@@ -48,11 +48,11 @@ class Poller:
         self,
         on_event: Callable[[Polled, int], None],
         on_timer: Callable[[object, float], None],
-        on_tick: Callable[[float], None],
+        on_tick: Callable[[float], object],
     ) -> None:
         self._on_event = on_event
         self._on_timer = on_timer
-        self._on_tick = on_tick
+        self._on_ticks: tuple[Callable[[float], object], ...] = (on_tick,)
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, READABLE)
@@ -106,6 +106,10 @@ class Poller:
             self._wake()
         return timer
 
+    def each_second(self, on_tick: Callable[[float], object]) -> None:
+        """Call a function with the time, about once a second. The function must not wait."""
+        self._on_ticks += (on_tick,)
+
     def call_later(self, seconds: float, item: object) -> Timer[object]:
         """Call `on_timer` with an item after some seconds."""
         return self.set_timer(time.monotonic() + seconds, item)
@@ -153,6 +157,7 @@ class Poller:
         for item in items:
             self._on_timer(item, now)
         if now - ticked >= SECONDS_MAX:
-            self._on_tick(now)
+            for on_tick in self._on_ticks:
+                on_tick(now)
             return now
         return ticked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from broker.net.poller import Poller
@@ -22,6 +23,10 @@ class Tasks:
     def call_at(self, deadline: float, task: Task) -> object:
         """Call a task at a time of `time.monotonic`; return a timer for `cancel`."""
         return self._poller.set_timer(deadline, task)
+
+    def each_second(self, on_tick: Callable[[float], object]) -> None:
+        """Call a function about once a second, in the poller's thread. It must not wait."""
+        self._poller.each_second(on_tick)
 
     def cancel(self, timer: Any) -> None:
         """Forget the task of a timer, if it was not called yet. `timer` may be None."""

@@ -47,6 +47,7 @@ class PartitionRow(NamedTuple):
             the controller knows these replicas. On any other broker, this is None.
         log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if the
             log dir does not work.
+        reason: why this broker cannot use its replica; "" if it can, or if it has no replica.
     """
 
     topic: str
@@ -62,6 +63,7 @@ class PartitionRow(NamedTuple):
     high_watermark: int | None = None
     end: int | None = None
     size_bytes: int | None = None
+    reason: str = ""
 
     @property
     def is_offline(self) -> bool:
@@ -181,6 +183,7 @@ class Facts(NamedTuple):
         return {
             "bad_log_dirs": sum(one.state not in SOUND for one in self.dirs),
             "offline_partitions": sum(one.is_offline for one in self.partitions),
+            "offline_replicas": sum(bool(one.reason) for one in self.partitions),
             "under_replicated_partitions": sum(one.is_under_replicated for one in self.partitions),
             "failed_moves": sum(one["state"] == "failed" for one in self.moves),
         }

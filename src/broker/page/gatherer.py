@@ -29,7 +29,7 @@ from broker.page.facts import (
     TopicRow,
 )
 from broker.page.history import History, Rates
-from logstore import Log, LogStore, LogStoreError, __version__
+from logstore import Log, LogStore, LogStoreError, UnknownPartitionError, __version__
 from logstore.disk.calls import longest_seconds
 from mover import ReplicaMover
 from mover.administration import facts_of
@@ -157,7 +157,7 @@ class Gatherer:
         found = self._sources.leadership.facts_of(name, number)
         row = PartitionRow(
             name, number, *found.leader, found.replicas, found.isr, found.offline,
-            None if elr is None else elr.get((name, number), ()),
+            None if elr is None else elr.get((name, number), ()), reason=found.unread_reason,
         )  # fmt: skip
         try:
             log: Log = self._sources.store.log(name, number)
@@ -170,8 +170,10 @@ class Gatherer:
                 end=max(log.log_end_offset, high_watermark),
                 size_bytes=log.size_bytes,
             )
-        except LogStoreError:  # another broker has the replica, or the log dir does not work
+        except UnknownPartitionError:  # another broker has the replica
             return row
+        except LogStoreError as error:
+            return row._replace(reason=str(error))
 
     def _moves(self) -> tuple[Mapping[str, Any], ...]:
         moves = ReplicaMover.of(self._sources.store).moves()

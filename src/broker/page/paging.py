@@ -17,6 +17,7 @@ Row = TypeVar("Row")
 SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
     "all": lambda one: True,
     "offline": lambda one: one.is_offline,
+    "offline-here": lambda one: bool(one.reason),
     "under-replicated": lambda one: one.is_under_replicated,
     "here": lambda one: bool(one.log_dir),
     "elr": lambda one: bool(one.elr),

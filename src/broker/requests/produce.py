@@ -168,9 +168,10 @@ def _append(
     refused, sent = call.client.refused, Sent(producer_id, epoch, sequence)
     partition = topic.topic_id if call.request.version >= BY_ID else topic.name, index
     if refused:
-        code = refused.code_for(partition, sent, services.clock(), count)
+        now = services.running_time.at(services.clock())
+        code = refused.code_for(partition, sent, now, count)
         if code is not None and _is_replicated(call, name, index, partition, producer_id):
-            code = refused.code_for(partition, sent, services.clock(), count)
+            code = refused.code_for(partition, sent, now, count)
         if code is not None:
             return _failed(index, ErrorCode(code), OVERTAKES)
     if permit.fault:
@@ -192,7 +193,8 @@ def _is_replicated(
     If so, the batch that follows in the log must come first. This can be another refused batch.
     """
     refused, services = call.client.refused, call.services
-    earlier = refused.to_look_for(partition, producer_id, services.clock())
+    now = services.running_time.at(services.clock())
+    earlier = refused.to_look_for(partition, producer_id, now)
     if earlier is None or name is None:
         return False
     try:
@@ -223,7 +225,7 @@ def _note(call: Call, appended: _Appended) -> None:
     kept_seconds = KEPT_SECONDS
     if code in OF_ONE_BATCH:
         code, kept_seconds = ErrorCode.NOT_ENOUGH_REPLICAS, TIMED_OUT_KEPT_SECONDS
-    now = call.services.clock()
+    now = call.services.running_time.at(call.services.clock())
     if not call.client.refused.note(*appended.sent, code, now, kept_seconds):
         raise CloseConnectionError(
             f"more than {COUNT_MAX} partitions have refused batches of idempotent producers"

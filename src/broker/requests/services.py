@@ -37,6 +37,7 @@ from broker.groups.group import GroupSettings
 from broker.machines.decompression import DecompressionMemory
 from broker.machines.exchange import Answer, Client, Pending, Scheduler
 from broker.machines.fetch_sessions import FetchSessions
+from broker.machines.running_time import RunningTime
 from broker.machines.traffic import Gauge, Traffic
 from broker.net.complaint_log import ComplaintLog
 from broker.quotas.entities import user_of
@@ -174,6 +175,7 @@ class Services:
         self.store = store
         self.config = config
         self.clock = clock
+        self.running_time = RunningTime(clock())
         self.apis = ApiVersions(MILESTONES, silent=(PEERS,) if parts.peer_handlers else ())
         self.leadership = parts.leadership
         self.topics = parts.topics
@@ -218,6 +220,7 @@ class Services:
 
     def start(self, scheduler: Scheduler) -> None:
         """Start the background work, such as moves and the loading of groups."""
+        scheduler.each_second(self.running_time.at)
         self.topics.start()
         if self.acls is not None:
             self.acls.start()

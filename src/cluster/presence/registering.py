@@ -12,18 +12,25 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from broker.coordination.errors import NodeExistsError, NoNodeError, OutcomeUnknownError
+from broker.coordination.errors import (
+    CoordinationError,
+    NodeExistsError,
+    NoNodeError,
+    OutcomeUnknownError,
+)
 from broker.coordination.verbs import Session, Znode
 from broker.listener_config import Endpoint
 from cluster import znodes
 from cluster.host_dirs import DirEntry
-from cluster.presence import boots, dir_facts
+from cluster.presence import boots, dir_facts, known_states
 from cluster.presence.dir_facts import FailureRecords
+from cluster.presence.known_states import KnownStates
 from cluster.pure import attest
 from cluster.pure.attest import Host
 from logstore import LogDirOfflineError, LogStore, LogStoreError
 
 LOG = logging.getLogger("cluster")
+REMEMBER_SECONDS = 60.0  # the time between two writes of the states of the log dirs
 
 
 class Registering:
@@ -54,6 +61,8 @@ class Registering:
         self._rack = ""
         self._protocols: Mapping[str, str] = {}
         self._late: set[str] = set()  # the log dirs whose entry could not be written
+        self._states = KnownStates(session, host.broker_id)
+        self._remember_at = 0.0
 
     def register(
         self, endpoints: Sequence[Endpoint], rack: str = "", protocols: Mapping[str, str] = {}
@@ -68,9 +77,19 @@ class Registering:
         """
         self._endpoints, self._rack, self._protocols = endpoints, rack, protocols
         self._begin()
-        entries = {log_dir: self._read_entry(log_dir) for log_dir in self._store.log_dirs}
+        old = self._states.old_copies(self._store)
+        for log_dir in sorted(old):
+            LOG.error("%s is an old copy: the cluster knows a later state of it", log_dir)
+        entries = {
+            log_dir: attest.present_entry(self._read_entry(log_dir), is_old_copy=log_dir in old)
+            for log_dir in self._store.log_dirs
+        }
         for log_dir in entries:
             self._attest(log_dir, entries)
+        try:
+            self._remember()
+        except CoordinationError as error:  # `repeat` stores the states later
+            LOG.info("the states of the log dirs are not stored yet: %s", error)
 
     def register_again(self) -> None:
         """Register in a new session of this process. The log dirs have lost nothing.
@@ -100,20 +119,34 @@ class Registering:
 
     @property
     def is_late(self) -> bool:
-        """Whether the entry of a log dir could not be written.
-
-        If so, `repeat` must write the entry.
-        """
-        return bool(self._late)
+        """Whether `repeat` must write the entry of a log dir, or the states of the log dirs."""
+        return bool(self._late) or time.monotonic() >= self._remember_at
 
     def repeat(self) -> None:
-        """Repeat the writes of entries and of the registration that have not succeeded yet."""
+        """Repeat the writes that have not succeeded yet, and store the states of the log dirs."""
         for log_dir in sorted(self._late):
             self._late.discard(log_dir)
             self._tell(attest.EntryDue(log_dir))
         for log_dir, one in self._host.dirs.items():
             if one.is_awaited:
                 self._write_again(log_dir)
+        if time.monotonic() >= self._remember_at:
+            self._remember()
+
+    def _remember(self) -> None:
+        """Store the states of the log dirs that work. Their entries must be durable first (P4)."""
+        found, states = known_states.generations(self._store), {}
+        for log_dir, one in self._host.dirs.items():
+            is_entered = one.is_good and not one.is_awaited and log_dir not in self._late
+            generation = found.get(log_dir)
+            if not is_entered or generation is None or generation.is_frozen:
+                continue
+            if generation.current is not None:
+                states[generation.directory_id] = generation.current
+        ids = (one.directory_id for one in found.values())
+        members = {*ids, *self._store.host.replicas.missing_ids}
+        self._states.remember(states, members)
+        self._remember_at = time.monotonic() + REMEMBER_SECONDS
 
     def failed(self, log_dir: str) -> None:
         """Record that a log dir failed, and end the roles of its replicas."""
@@ -156,6 +189,7 @@ class Registering:
                     LOG.warning("%s has no mark of a clean stop: %s", log_dir, error)
                     if isinstance(error, LogDirOfflineError):
                         self.failed(log_dir)
+        self._remember()
         try:
             self._session.delete(znodes.broker_path(self._host.broker_id))
         except NoNodeError:

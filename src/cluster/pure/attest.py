@@ -8,6 +8,7 @@ the notes determine the next `whole_since`:
 | found at a start | whole_since | flushed_since |
 |---|---|---|
 | no entry, or the dir cannot be synced | the new epoch | the new epoch |
+| an old copy of the log dir, such as a restored image | the new epoch | the new epoch |
 | a failure is recorded, or noted in another log dir | the new epoch | the new epoch |
 | the mark of a clean stop | unchanged | unchanged |
 | the same boot, but the record is missing | the new epoch | the new epoch |
@@ -15,6 +16,9 @@ the notes determine the next `whole_since`:
 | another boot: the power may have failed | the new epoch | unchanged |
 | the same boot, but another mount | the new epoch | unchanged |
 | the same boot and mount: at most the process was killed | unchanged | unchanged |
+
+The coordination store has the last known state of each log dir. If a log dir lacks this state, it
+is an old copy. Its entry describes an earlier time, so the entry counts as missing.
 
 A loss of any written record advances `whole_since`. Only a loss of flushed records advances
 `flushed_since`. A topic with `flush.before.ack` uses `flushed_since`, because such a topic loses
@@ -360,6 +364,11 @@ class Host:
 def noted_failures(entries: Iterable[DirEntry | None]) -> frozenset[str]:
     """Return the log dirs that have failed according to the entries of the other log dirs."""
     return frozenset().union(*(entry.failed for entry in entries if entry is not None))
+
+
+def present_entry(entry: DirEntry | None, *, is_old_copy: bool) -> DirEntry | None:
+    """Return the entry of a log dir, unless the log dir is an old copy."""
+    return None if is_old_copy else entry
 
 
 def lacks_notes(dir_id: str, entries: Mapping[str, DirEntry | None]) -> bool:

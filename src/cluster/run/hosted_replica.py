@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from cluster.pure import exchange as x
 from cluster.pure import leader, partition
@@ -30,31 +31,12 @@ from cluster.requests import (
 )
 from cluster.run import replica_facts
 from cluster.run.log_spans import spans_of, start_of
-from cluster.run.replica_exchange import IsrSizes, Served
+from cluster.run.replica_exchange import IsrSizes, Outbox, Served
 from logstore import Log, LogConfig, LogStore
-from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
+from logstore.errors import LogDirError, LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
 
 LOG = logging.getLogger("cluster")
 ACKS_ALL = -1
-
-
-class Outbox(Protocol):
-    """Carry out the effects outside the replica. No method waits, or calls the replica."""
-
-    def to_controller(self, name: str, request: Any) -> None:
-        """Send an answer or a proposal to the controller."""
-
-    def flush_soon(self, replica: HostedReplica) -> None:
-        """Call `replica.flush` in another thread."""
-
-    def changed_role(self, replica: HostedReplica) -> None:
-        """Handle a change of the replica's role, leader or log dir, if there was one."""
-
-    def may_fetch(self, replica: HostedReplica) -> None:
-        """Let a follower fetch at once, because its flush has ended."""
-
-    def alarm(self, name: str, number: int, reason: str) -> None:
-        """Report that a replica has stopped, and an operator has to check it."""
 
 
 class HostedReplica:
@@ -64,6 +46,7 @@ class HostedReplica:
 
     Attributes:
         on_topic: called when the replica gets another topic. This function must not wait.
+        unread_reason: why the log cannot be read, although its log dir works; "" if it was read.
     """
 
     def __init__(
@@ -92,6 +75,7 @@ class HostedReplica:
         self._rules = Replica(host, number, lag_seconds_max)
         self._lock = threading.RLock()
         self._log: Log | None = None
+        self.unread_reason = ""
         self._told_start = 0  # the log start that the rules know
         self.on_topic: Callable[[HostedReplica, TopicIdentity], None] = lambda *_: None
         self._told_topic = self._rules.topic  # the last topic that `on_topic` got
@@ -156,6 +140,11 @@ class HostedReplica:
         return self._log is None and self._rules.exists and self._rules.is_dir_good
 
     @property
+    def is_offline(self) -> bool:
+        """Whether the replica cannot be used, because of its log dir or of its own files."""
+        return not self._rules.is_dir_good or bool(self.unread_reason)
+
+    @property
     def is_end_replicated(self) -> bool:
         """Whether all records of earlier leader epochs are replicated."""
         return self._rules.high_watermark >= self._rules.epoch_start
@@ -202,27 +191,36 @@ class HostedReplica:
 
         None means that the request names another broker epoch, or that the log cannot be read.
         """
-        with self._lock:
-            if self.is_unread:
-                self._reopen()
-            if self.is_unread:
-                return None
-        answer = self._ask(role)
-        return answer if isinstance(answer, RoleAnswer) else None
+        if not self._is_read():
+            return None
+        return answer if isinstance(answer := self._ask(role), RoleAnswer) else None
 
     def stop(self, request: StopReplica) -> StopAnswer | None:
         """Delete the replica; return None if a replica of the topic may still exist."""
+        self._is_read()
         answer = self._ask(request)
         return answer if isinstance(answer, StopAnswer) else None
 
+    def _is_read(self) -> bool:
+        """If the log could not be read, try again. Report whether it is read now."""
+        with self._lock, self._asked():
+            if self.is_unread:
+                self._reopen()
+            return not self.is_unread
+
     def _ask(self, request: LeaderAndIsr | StopReplica) -> RoleAnswer | StopAnswer | None:
-        with self._lock:
-            self._is_asked, self._answer = True, None
-            try:
-                self._handle(request)
-            finally:
-                self._is_asked = False
+        with self._lock, self._asked():
+            self._handle(request)
             return self._answer
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Keep the answer to the controller for the caller, and do not send it."""
+        self._is_asked, self._answer = True, None
+        try:
+            yield
+        finally:
+            self._is_asked = False
 
     def leads(self, leader_epoch: int) -> bool:
         """Report whether the replica leads this leader epoch."""
@@ -308,16 +306,16 @@ class HostedReplica:
                 self._open_log().advance_high_watermark(offset)
             case x.TruncateTo(offset, keep_below):
                 is_loss = keep_below > offset
-                self._report_lost(self._open_log().truncate_to(offset, keep_lost=is_loss))
+                replica_facts.truncate(self._open_log(), offset, keep_lost=is_loss)
             case x.BeginAt(offset, keeps_lost):
-                self._report_lost(self._open_log().start_at(offset, keep_lost=keeps_lost))
+                replica_facts.begin_at(self._open_log(), offset, keep_lost=keeps_lost)
                 self._told_start = offset
             case x.DeleteBefore(offset):
                 if offset > self._open_log().log_start_offset:
                     self._open_log().delete_records_before(offset)
             case x.CreateReplica():
                 log = replica_facts.create(
-                    self._store, self.name, self.number, effect, self._config_of(self.name)
+                    self._store, self.name, self.number, effect, self._config_of
                 )
                 self._log, self._told_start = log, log.log_start_offset
             case x.WriteOwnSince():
@@ -325,7 +323,8 @@ class HostedReplica:
             case x.WriteTopic(topic):
                 replica_facts.write_topic(self._open_log(), topic)
             case x.RemoveReplica():
-                self._delete()
+                self._log = None
+                replica_facts.delete(self._store, self.name, self.number)
             case _:
                 raise AssertionError(effect)
 
@@ -365,19 +364,7 @@ class HostedReplica:
         spans = spans_of(log, before) if log.log_end_offset > before else ()
         self._handle(x.AppendedAsFollower(effect.log, spans))
 
-    def _report_lost(self, path: str | None) -> None:
-        """Log where the removed records are kept, because they may have been acknowledged."""
-        if path is not None:
-            LOG.error("%s-%d lost records; they are kept in %s", self.name, self.number, path)
-
     # --- the place on the disk --------------------------------------------------------------------
-
-    def _delete(self) -> None:
-        self._log = None
-        try:
-            self._store.delete(self.name, self.number)
-        except UnknownPartitionError:
-            LOG.info("%s-%d was already deleted", self.name, self.number)
 
     def _fail(self, error: LogStoreError, *, is_left: bool = False) -> None:
         """End the role after an error of the log, and read the log again."""
@@ -388,13 +375,26 @@ class HostedReplica:
     def _reopen(self) -> None:
         self._log = None
         try:
-            log = self._store.log(self.name, self.number)
-            told_start, opened = log.log_start_offset, replica_facts.describe(log)
-        except UnknownPartitionError:
-            self._handle(x.Opened(self._rules.dir_id, NO_TOPIC, exists=False))
-        except LogStoreError as error:
-            LOG.info("%s-%d is not present: %s", self.name, self.number, error)
-            self._handle(x.RoleEnded())
-        else:
-            self._log, self._told_start = log, told_start
+            found = replica_facts.read(self._store, self.name, self.number)
+            opened = x.Opened(self._rules.dir_id, NO_TOPIC, exists=False)
+            if found is not None:
+                self._log, self._told_start, opened = found
             self._handle(opened)
+            self.unread_reason = ""
+        except LogDirError as error:
+            LOG.info("%s-%d is not present: %s", self.name, self.number, error)
+            self.unread_reason = ""
+            self._handle(x.RoleEnded())
+        except Exception as error:  # noqa: BLE001 - the log dir works: only this replica is offline
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        """Let the replica count as offline, because its log exists but cannot be read."""
+        self._log = None
+        self._rules.effects.clear()  # if the rules raised the error, some effects may be left
+        self._handle(x.Opened(self._rules.dir_id, self._rules.topic, exists=False))
+        self._handle(x.RoleEnded(is_left=True))
+        reason = replica_facts.reason_of(error)
+        if reason != self.unread_reason:  # each request of the controller reads the log again
+            self.unread_reason = reason
+            replica_facts.report_unread(self.name, self.number, error, self._outbox)

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cluster.pure import exchange as x
 from cluster.state import State
 from logstore import AppendInfo, Log
+
+
+class Outbox(Protocol):
+    """Carry out the effects outside the replica. No method waits, or calls the replica."""
+
+    def to_controller(self, name: str, request: Any) -> None:
+        """Send an answer or a proposal to the controller."""
+
+    def flush_soon(self, replica: Any) -> None:
+        """Call `replica.flush` in another thread."""
+
+    def changed_role(self, replica: Any) -> None:
+        """Handle a change of the replica's role, leader or log dir, if there was one."""
+
+    def may_fetch(self, replica: Any) -> None:
+        """Let a follower fetch at once, because its flush has ended."""
+
+    def alarm(self, name: str, number: int, reason: str) -> None:
+        """Report that a replica has stopped, and an operator has to check it."""
 
 
 class Produce(Protocol):

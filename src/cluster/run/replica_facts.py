@@ -1,29 +1,38 @@
-"""Store two facts of a replica in its log: its topic, and its own `whole_since`.
+"""Create, read, cut and delete the log of a replica.
 
-The rules of the replica need these facts. The log itself stores them (`logstore`), so a move of the
-replica keeps them.
+The log itself stores two facts that the rules of the replica need: its topic, and its own
+`whole_since`. So a move of the replica keeps them.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from cluster.pure import exchange as x
 from cluster.registration import TopicIdentity
 from cluster.run.log_spans import spans_of, start_of
+from cluster.run.replica_exchange import Outbox
 from cluster.wire.topic_ids import bytes_of, text_of
-from logstore import Log, LogConfig, LogStore, LogStoreError
+from logstore import Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
 
+LOG = logging.getLogger("cluster")
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
 ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 
 
 def create(
-    store: LogStore, name: str, number: int, effect: x.CreateReplica, config: LogConfig | None
+    store: LogStore,
+    name: str,
+    number: int,
+    effect: x.CreateReplica,
+    config_of: Callable[[str], LogConfig | None],
 ) -> Log:
     """Create a log. Store the topic and the replica's own `whole_since` before the first record."""
     topic, dir_id, own_since = effect
     log = store.create(
-        name, number, log_dir=dir_id, config=config, is_new=True,
+        name, number, log_dir=dir_id, config=config_of(name), is_new=True,
         topic_id=bytes_of(topic.topic_id),
     )  # fmt: skip
     log.facts.update({OWN_SINCE: own_since, CREATED: topic.created})
@@ -55,6 +64,58 @@ def own_since_of(log: Log) -> x.WriteOwnSince:
         facts.get(COUNTS_FLUSHED) is True,
         _number(facts.get(PLACED_SINCE)),
     )
+
+
+def read(store: LogStore, name: str, number: int) -> tuple[Log, int, x.Opened] | None:
+    """Find a log, the start that the rules will know, and its facts; None if there is no log.
+
+    Raises:
+        LogDirError: the log may be in a log dir that does not work.
+    """
+    try:
+        log = store.log(name, number)
+        return log, log.log_start_offset, describe(log)
+    except UnknownPartitionError:
+        return None
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason why a log cannot be read, for operators."""
+    is_expected = isinstance(error, LogStoreError)
+    return str(error) if is_expected else f"{type(error).__name__}: {error}"
+
+
+def report_unread(name: str, number: int, error: Exception, outbox: Outbox) -> None:
+    """Log that a replica is offline. If a bug is the reason, add its traceback, and an alarm."""
+    is_bug, reason = not isinstance(error, LogStoreError), reason_of(error)
+    text = "%s-%d is offline, because it cannot be read: %s"
+    LOG.error(text, name, number, reason, exc_info=error if is_bug else None)
+    if is_bug:
+        outbox.alarm(name, number, reason)
+
+
+def delete(store: LogStore, name: str, number: int) -> None:
+    """Delete a log, unless there is none."""
+    try:
+        store.delete(name, number)
+    except UnknownPartitionError:
+        LOG.info("%s-%d was already deleted", name, number)
+
+
+def truncate(log: Log, offset: int, *, keep_lost: bool) -> None:
+    """Remove the records from an offset on."""
+    _report_lost(log, log.truncate_to(offset, keep_lost=keep_lost))
+
+
+def begin_at(log: Log, offset: int, *, keep_lost: bool) -> None:
+    """Remove all records. The log begins again at an offset."""
+    _report_lost(log, log.start_at(offset, keep_lost=keep_lost))
+
+
+def _report_lost(log: Log, path: str | None) -> None:
+    """Log where the removed records are kept, because they may have been acknowledged."""
+    if path is not None:
+        LOG.error("%s-%d lost records; they are kept in %s", log.topic, log.partition, path)
 
 
 def describe(log: Log) -> x.Opened:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from broker.machines.traffic import Gauge
 from cluster.pure.replica import Role
 from cluster.registration import NO_BROKER
-from cluster.run.hosted_replica import HostedReplica
 from cluster.run.member import ClusterMember
 
 REPLICAS = "kafka_server_replicamanager_"
@@ -38,8 +37,8 @@ def gauges_of(member: ClusterMember) -> Iterator[Gauge]:
     )
     yield Gauge(
         f"{REPLICAS}offlinereplicacount",
-        "Replicas on this broker whose log dir does not serve.",
-        sum(_is_offline(member, one) for one in replicas),
+        "Replicas on this broker that cannot be used, because of their log dir or their own files.",
+        sum(one.is_offline for one in replicas),
     )
     yield from _of_controller(member)
     yield Gauge(
@@ -52,10 +51,6 @@ def gauges_of(member: ClusterMember) -> Iterator[Gauge]:
         "1 if the session of this broker in the coordination store is sure to live, else 0.",
         member.lease.is_held,
     )
-
-
-def _is_offline(member: ClusterMember, replica: HostedReplica) -> bool:
-    return not member.host.dirs[replica.dir_id].is_good
 
 
 def _of_controller(member: ClusterMember) -> Iterator[Gauge]:

@@ -108,6 +108,7 @@ class ClusterLeadership:
         if found is None:  # the partition was deleted just now
             return PartitionFacts(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, Leader())
         is_led = found.leader in self._metadata.view.brokers
+        replica = self._replicas.at(name, partition)
         return PartitionFacts(
             ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
             Leader(found.leader if is_led else NO_LEADER, found.leader_epoch),
@@ -116,6 +117,7 @@ class ClusterLeadership:
             found.offline,
             found.elr,
             found.suspects,
+            "" if replica is None else replica.unread_reason,
         )
 
     def leader_of(self, name: str, partition: int) -> Leader:
@@ -171,6 +173,9 @@ class ClusterLeadership:
             known = max(known, replica.leader_epoch)
             if not self._host.dirs[replica.dir_id].is_good:
                 reason = f"the log dir {replica.dir_id} does not serve"
+                return ReplicaOfflineError(topic=name, partition=partition, reason=reason)
+            if replica.unread_reason:
+                reason = replica.unread_reason
                 return ReplicaOfflineError(topic=name, partition=partition, reason=reason)
         check_epoch(epoch, known)
         return NotServedError(

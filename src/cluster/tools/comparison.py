@@ -9,19 +9,24 @@ Compaction is an exception: each replica compacts its own log, at its own time. 
 compacted topic may lack different records, and their batches may differ. In such a topic, records
 with the same offset must be the same. If only some replicas have a record, this is not a
 difference.
+
+A topic that is not compacted now may have been compacted earlier. If a replica of such a topic
+lacks a record, `Lacks` decides whether compaction can be the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from cluster.tools.replica_reader import (
     Batch,
     Content,
+    Repeats,
     ReplicaFaultError,
     ReplicaReader,
     UnreadableError,
+    digest_of,
 )
 from logstore import LogStoreError
 
@@ -42,6 +47,108 @@ class Difference(NamedTuple):
     found: Mapping[int, str]
 
 
+class _Lack(NamedTuple):
+    """A record that a replica lacks.
+
+    Attributes:
+        is_free: whether compaction removes the record even if no later record has its key: it has
+            no key, or belongs to a transaction.
+    """
+
+    offset: int
+    difference: Difference
+    is_free: bool
+
+
+class Lacks:
+    """The records that replicas lack, of a topic that is not compacted now.
+
+    Compaction removes a record if a later record has the same key. A run of compaction reads the
+    log until some offset, and leaves only one record of each key before this offset. So compaction
+    is not the reason for a lack if the replica has two records of one key until there. If no later
+    record has the key, the record was lost.
+
+    Compaction also removes tombstones, records without a key, and parts of transactions, without a
+    later record. They count as lost only if nothing else shows that the replica was compacted.
+    """
+
+    def __init__(self, repeats_of: Callable[[int], Repeats]) -> None:
+        """Begin without lacks.
+
+        Args:
+            repeats_of: reads the replica of a broker again.
+        """
+        self._repeats_of = repeats_of
+        self._repeats: dict[int, Repeats] = {}
+        # The last lack of each broker and key: a later record of the key must follow.
+        self._open: dict[tuple[int, bytes], _Lack] = {}
+        self._free: dict[int, list[Difference]] = {}
+        self._compacted: set[int] = set()
+        self._lost: list[Difference] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `has` must be called for the records that replicas have."""
+        return bool(self._open)
+
+    def was_compacted(self, broker: int) -> None:
+        """Note that compaction has changed a batch of a replica."""
+        self._compacted.add(broker)
+
+    def lacks(self, broker: int, lack: _Lack, key: bytes | None, *, is_tombstone: bool) -> None:
+        """Note that a replica lacks a record that another replica has."""
+        if key is not None:
+            self.has(broker, lack.offset, key)  # this record came after the earlier ones
+        if key is not None and not is_tombstone:
+            self._open[broker, digest_of(key)] = lack
+        elif self._is_possible(broker, lack, lack.offset):
+            self._free.setdefault(broker, []).append(lack.difference)
+        else:
+            self._lost.append(lack.difference)
+
+    def has(self, broker: int, offset: int, key: bytes | None) -> None:
+        """Note that a replica has a record, or had it."""
+        place = broker, b"" if key is None else digest_of(key)
+        lack = None if key is None else self._open.get(place)
+        if lack is None or lack.offset >= offset:
+            return
+        del self._open[place]
+        if self._is_possible(broker, lack, offset):
+            self._compacted.add(broker)
+        elif lack.is_free:
+            self._free.setdefault(broker, []).append(lack.difference)
+        else:
+            self._lost.append(lack.difference)
+
+    def _is_possible(self, broker: int, lack: _Lack, seen: int) -> bool:
+        """Check whether a run of compaction that read until an offset may have removed a record."""
+        if broker not in self._repeats:
+            self._repeats[broker] = self._repeats_of(broker)
+        return not self._repeats[broker].has(lack.offset, seen)
+
+    def take_lost(self) -> list[Difference]:
+        """Return the differences that compaction does not explain, since the last call."""
+        lost, self._lost = self._lost, []
+        return _unique(lost)
+
+    def end(self) -> list[Difference]:
+        """Return the other differences that compaction does not explain, at the end of the logs."""
+        for (broker, _), lack in self._open.items():
+            if lack.is_free:
+                self._free.setdefault(broker, []).append(lack.difference)
+            else:
+                self._lost.append(lack.difference)
+        for broker, differences in self._free.items():
+            if broker not in self._compacted:
+                self._lost += differences
+        self._open, self._free = {}, {}
+        return self.take_lost()
+
+
+def _unique(differences: list[Difference]) -> list[Difference]:
+    return [one for _, one in sorted({each.offset: each for each in differences}.items())]
+
+
 class Comparison:
     """Compare the replicas of one partition, which are read side by side.
 
@@ -59,6 +166,9 @@ class Comparison:
         self._reported = -1
         # The records of a compacted topic up to this offset were compared.
         self._compared = -1
+        self._lacks = Lacks(lambda broker: Repeats(self.readers[broker].again()))
+        self._lost: set[int] = set()  # the offsets of the reported lacks
+        self._start = self.offset
 
     @property
     def offset(self) -> int:
@@ -82,12 +192,16 @@ class Comparison:
         heads = self._heads(found)
         present = {broker: one for broker, one in heads.items() if one is not None}
         if not present:
-            return found or None
+            return found + self._new_losses(self._lacks.end()) or None
         end = min(one.key.last_offset for one in present.values())
         over = {broker: one for broker, one in present.items() if one.key.base_offset <= end}
+        self._note_compaction(heads, over)
         are_same = len({one.key for one in over.values()}) == 1 and len(over) == len(heads)
         if not are_same:
             found += self._differences(heads, over, end)
+        if self._lacks.is_waiting:
+            self._note_present(over, end)
+        found += self._new_losses(self._lacks.take_lost())
         ended = [broker for broker, one in over.items() if one.key.last_offset == end]
         unsound = [broker for broker in ended if not over[broker].is_sound]
         if unsound:
@@ -139,8 +253,78 @@ class Comparison:
             words = {
                 broker: str(over[broker].key) if broker in over else NOTHING for broker in heads
             }
-            yield Difference(offset, DIFFERENT, words)
+            difference = Difference(offset, DIFFERENT, words)
+            if self._may_be_compacted(heads, over, difference):
+                return
+            yield difference
         self._reported = max(self._reported, *(one.key.last_offset for one in over.values()))
+
+    def _may_be_compacted(
+        self, heads: Mapping[int, Batch | None], over: Mapping[int, Batch], difference: Difference
+    ) -> bool:
+        """Check whether the batches differ only as earlier compaction makes them differ.
+
+        If so, note the records that replicas lack: their keys decide later.
+        """
+        batches = over.values()
+        whole = {one.key for one in batches if not one.is_rewritten}
+        if len({one.origin for one in batches}) > 1 or len(whole) > 1:
+            return False
+        if not all(one.is_sound for one in batches):
+            return False
+        try:
+            contents = {broker: one.contents() for broker, one in over.items()}
+        except (ValueError, LogStoreError):
+            return False
+        records: dict[int, Content] = {}
+        for each in contents.values():
+            for offset, content in each.items():
+                if records.setdefault(offset, content) != content:
+                    return False
+        for offset, content in sorted(records.items()):
+            lacking = [one for one in heads if offset not in contents.get(one, ())]
+            batch = max(batches, key=lambda one: one.has_horizon)
+            self._note_lacks(lacking, offset, content, batch, difference)
+        return True
+
+    def _note_lacks(
+        self, lacking: Iterable[int], offset: int, content: Content, batch: Batch, at: Difference
+    ) -> None:
+        """Note which brokers lack a record."""
+        _, key, value, _ = content
+        if batch.has_horizon and (value is None or batch.is_control):
+            return  # compaction removes it at some time
+        lack = _Lack(offset, at, batch.is_transactional)
+        named = None if batch.is_control else key  # the key of a marker is not the key of a record
+        for broker in lacking:
+            self._lacks.lacks(broker, lack, named, is_tombstone=value is None)
+
+    def _note_compaction(
+        self, heads: Mapping[int, Batch | None], over: Mapping[int, Batch]
+    ) -> None:
+        """Note which replicas were compacted: a batch was rewritten, or all replicas lack one."""
+        first = min(one.key.base_offset for one in over.values())
+        is_gap = first > max(self._compared + 1, self._start)
+        for broker in heads:
+            if is_gap or (broker in over and over[broker].is_rewritten):
+                self._lacks.was_compacted(broker)
+
+    def _note_present(self, over: Mapping[int, Batch], end: int) -> None:
+        """Note the keys that replicas have, because an earlier record of a key may be missing."""
+        for broker, one in over.items():
+            try:
+                contents = {} if one.is_control or not one.is_sound else one.contents()
+            except (ValueError, LogStoreError):
+                continue
+            for offset, (_, key, _, _) in contents.items():
+                if self._compared < offset <= end:
+                    self._lacks.has(broker, offset, key)
+
+    def _new_losses(self, losses: list[Difference]) -> list[Difference]:
+        """Leave out the losses that were reported before."""
+        new = [one for one in losses if one.offset not in self._lost]
+        self._lost.update(one.offset for one in new)
+        return new
 
     def _record_differences(self, over: Mapping[int, Batch], end: int) -> Iterator[Difference]:
         """Compare the records that several replicas have."""

@@ -14,6 +14,7 @@ MENU = {"/": "Overview", "/partitions": "Partitions", "/topics": "Topics", "/gro
 SHOWN_TEXTS = {
     "all": "all",
     "offline": "offline",
+    "offline-here": "offline on this broker",
     "under-replicated": "under-replicated",
     "here": "with a replica on this broker",
     "elr": "with an ELR",

@@ -45,6 +45,13 @@ def _name(one: PartitionRow) -> Html:
 
 
 def _state(one: PartitionRow) -> Html:
+    """Write the state of a partition, and why this broker cannot use its own replica."""
+    if not one.reason:
+        return _state_word(one)
+    return joined([_state_word(one), element("div", shortened(one.reason, 300), class_="reason")])
+
+
+def _state_word(one: PartitionRow) -> Html:
     if one.is_offline:
         return state("offline", is_good=False)
     if one.is_under_replicated:

@@ -27,6 +27,10 @@ from broker.page.views.tables import groups_table, state, topics_table
 PROBLEMS = {
     "bad_log_dirs": ("log dir does not serve as it should", "log dirs do not serve as they should"),
     "offline_partitions": ("partition is offline", "partitions are offline"),
+    "offline_replicas": (
+        "replica of this broker is offline",
+        "replicas of this broker are offline",
+    ),
     "under_replicated_partitions": (
         "partition is under-replicated",
         "partitions are under-replicated",
@@ -36,6 +40,7 @@ PROBLEMS = {
 TARGETS = {
     "bad_log_dirs": "#log-dirs",
     "offline_partitions": "/partitions?show=offline",
+    "offline_replicas": "/partitions?show=offline-here",
     "under_replicated_partitions": "/partitions?show=under-replicated",
     "failed_moves": "#moves",
 }

@@ -14,6 +14,7 @@ from logstore import LogStoreError, UnknownPartitionError
 from logstore.names import validate_topic
 from logstore.store.host import TooManyPreferencesError
 from mover import ReplicaMover
+from mover.errors import TargetUnfitError
 
 UNKNOWN_LAG = -1
 
@@ -121,4 +122,6 @@ def _code_of(error: LogStoreError | None) -> ErrorCode:
         return ErrorCode.NONE
     if isinstance(error, TooManyPreferencesError):
         return ErrorCode.POLICY_VIOLATION
+    if isinstance(error, TargetUnfitError):  # cordoned; Kafka's code (KIP-1066)
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT
     return code_of(error)

@@ -61,7 +61,8 @@ def resolve(
             that there is no limit.
 
     Raises:
-        LogDirIdentityError: two paths lead to one directory, or one directory lies inside another.
+        LogDirIdentityError: two paths lead to one directory, one directory lies inside another, or
+            a path is not UTF-8.
         LogDirError: this process lacks a resource, such as descriptors or memory; the error is
             retriable.
         ValueError: there is no path, or the only path looks like a list that is written as one
@@ -91,6 +92,8 @@ def resolve(
     inodes: dict[tuple[int, int], str] = {}
     for name in names:
         path, inode, reason = found[name]
+        _refuse_other_bytes(name)
+        _refuse_other_bytes(path)  # a symlink may lead to it
         twin = given.get(path) or (inodes.get(inode) if inode else None)
         if twin is not None:
             reason = f"it is configured twice, as {twin} and as {name}; leave one of them out"
@@ -113,6 +116,18 @@ def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
             f"there is no directory {name!r}; each string is one path: give several log dirs as a "
             f"list, {several!r}; if the comma is part of the name, make the directory first"
         )
+
+
+def _refuse_other_bytes(path: str) -> None:
+    """Raise if a path is not UTF-8, because documents and answers to clients contain the path."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise LogDirIdentityError(
+            path=path.encode("ascii", "backslashreplace").decode(),
+            reason="its path is not UTF-8; rename the directory, or mount its disk at a path that "
+            "is UTF-8; the log dir keeps its replicas",
+        ) from None
 
 
 def check_apart(path: str, other: str) -> None:

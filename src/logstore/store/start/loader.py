@@ -16,7 +16,7 @@ from typing import cast
 
 from logstore.disk.calls import SYNCING, call
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogDirOfflineError, LogStoreError, ReplicaOfflineError
+from logstore.errors import LogDirOfflineError, LogStoreError
 from logstore.log.environment import LogEnvironment
 from logstore.log.log import Log
 from logstore.log.recovery.open_log import open_log
@@ -36,7 +36,7 @@ from logstore.store.replicas import IncompleteReplica, OfflineReplica, Replica, 
 from logstore.store.reservations import Reservation
 from logstore.store.start.dir_actions import lower_high_watermarks, make_live
 from logstore.store.start.reconcile import Settled, settle, settle_again
-from logstore.store.start.replica_facts import was_deleted
+from logstore.store.start.replica_facts import only_this, was_deleted
 from logstore.store.start.startup_table import Act, Decision, ReplicaFacts
 from logstore.store.upkeep.purge import doomed, forget_purged
 
@@ -213,7 +213,7 @@ class Loader:
         opened: list[Log] = []
 
         def open_it(log_dir: LogDir) -> None:
-            with call(log_dir.path, SYNCING):
+            with call(log_dir.path, SYNCING), only_this(*key):
                 log = open_view(log_dir, facts.dir_name, self.environment, missing=decision.reason)
                 opened.append(cast(Log, log))
 
@@ -319,7 +319,12 @@ class Loader:
     ) -> None:
         """Open one log, with its recovery."""
         log_dir.check()
-        topic, partition = key
+        with only_this(*key):
+            self._open_checked(key, log_dir, facts, work)
+
+    def _open_checked(
+        self, key: TopicPartition, log_dir: LogDir, facts: ReplicaFacts, work: call | None
+    ) -> None:
         try:
             state = open_log(
                 *(log_dir, facts.dir_name, self.environment),
@@ -330,12 +335,7 @@ class Loader:
                 log_dir.checkpoints.topic_ids(key),
             )
         except OSError as error:
-            raise log_dir.failed(error, facts.dir_name, topic, partition) from error
-        except LogStoreError:
-            raise
-        except Exception as error:
-            reason = f"opening it failed: {type(error).__name__}: {error}"
-            raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
+            raise log_dir.failed(error, facts.dir_name, *key) from error
         log = Log(state)
         if log_dir.is_offline:  # the dir hung, so no thread waits for the log any more
             log.detach(log_dir.offline_error())

@@ -7,14 +7,15 @@ start of a store with many partitions stays fast.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from logstore.disk import bulk, files
 from logstore.disk.failures import refuse_shortage
 from logstore.disk.log_dir import LogDir
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, ReplicaOfflineError
 from logstore.log import host
 from logstore.log.environment import LogEnvironment
 from logstore.names import TopicPartition
@@ -72,7 +73,9 @@ def _complete_one(
         if facts.kind == "move":
             facts = facts._replace(size_bytes=bytes_in(facts.path))
         if facts.kind in ("move", "delete") and not facts.is_empty:
-            return facts._replace(end_offset=end_offset_of(log_dir, facts.dir_name, environment))
+            with only_this(facts.topic, facts.partition):
+                end_offset = end_offset_of(log_dir, facts.dir_name, environment)
+            return facts._replace(end_offset=end_offset)
     except OSError as error:
         refuse_shortage(error, log_dir.path)
     except LogStoreError as error:
@@ -99,6 +102,24 @@ def _ask_the_disk(facts: ReplicaFacts, log_dir: LogDir) -> None:
     except OSError as error:
         refuse_shortage(error, log_dir.path)
         raise log_dir.failed(error, facts.path, facts.topic, facts.partition) from error
+
+
+@contextmanager
+def only_this(topic: str, partition: int) -> Iterator[None]:
+    """Convert an unexpected error of one replica, so that the other replicas open; log its bug.
+
+    Raises:
+        ReplicaOfflineError: the error was no LogStoreError.
+    """
+    try:
+        yield
+    except LogStoreError:
+        raise
+    except Exception as error:
+        text = f"opening {topic}-{partition} failed, so it is offline: an unexpected error"
+        logging.getLogger("logstore").warning(text, exc_info=True)
+        reason = f"opening it failed: {type(error).__name__}: {error}"
+        raise ReplicaOfflineError(topic=topic, partition=partition, reason=reason) from error
 
 
 def end_offset_of(log_dir: LogDir, dir_name: str, environment: LogEnvironment) -> int:
