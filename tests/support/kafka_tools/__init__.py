@@ -89,7 +89,7 @@ class NamedServer:
             text = text.replace(value, name)
         for pattern, name in VARYING:
             text = re.sub(pattern, name, text)
-        return text
+        return re.sub(r"(?<=Isr: )\d+(,\d+)+", _sorted_numbers, text)
 
     def _names(self) -> dict[str, str]:
         return {"<place>": str(self.place), "<address>": self.address}
@@ -134,6 +134,11 @@ class Server(NamedServer):
     def _names(self) -> dict[str, str]:
         dirs = {f"<dir {number}>": str(path) for number, path in enumerate(self.log_dirs)}
         return dirs | super()._names()
+
+
+def _sorted_numbers(found: re.Match[str]) -> str:
+    """Sort an ISR: its order says who joined when."""
+    return ",".join(sorted(found[0].split(",")))
 
 
 def _sorted_dirs(line: str) -> str:

@@ -24,6 +24,8 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.replication.factor": 3,
     "group.initial.rebalance.delay.ms": 0,
     "super.users": "User:ANONYMOUS",  # the tools do not authenticate
+    # Kafka lets a throttled fetch have one batch of each partition, so these are small.
+    "replica.fetch.max.bytes": 20_000,
 }
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 KAFKA_SETTINGS: dict[str, object] = {
