@@ -18,7 +18,7 @@ import pytest
 from support.client_programs import WHICH, demand_java, lines_of
 from support.kafka_client import KafkaClient
 from support.kafka_tools import Server, Toolbox, own_process
-from support.kafka_tools.comparing import Difference, Pair, calls_of
+from support.kafka_tools.comparing import NO_APIS, Difference, Pair, calls_of, missing_apis
 
 SCRIPTS = Path(__file__).with_name("tools")  # one call a line
 
@@ -110,16 +110,6 @@ RECORDS = {
     }
     for name, offset in [("two", 2), ("too-many", 99), ("all", -1)]
 }  # fmt: skip
-# What Kafka announces and this broker does not, and why.
-NO_APIS = {
-    "tokens": "CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
-    " DescribeDelegationToken",
-    "a quorum": "DescribeQuorum UnregisterBroker AddRaftVoter RemoveRaftVoter",
-    "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
-    " ShareAcknowledge InitializeShareGroupState ReadShareGroupState WriteShareGroupState"
-    " DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets"
-    " AlterShareGroupOffsets DeleteShareGroupOffsets",
-}
 
 
 @pytest.fixture(scope="module")
@@ -251,12 +241,5 @@ def verify(pair: Pair, script: str, topic: str, *consumer: str) -> None:
 
 def test_the_apis_that_are_not_there_are_known(pair: Pair) -> None:
     """All others have the versions that Kafka has."""
-    tables = []
-    for server in pair.servers:
-        said = pair.box.call(server, "kafka-broker-api-versions")
-        tables.append(dict(re.findall(r"^\t(\w+)\(\d+\): (.*?),?$", said, re.MULTILINE)))
-    ours, kafka = tables
-    differing = {name for name in kafka if ours[name] != kafka[name]}
-    missing = {name for names in NO_APIS.values() for name in names.split()}
-    assert differing == (set() if WHICH == "kafka" else missing)
-    assert {ours[name] for name in differing} <= {"UNSUPPORTED"}
+    ours, kafka = (pair.box.call(one, "kafka-broker-api-versions") for one in pair.servers)
+    assert missing_apis(ours, kafka) == NO_APIS

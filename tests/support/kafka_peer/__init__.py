@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.kafka import java
 from benchmarks.kafka.broker import free_port
@@ -48,29 +48,38 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(name).decode().rstrip("=")
 
 
+class Seat(NamedTuple):
+    """What a broker of a cluster needs to know, beside its log dirs.
+
+    Attributes:
+        node: the id of the broker. Broker 1 is also the controller.
+        control: the port of the controller; 0 means any free port.
+        heap: the size of the heap of the Java process.
+    """
+
+    node: int = 1
+    control: int = 0
+    heap: str = "768m"
+
+
+ALONE = Seat()
+
+
 class Broker:
     """One broker in KRaft mode over some log dirs; `stop` ends it in order, `kill` by SIGKILL."""
 
     def __init__(
-        self,
-        place: Path,
-        log_dirs: list[Path],
-        *,
-        node: int = 1,
-        control: int | None = None,
-        heap: str = "768m",
-        **settings: object,
+        self, place: Path, log_dirs: list[Path], seat: Seat = ALONE, /, **settings: object
     ) -> None:
         """Write the configuration.
 
         Args:
-            node: the id of the broker. In a cluster, broker 1 is also the controller.
-            control: the port of the controller; by default, a free port.
+            seat: the place of the broker in a cluster; by default, it is a cluster of its own.
             settings: settings that differ; None leaves a setting out.
         """
         self.place = place
         self.log_dirs = log_dirs
-        self._heap = heap
+        node, control, self._heap = seat
         self.port, control = free_port(), control or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str] | None = None
@@ -107,8 +116,8 @@ class Broker:
         Args:
             cluster: the id of the cluster; by default, a new one.
         """
-        words = ["format", "-t", cluster or new_cluster_id(), "-c", self.properties]
-        command = call_of("kafka.tools.StorageTool", *words)
+        name = cluster or new_cluster_id()
+        command = call_of("kafka.tools.StorageTool", "format", "-t", name, "-c", self.properties)
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self) -> None:

@@ -133,8 +133,9 @@ class KafkaCluster(ClusterServer):
             home.mkdir()
             settings = {name.replace(".", "_"): value for name, value in KAFKA_SETTINGS.items()}
             self._brokers[broker] = kafka_peer.Broker(
-                home, [place / f"{broker}-{name}" for name in DIRS], node=broker, control=control,
-                heap=HEAP, log_segment_delete_delay_ms=None, broker_rack=f"r{broker}", **settings,
+                home, [place / f"{broker}-{name}" for name in DIRS],
+                kafka_peer.Seat(broker, control, HEAP),
+                log_segment_delete_delay_ms=None, broker_rack=f"r{broker}", **settings,
             )  # fmt: skip
         super().__init__(place, [one.bootstrap for one in self._brokers.values()])
         cluster = kafka_peer.new_cluster_id()
