@@ -33,6 +33,8 @@ UNDER_REPLICATED = "kafka-topics --describe --under-replicated-partitions"
 SECONDS = 60.0
 
 SCRIPTS = Path(__file__).parent / "tools" / "cluster"  # one call a line
+# The script of the transactions needs producers that are not tools.
+NAMES = sorted({path.stem for path in SCRIPTS.glob("*.txt")} - {"transactions"})
 
 WORDS = "each says in its own words what is wrong"
 RANDOM = "the first replicas of a topic are chosen at random"
@@ -44,6 +46,7 @@ SUSPECTS = "the last column has the suspects, and not the last known leader"
 # Each is a pair of patterns that are found in the outputs of the call, which is a pattern, too.
 LED = r"Leader: \d\tReplicas: .*\tIsr: .*?\t"
 TOPIC = "--describe --entity-type topics --entity-name "
+IDS = r"(?m)^\d +\t(?=id-)|(?<=\t)\d{4,} +\t(?=\d +\t[A-Z])"  # a coordinator, and a producer id
 DEFAULT = "DEFAULT_CONFIG:min.insync.replicas="
 DIFFERENCES = [
     # topics
@@ -109,6 +112,17 @@ DIFFERENCES = [
     Difference("--all-groups --state", r"<broker (.)>  \(\1\)", r"<broker (.)>  \(\1\)", RANDOM),
     Difference("--group g3 --offsets --verbose", "(?<=h               0          ).",
                "(?<=h               0          ).", "the first leader epoch is 1, and in Kafka 0"),
+    # transactions
+    Difference("kafka-transactions list$", r"(?<=id-open        |id-ended       )\t\d +\t\d+",
+               r"(?<=id-open        |id-ended       )\t\d +\t\d+", RANDOM),
+    Difference("describe --transactional-id id-", IDS, IDS, RANDOM),
+    Difference("describe --transactional-id id-", r"\t\d{13} +\t\d+ +(?=\t)|None +\tNone",
+               r"\t\d{13} +\t\d+ +(?=\t)|None +\tNone", "the time"),
+    Difference("describe-producers", r"(?m)^\d+ +", r"(?m)^\d+ +", RANDOM),
+    Difference("describe-producers", r"\t\d{13} +", r"\t\d{13} +", "the time"),
+    Difference("describe-producers", r"(?<=\t)\d+ +(?=\t-?\d+ +\t<the time)",
+               r"(?<=\t)\d+ +(?=\t-?\d+ +\t<the time)",
+               "the epoch of a coordinator is a leader epoch, of which the first is 1"),
     Difference("--topic __consumer_offsets", "Configs: .*|" + LED, "Configs: .*|" + LED, RANDOM),
 ]  # fmt: skip
 
@@ -147,7 +161,7 @@ def test_each_known_difference_is_one_of_some_call() -> None:
         assert any(re.search(known.call, call) for call in calls), known
 
 
-@pytest.mark.parametrize("script", sorted(path.stem for path in SCRIPTS.glob("*.txt")))
+@pytest.mark.parametrize("script", NAMES)
 def test_the_tools_print_the_same(pair: Pair, script: str) -> None:
     """Each script deletes its topics, mends its log dirs, and starts what it killed."""
     pair.compare(SCRIPTS / f"{script}.txt")
@@ -226,7 +240,7 @@ def test_transactions_are_shown_and_ended(pair: Pair) -> None:
                 if name == "ended":
                     producer.commit_transaction(SECONDS)
                 stack.callback(producer.purge)
-        pair.compare(SCRIPTS.parent / "cluster_programs" / "transactions.txt")
+        pair.compare(SCRIPTS / "transactions.txt")
 
 
 def delivered(error: object, message: object) -> None:
