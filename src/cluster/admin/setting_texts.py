@@ -174,7 +174,7 @@ def rows_of(texts: Texts, config: BrokerConfig, factor: int) -> list[SettingRow]
     usual = {MIN_ISR: str(default_min_isr(factor)), UNCLEAN: "false", FLUSH_BEFORE_ACK: "false"}
     usual |= dict.fromkeys(LIST_KEYS, "")
     for key, kind in RULE_KEYS.items():
-        # As in Kafka, lists of throttled replicas have no default, because brokers have no such list.
+        # As in Kafka, a list of throttled replicas has no default: brokers have no such list.
         synonyms = [] if key in LIST_KEYS else [Synonym(key, usual[key], DEFAULT_SOURCE)]
         if key == MIN_ISR and config.min_insync_replicas:
             synonyms.insert(0, Synonym(key, min_isr_of(config, factor), STATIC_SOURCE))
