@@ -73,9 +73,11 @@ DIFFERENCES = [
     # broker_dies, dir_fails
     both("--describe (--topic q|--un(available|der-(replicated|min-isr))-partitions)$",
          r"(?<=Isr: \tElr: .\t)LastKnown.*", SUSPECTS),
+    both("until Leader. none: ", r"(?<=Isr: \tElr: 2\t)LastKnown.*", SUSPECTS),
+    both("until Leader. 3: .*--topic z", r"(?<=Isr: 3\t)Elr: .*", SUSPECTS),
     Difference("--create --topic three --", "(?s)exit 1.*(not|only 2 brokers are) registered.*",
                r"(?s)exit 0\nCreated topic three.*", DEAD),
-    Difference("preferred --topic (t --partition 2|[lq] --partition 0)",
+    Difference("preferred --topic (t --partition 2|[lqz] --partition 0)",
                "the broker is not in the ISR, .*",
                "The preferred leader was not available.", WORDS),
     Difference("unclean --topic [wq]", "no replica has answered, or .*",

@@ -76,6 +76,7 @@ FILES: dict[str, Any] = {
         ("l", 0, [3, 1], ["<3 a>", "any"]), ("l", 1, [3, 2], ["<3 a>", "any"])
     ),
     "l-elect.json": partitions(("l", 0), ("l", 1)),
+    "z-elect.json": partitions(("z", 0)),
     # Groups, records and leaders.
     "g-other-order.json": reassignment(("g", 0, [3, 1, 2]), ("g", 1, [1, 2, 3])),
     "g-elect.json": partitions(("g", 0), ("g", 1)),
