@@ -127,7 +127,7 @@ kafka-parity: $(VENV)/stamp-test ## 240 questions to the broker and to a real Ka
 	@PYTHONPATH=src:tests:. $(BIN)/python -m support.kafka_parity
 	@PYTHONPATH=src:tests:. $(BIN)/python -m support.consumer_group_questions
 
-broker-clients: $(VENV)/stamp-test ## clients in Go and Java, Spark and others against a broker (LOGSTORE_CLIENTS=kafka: Kafka)
+broker-clients: $(VENV)/stamp-test ## clients in Go and Java, Spark and others against a broker, Kafka's tools also against a cluster (LOGSTORE_CLIENTS=kafka: Kafka)
 	@scripts/install-tools.sh clients
 	@LOGSTORE_CLIENTS=$${LOGSTORE_CLIENTS:-logstore} $(PYTEST) tests/clients
 

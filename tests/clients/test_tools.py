@@ -9,29 +9,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from support.client_programs import WHICH, demand_java, lines_of
 from support.kafka_client import KafkaClient
 from support.kafka_tools import Server, Toolbox, own_process
+from support.kafka_tools.comparing import NO_APIS, Difference, Pair, calls_of, missing_apis
 
-READ_AGAIN_SECONDS = 10.0
 SCRIPTS = Path(__file__).with_name("tools")  # one call a line
-
-
-class Difference(NamedTuple):
-    """What this broker and Kafka print differently for a call, and why."""
-
-    call: str
-    ours: str
-    kafka: str
-    why: str
 
 
 WORDS = "each says in its own words what is wrong"
@@ -121,69 +110,6 @@ RECORDS = {
     }
     for name, offset in [("two", 2), ("too-many", 99), ("all", -1)]
 }  # fmt: skip
-# What Kafka announces and this broker does not, and why.
-NO_APIS = {
-    "tokens": "CreateDelegationToken RenewDelegationToken ExpireDelegationToken"
-    " DescribeDelegationToken",
-    "a quorum": "DescribeQuorum UnregisterBroker AddRaftVoter RemoveRaftVoter",
-    "groups that share partitions": "ShareGroupHeartbeat ShareGroupDescribe ShareFetch"
-    " ShareAcknowledge InitializeShareGroupState ReadShareGroupState WriteShareGroupState"
-    " DeleteShareGroupState ReadShareGroupStateSummary DescribeShareGroupOffsets"
-    " AlterShareGroupOffsets DeleteShareGroupOffsets",
-}
-
-
-def calls_of(script: str) -> list[str]:
-    """List the calls of a script."""
-    lines = SCRIPTS.joinpath(f"{script}.txt").read_text().splitlines()
-    return [line for line in lines if not line.startswith("#")]
-
-
-class Pair:
-    """Two servers, and the tools that are run against both."""
-
-    def __init__(self, ours: Server, kafka: Server, box: Toolbox) -> None:
-        self.servers = (ours, kafka)
-        self.box = box
-
-    def compare(self, script: str) -> None:
-        """Run a script against both, and list all calls whose outputs differ without a reason."""
-        wrong = []
-        for call in calls_of(script):
-            ours, kafka = self.outputs(call)
-            if ours != kafka:
-                wrong.append("\n".join([f"===== {call}", ours, "----- Kafka:", kafka]))
-        assert not wrong, "\n".join(wrong)
-
-    def outputs(self, call: str) -> tuple[str, str]:
-        """Run one call against both; give the outputs, without the known differences."""
-        ours, kafka = (self.box.call(server, call) for server in self.servers)
-        deadline = time.monotonic() + READ_AGAIN_SECONDS
-        while True:
-            pair = self.alike(call, ours, kafka)
-            if pair[0] == pair[1] or not is_read(call) or time.monotonic() > deadline:
-                return pair
-            # Kafka's brokers hear of changes later, from the controller. This broker may not lag.
-            kafka = self.box.call(self.servers[1], call)
-            if WHICH == "kafka":
-                ours = self.box.call(self.servers[0], call)
-
-    def alike(self, call: str, ours: str, kafka: str) -> tuple[str, str]:
-        """Replace known differences, each of which must be there, by the reason for them."""
-        for known in DIFFERENCES:
-            if re.search(known.call, call):
-                pattern = known.kafka if WHICH == "kafka" else known.ours
-                ours, ours_count = re.subn(pattern, f"<{known.why}>", ours)
-                kafka, kafka_count = re.subn(known.kafka, f"<{known.why}>", kafka)
-                if not ours_count or not kafka_count:
-                    ours += f"not found here: {pattern}" * (not ours_count)
-                    kafka += f"not found here: {known.kafka}" * (not kafka_count)
-        return ours, kafka
-
-
-def is_read(call: str) -> bool:
-    """Say whether a call changes nothing."""
-    return re.search("describe|--list|--verify|kafka-get-offsets", call) is not None
 
 
 @pytest.fixture(scope="module")
@@ -202,38 +128,38 @@ def pair(box: Toolbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
         stack.callback(ours.close)
         kafka = Server(tmp_path_factory.mktemp("kafka"), is_kafka=True)
         stack.callback(kafka.close)
-        yield Pair(ours, kafka, box)
+        yield Pair(ours, kafka, box, DIFFERENCES)
 
 
 def test_each_known_difference_is_one_of_some_call() -> None:
     """A difference that is gone fails the script of its call; one without a call fails here."""
-    calls = [call for path in SCRIPTS.glob("*.txt") for call in calls_of(path.stem)]
+    calls = [call for path in SCRIPTS.glob("*.txt") for call in calls_of(path)]
     for known in DIFFERENCES:
         assert any(re.search(known.call, call) for call in calls), known
 
 
 def test_topics_are_made_described_changed_and_deleted(pair: Pair) -> None:
     """With the mistakes that Kafka refuses."""
-    pair.compare("topics")
+    pair.compare(SCRIPTS / "topics.txt")
 
 
 def test_settings_of_topics_and_of_the_broker(pair: Pair) -> None:
     """What they are, where each value comes from, and what is refused."""
-    pair.compare("settings")
+    pair.compare(SCRIPTS / "settings.txt")
 
 
 def test_replicas_move_between_log_dirs(pair: Pair) -> None:
     """The tool sees a move that is under way, changed, cancelled, completed."""
     for server in pair.servers:
         server.write(MOVES)
-    pair.compare("moves")
+    pair.compare(SCRIPTS / "moves.txt")
 
 
 def test_records_offsets_and_leaders(pair: Pair) -> None:
     """Records are produced, read and deleted; the segment is one that Kafka's tool can read."""
     for server in pair.servers:
         server.write(RECORDS)
-    pair.compare("records")
+    pair.compare(SCRIPTS / "records.txt")
     dumps = []
     for server in pair.servers:
         (segment,) = server.place.glob("?/u-0/*.log")
@@ -245,12 +171,12 @@ def test_records_offsets_and_leaders(pair: Pair) -> None:
 
 def test_groups_and_their_offsets(pair: Pair) -> None:
     """Groups are listed, described, reset and deleted."""
-    pair.compare("groups")
+    pair.compare(SCRIPTS / "groups.txt")
 
 
 def test_groups_of_the_new_protocol(pair: Pair) -> None:
     """They are read, listed, described, reset and deleted; Kafka's tool can print their records."""
-    pair.compare("new_groups")
+    pair.compare(SCRIPTS / "new_groups.txt")
     with KafkaClient(pair.servers[0].address) as client:  # the tools match expressions themselves
         client.call(
             "ConsumerGroupHeartbeat", group_id="n", member_id="m", subscribed_topic_regex="u.*",
@@ -269,7 +195,7 @@ def test_groups_of_the_new_protocol(pair: Pair) -> None:
 
 def test_acls(pair: Pair) -> None:
     """They are added, listed, selected and removed."""
-    pair.compare("acls")
+    pair.compare(SCRIPTS / "acls.txt")
 
 
 def test_programs_that_verify_a_broker(pair: Pair) -> None:
@@ -301,7 +227,7 @@ def verify(pair: Pair, script: str, topic: str, *consumer: str) -> None:
                 events.append(child.stdout.readline())
                 assert events[-1], events
             runs.append((child, events))
-        pair.compare(script)
+        pair.compare(SCRIPTS / f"{script}.txt")
         for child, events in runs:
             child.terminate()
             events += child.communicate()[0].splitlines()
@@ -315,12 +241,5 @@ def verify(pair: Pair, script: str, topic: str, *consumer: str) -> None:
 
 def test_the_apis_that_are_not_there_are_known(pair: Pair) -> None:
     """All others have the versions that Kafka has."""
-    tables = []
-    for server in pair.servers:
-        said = pair.box.call(server, "kafka-broker-api-versions")
-        tables.append(dict(re.findall(r"^\t(\w+)\(\d+\): (.*?),?$", said, re.MULTILINE)))
-    ours, kafka = tables
-    differing = {name for name in kafka if ours[name] != kafka[name]}
-    missing = {name for names in NO_APIS.values() for name in names.split()}
-    assert differing == (set() if WHICH == "kafka" else missing)
-    assert {ours[name] for name in differing} <= {"UNSUPPORTED"}
+    ours, kafka = (pair.box.call(one, "kafka-broker-api-versions") for one in pair.servers)
+    assert missing_apis(ours, kafka) == NO_APIS

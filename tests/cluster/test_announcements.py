@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -88,6 +89,25 @@ def test_what_did_not_change_is_not_announced() -> None:
     made.announce_brokers([ONE], {1: 50, 2: 60})
     update = made.news(2, Heard(60, heard.last_change))
     assert update is not None and update.brokers == (ONE,) and not update.topics
+
+
+def test_a_change_is_known_when_all_live_brokers_have_confirmed_it() -> None:
+    """An old broker epoch does not count; a broker that is not live is not waited for."""
+    made = opened()
+    assert not made.wait_known(0.0)
+    made.confirm(1, Heard(50, 3))
+    made.confirm(2, Heard(59, 3))
+    assert not made.wait_known(0.0)
+    made.confirm(2, Heard(60, 3))
+    assert made.wait_known(0.0)
+    made.announce([(ORDERS, Announced(A, ALONE))])
+    made.confirm(1, Heard(50, 4))
+    assert not made.wait_known(0.0)
+    gone = threading.Thread(target=made.announce_brokers, args=([ONE], {1: 50, 2: 60}))
+    gone.start()
+    made.confirm(1, Heard(50, 5))
+    assert made.wait_known(60.0)
+    gone.join()
 
 
 def test_a_deleted_topic_is_announced_beside_its_successor() -> None:

@@ -10,10 +10,12 @@ import random
 import threading
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from broker.coordinator.internal_topic import partition_of
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
+from broker.wire import messages as m
 from cluster import Cluster
 from support.cluster_asking import coordinator_of, running, stable, until
 from support.exactly_once import (
@@ -142,3 +144,30 @@ def test_a_broker_that_does_not_lead_refuses() -> None:
             assert producer.state().error_code == 16
             answer = client.call("ListTransactions", duration_filter=-1)
             assert answer.error_code == 0 and not answer.transaction_states
+
+
+def test_regression_each_replica_names_the_producers() -> None:
+    """As in Kafka: kafka-transactions find-hanging asks a broker for all its replicas."""
+    with fast_directory() as root, Cluster.start(3, directory=root, config=CONFIG) as cluster:
+        servers = cluster.bootstrap_servers.split(",")
+        with KafkaClient(servers[0]) as client:
+            client.create("t", 1)
+        cluster.wait_for_leader("t")
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": ",".join(servers), "transactional.id": "tx"}
+        )
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce("t", b"value")
+        assert producer.flush(60) == 0
+        until(lambda: [open_offsets_at(address) for address in servers] == [[0]] * 3)
+        producer.abort_transaction(60)
+
+
+def open_offsets_at(address: str) -> list[int]:
+    """Ask a broker where the open transactions begin, for each producer that it knows."""
+    topic = m.DescribeProducersRequest.TopicRequest("t", [0])
+    with KafkaClient(address) as client:
+        (told,) = client.call("DescribeProducers", topics=[topic]).topics[0].partitions
+    assert told.error_code == 0, told
+    return [one.current_txn_start_offset for one in told.active_producers]

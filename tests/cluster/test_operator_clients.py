@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from cluster.control import metadata_sender
 from support.cluster_brokers import ClusterBrokers
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -102,6 +103,35 @@ def test_replicas_move_between_brokers(brokers: ClusterBrokers, admin: Any) -> N
     wait_until(lambda: len(brokers[1].store) == 0, SECONDS)
     (refused,) = admin.alter_partition_reassignments({place(): None}).values()
     assert refused.__name__ == "NoReassignmentInProgressError"
+
+
+def test_regression_brokers_know_of_the_end_of_a_reassignment(
+    brokers: ClusterBrokers, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it is listed no more, each broker shows the new replicas, also if metadata is slow.
+
+    Otherwise, kafka-reassign-partitions --verify says that the replicas are wrong.
+    """
+    monkeypatch.setattr(metadata_sender, "GATHER_SECONDS", 0.2)
+    create(brokers, [1, 2])
+    assert admin.alter_partition_reassignments({place(): [2, 3]}) == {place(): None}
+    wait_until(lambda: admin.list_partition_reassignments() == {}, SECONDS)
+    views = [one.broker.member.metadata.view for one in brokers.up()]
+    assert [view.topics["orders"].partitions[0].replicas for view in views] == [(2, 3)] * 3
+
+
+def test_regression_the_same_reassignment_again_is_accepted(
+    brokers: ClusterBrokers, admin: Any
+) -> None:
+    """kafka-reassign-partitions --additional does so, to change the throttle; others must wait."""
+    create(brokers, [1, 2])
+    brokers[3].broker.broker.close(0.0)  # it is registered, and does not answer
+    alter = admin.alter_partition_reassignments
+    assert asked(lambda: alter({place(): [2, 3]})) == {place(): None}
+    assert asked(lambda: alter({place(): [2, 3]})) == {place(): None}
+    (refused,) = asked(lambda: alter({place(): [3, 2]})).values()
+    assert refused.__name__ == "ReassignmentInProgressError"
+    assert asked(lambda: alter({place(): None})) == {place(): None}
 
 
 def asked(call: Callable[[], Any]) -> Any:

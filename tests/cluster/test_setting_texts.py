@@ -113,6 +113,11 @@ def test_where_a_setting_comes_from(session: Session) -> None:
     assert rows["min.insync.replicas"] == [("1", 1), ("1", 4), ("2", 5)]
     assert rows["retention.ms"][0] == (str(7 * 24 * 3600 * 1000), 1)
     assert rows["unclean.leader.election.enable"] == [("false", 5)]
+    assert rows["leader.replication.throttled.replicas"] == []
+    changes.alter("orders", [Change("leader.replication.throttled.replicas", Operation.SET, "*")])
+    rows = {row.key: [(one.text, one.source) for one in row.synonyms] for row in
+            changes.settings_of("orders")}  # fmt: skip
+    assert rows["leader.replication.throttled.replicas"] == [("*", 1)]
 
 
 def test_each_bad_setting_is_left_out_alone() -> None:

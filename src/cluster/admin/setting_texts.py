@@ -176,10 +176,12 @@ def rows_of(texts: Texts, config: BrokerConfig, factor: int) -> list[SettingRow]
     usual = {MIN_ISR: str(default_min_isr(factor)), UNCLEAN: "false", FLUSH_BEFORE_ACK: "false"}
     usual |= dict.fromkeys(LIST_KEYS, "")
     for key, kind in RULE_KEYS.items():
-        synonyms = [Synonym(key, usual[key], DEFAULT_SOURCE)]
+        # As in Kafka, a list of throttled replicas has no default: brokers have no such list.
+        synonyms = [] if key in LIST_KEYS else [Synonym(key, usual[key], DEFAULT_SOURCE)]
         if key == MIN_ISR and config.min_insync_replicas:
             synonyms.insert(0, Synonym(key, min_isr_of(config, factor), STATIC_SOURCE))
         if key in texts and not _fault_of_rule(key, texts[key]):
             synonyms.insert(0, Synonym(key, texts[key], TOPIC_SOURCE))
-        rows.append(SettingRow(key, synonyms[0].text, kind, synonyms, False))
+        text = synonyms[0].text if synonyms else usual[key]
+        rows.append(SettingRow(key, text, kind, synonyms, False))
     return rows

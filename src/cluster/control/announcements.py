@@ -53,7 +53,10 @@ class Announcements:
     def __init__(self, sender: Controlling) -> None:
         """Begin without a change. Before `open`, no broker gets an update."""
         self._sender = sender
-        self._changed = threading.Condition()  # guards everything below
+        lock = threading.Lock()  # guards everything below
+        self._changed = threading.Condition(lock)
+        self._confirmed = threading.Condition(lock)
+        self._heard: dict[int, Heard] = {}  # what each broker has confirmed
         self._is_open = False
         self._last_change = self._dropped = 0
         self._changes: dict[Key, tuple[int, Announced]] = {}  # in the order of their numbers
@@ -98,6 +101,7 @@ class Announcements:
                 self._last_change += 1
             self._brokers, self._epochs = tuple(brokers), dict(epochs)
             self._changed.notify_all()
+            self._confirmed.notify_all()  # a broker that came or went
 
     def wait(
         self, broker: int, heard: Heard, is_ended: Callable[[], bool], seconds: float | None = None
@@ -106,6 +110,26 @@ class Announcements:
         with self._changed:
             self._changed.wait_for(lambda: is_ended() or self._is_news(broker, heard), seconds)
             return not is_ended()
+
+    def confirm(self, broker: int, heard: Heard) -> None:
+        """Note that a broker has confirmed a change, and all changes before it."""
+        with self._changed:
+            self._heard[broker] = heard
+            self._confirmed.notify_all()
+
+    def wait_known(self, seconds: float) -> bool:
+        """Wait until all live brokers know the present changes; return False if one does not."""
+        with self._changed:
+            wanted = self._last_change
+            return self._confirmed.wait_for(lambda: self._is_known(wanted), seconds)
+
+    def _is_known(self, change: int) -> bool:
+        """Check that all live brokers have confirmed a change in their present broker epochs."""
+        for one in self._brokers:
+            heard = self._heard.get(one.id, NOTHING)
+            if heard.broker_epoch != self._epochs.get(one.id) or heard.last_change < change:
+                return False
+        return True
 
     def has_news(self, broker: int, heard: Heard) -> bool:
         """Report whether there is a change that a broker lacks."""

@@ -36,7 +36,7 @@ from cluster.znodes import BrokerNode, TopicNode
 class Announcer:
     """Announce the changes of one reign of a controller.
 
-    Only the controller's thread uses this class.
+    Threads: any thread may call `wait_known`. Only the controller's thread calls other methods.
 
     Attributes:
         brokers, topics: the brokers and topics that were read last; the controller sets both.
@@ -71,6 +71,10 @@ class Announcer:
         """Ask the threads to end. Do not wait for them."""
         for sender in self._senders.values():
             sender.end()
+
+    def wait_known(self, seconds: float) -> bool:
+        """Wait until all live brokers know the present changes; return False if one does not."""
+        return self._announcements.wait_known(seconds)
 
     def note(self, event: Any) -> None:
         """Announce the changes of an event. The rules must handle the event first."""

@@ -72,7 +72,7 @@ class ControllerHost:
         self._reign: Reign | None = None
         self._present = PresentController(store, broker, connect)
         self.room = Controller(0)
-        self._announcer = self._new_announcer()
+        self.announcer = self._new_announcer()
         self.brokers: dict[int, BrokerNode] = {}
         self.topics: dict[str, TopicNode] = {}
         self._names: dict[str, str] = {}  # the names of topics by id, including deleted topics
@@ -166,7 +166,7 @@ class ControllerHost:
         senders, self._senders = self._senders, {}
         for sender in senders.values():
             sender.end()
-        self._announcer.close()
+        self.announcer.close()
         if was is not None:
             self._store.resign()
 
@@ -177,7 +177,7 @@ class ControllerHost:
     def _serve(self, reign: Reign) -> None:
         """Handle events until the reign ends."""
         self.room = Controller(reign.epoch)
-        self._announcer = self._new_announcer()
+        self.announcer = self._new_announcer()
         self._watches.clear()
         self.topics.clear()
         self._read_brokers()
@@ -185,7 +185,7 @@ class ControllerHost:
         self._read_topics()
         self._read_deletions()  # a topic may have been deleted between the first two reads
         self._read_log_dir_events()
-        self._announcer.open()
+        self.announcer.open()
         for key in [*self.room.entries]:
             self._tell(ce.AskAll(key))
         look_at = 0.0
@@ -288,7 +288,7 @@ class ControllerHost:
                     LOG.log(level, "refused: %s: %s", event, reason)
                 case _:
                     raise AssertionError(effect)
-        self._announcer.note(event)
+        self.announcer.note(event)
 
     def _send(self, broker: int, request: LeaderAndIsr | StopReplica) -> None:
         name = self._names.get(request.topic.topic_id)
@@ -315,7 +315,7 @@ class ControllerHost:
         self._watches.arm(znodes.CONTROLLER, Changed.BROKERS)
         for name in self._store.session.children(znodes.BROKERS):
             self._watches.arm(f"{znodes.BROKERS}/{name}", Changed.BROKERS)
-        self.brokers = self._announcer.brokers = self._store.brokers()
+        self.brokers = self.announcer.brokers = self._store.brokers()
         self._tell(ce.RegistrationsRead({m: one.registration for m, one in self.brokers.items()}))
         for broker in self._senders.keys() - self.brokers.keys():
             self._senders.pop(broker).end()
@@ -354,7 +354,7 @@ class ControllerHost:
         except BadZnodeError as error:  # the topic exists, so none of its replicas may be deleted
             LOG.error("a topic cannot be used: %s", error)
             return ()
-        self._announcer.topics = self.topics
+        self.announcer.topics = self.topics
         if node is None:
             self.topics.pop(name, None)
         else:
@@ -365,7 +365,7 @@ class ControllerHost:
                 self._tell(ce.DeleteTopic(key))
         numbers = () if node is None else node.partitions.keys()
         known = {*numbers, *(() if before is None else before.partitions)}
-        self._announcer.announce([(name, number) for number in sorted(known)])
+        self.announcer.announce([(name, number) for number in sorted(known)])
         for number in numbers:
             self._read_state((name, number))
         return numbers

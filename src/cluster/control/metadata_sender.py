@@ -98,7 +98,9 @@ class MetadataSender:
             return heard, refusals
         code = self._send(update)
         if code is ErrorCode.NONE:
-            return Heard(update.broker_epoch, update.last_change), 0
+            heard = Heard(update.broker_epoch, update.last_change)
+            self._announcements.confirm(self._broker, heard)
+            return heard, 0
         if code is not None:
             refusals += 1  # pause, because a broker that refuses each update must not be flooded
             heard = heard if code in STALE else NOTHING

@@ -18,6 +18,9 @@ from cluster.pure import control_exchange as ce
 from cluster.pure import operators
 from cluster.state import State, changes_of
 
+# An answer waits this long until the live brokers know of the change, because the client may send
+# its next request to any of them.
+KNOWN_SECONDS_MAX = 1.0
 TRIES = 3  # a write fails if its answer is lost, or if the topic was changed in the meantime
 CODES = {
     operators.NOT_KNOWN: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -73,6 +76,8 @@ class OperatorRequests:
             return ErrorCode.NOT_CONTROLLER
         try:
             found = desk.run(lambda: do(desk), seconds)
+            if found is not None:
+                desk.announcer.wait_known(min(seconds, KNOWN_SECONDS_MAX))
         except TimeoutError:
             return ErrorCode.REQUEST_TIMED_OUT
         except CoordinationError:  # the reign has ended
@@ -98,9 +103,20 @@ def _alter(desk: ControllerHost, place: Place, replicas: Sequence[int] | None) -
     if replicas is None:
         return _fulfil(desk, ce.CancelReassignment(place))
     entry, target = desk.room.entries.get(place), tuple(replicas)
-    if entry is not None and (entry.state.target, entry.state.replicas) == (None, target):
+    if entry is not None and _is_same(entry.state, target):
         return Outcome()
     return _fulfil(desk, ce.Reassign(place, target))
+
+
+def _is_same(state: State, target: tuple[int, ...]) -> bool:
+    """Check that a partition has these replicas, or is being reassigned to them already.
+
+    To change the throttle of a running reassignment, kafka-reassign-partitions sends the same
+    reassignment again.
+    """
+    if state.target is None:
+        return state.replicas == target
+    return state.target == target and state.original is not None
 
 
 def _list(desk: ControllerHost, places: Collection[Place] | None) -> dict[Place, Reassignment]:

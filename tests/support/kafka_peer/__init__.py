@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.kafka import java
 from benchmarks.kafka.broker import free_port
@@ -41,22 +41,56 @@ def call_of(*words: str | Path, heap: str = "512m", more_flags: Sequence[str] = 
     return java.command(java.fetch(), name, *rest, heap=heap, flags=[*FLAGS, *more_flags])
 
 
+def new_cluster_id() -> str:
+    """Make an id for a cluster."""
+    # The first byte is 0: an identity that begins with "-" is taken for an option.
+    name = bytes(1) + uuid.uuid4().bytes[1:]
+    return base64.urlsafe_b64encode(name).decode().rstrip("=")
+
+
+class Seat(NamedTuple):
+    """What a broker of a cluster needs to know, beside its log dirs.
+
+    Attributes:
+        node: the id of the broker. Broker 1 is also the controller.
+        control: the port of the controller; 0 means any free port.
+        heap: the size of the heap of the Java process.
+    """
+
+    node: int = 1
+    control: int = 0
+    heap: str = "768m"
+
+
+ALONE = Seat()
+
+
 class Broker:
     """One broker in KRaft mode over some log dirs; `stop` ends it in order, `kill` by SIGKILL."""
 
-    def __init__(self, place: Path, log_dirs: list[Path], **settings: object) -> None:
+    def __init__(
+        self, place: Path, log_dirs: list[Path], seat: Seat = ALONE, /, **settings: object
+    ) -> None:
+        """Write the configuration.
+
+        Args:
+            seat: the place of the broker in a cluster; by default, it is a cluster of its own.
+            settings: settings that differ; None leaves a setting out.
+        """
         self.place = place
         self.log_dirs = log_dirs
-        self.port, controller = free_port(), free_port()
+        node, control, self._heap = seat
+        self.port, control = free_port(), control or free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str] | None = None
         self._log = place / "broker.out"
         self.properties = place / "server.properties"
         values: dict[str, object] = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "process.roles": "broker,controller" if node == 1 else "broker",
+            "node.id": node,
+            "controller.quorum.voters": f"1@127.0.0.1:{control}",
+            "listeners": f"PLAINTEXT://{self.bootstrap}"
+            + f",CONTROLLER://127.0.0.1:{control}" * (node == 1),
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": ",".join(map(str, log_dirs)),
@@ -76,19 +110,21 @@ class Broker:
         given = {name: value for name, value in values.items() if value is not None}
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
 
-    def format(self) -> None:
-        """Give the log dirs an identity; once."""
-        # The first byte is 0: an identity that begins with "-" is taken for an option.
-        name = bytes(1) + uuid.uuid4().bytes[1:]
-        cluster = base64.urlsafe_b64encode(name).decode().rstrip("=")
-        command = call_of("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.properties)
+    def format(self, cluster: str | None = None) -> None:
+        """Give the log dirs an identity; once.
+
+        Args:
+            cluster: the id of the cluster; by default, a new one.
+        """
+        name = cluster or new_cluster_id()
+        command = call_of("kafka.tools.StorageTool", "format", "-t", name, "-c", self.properties)
         subprocess.run(command, check=True, capture_output=True)
 
     def start(self) -> None:
         """Start the broker and wait until it says that it has."""
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                call_of("kafka.Kafka", self.properties, heap="768m"), stdout=log, stderr=log,
+                call_of("kafka.Kafka", self.properties, heap=self._heap), stdout=log, stderr=log,
                 text=True, start_new_session=True,
             )  # fmt: skip
         tail = subprocess.Popen(

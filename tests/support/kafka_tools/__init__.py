@@ -1,6 +1,6 @@
-"""Run Kafka 4.1's command-line tools against a broker with three log dirs, and name what varies.
+"""Run Kafka 4.1's command-line tools against a broker or a cluster, and name what varies.
 
-The broker is this one or a real Kafka; both read the same server.properties.
+A broker is this one or a real Kafka; both read the same server.properties.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from support.places import environment
 HERE = Path(__file__).resolve().parent
 SILENT = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 WAIT_SECONDS_MAX = 60.0
+# What may be in front of a call: what to wait for.
+WAITING = re.compile(r"(?:wait: |until (.+?): )?(kafka-.*)")
 TOOLS = "org.apache.kafka.tools"
 CLASSES = {
     "kafka-acls": f"{TOOLS}.AclCommand",
@@ -39,6 +41,7 @@ CLASSES = {
     "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
     "kafka-reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
     "kafka-topics": f"{TOOLS}.TopicCommand",
+    "kafka-transactions": f"{TOOLS}.TransactionsCommand",
     "kafka-verifiable-consumer": f"{TOOLS}.VerifiableConsumer",
     "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
 }
@@ -58,11 +61,44 @@ VARYING = [
 ]  # fmt: skip
 
 
-class Server:
-    """One broker with the number 1."""
+class NamedServer:
+    """A broker or a cluster that is compared with another one, so its own names are replaced."""
+
+    def __init__(self, place: Path, address: str) -> None:
+        self.place, self.address = place, address
+
+    def change(self, words: str) -> None:
+        """Make a change that a script asks for, such as the kill of a broker."""
+        raise NotImplementedError(words)
+
+    def write(self, files: Mapping[str, object]) -> None:
+        """Write documents that tools read; a text `<dir 0>` in them is the first log dir."""
+        for name, document in files.items():
+            (self.place / name).write_text(self.words(json.dumps(document)))
+
+    def words(self, text: str) -> str:
+        """Replace names by what they mean for this server."""
+        for name, value in self._names().items():
+            text = text.replace(name, value)
+        return text
+
+    def named(self, text: str) -> str:
+        """Replace what two servers cannot have in common by names."""
+        text = "\n".join(map(_sorted_dirs, text.split("\n")))
+        for name, value in self._names().items():
+            text = text.replace(value, name)
+        for pattern, name in VARYING:
+            text = re.sub(pattern, name, text)
+        return re.sub(r"(?<=Isr: )\d+(,\d+)+", _sorted_numbers, text)
+
+    def _names(self) -> dict[str, str]:
+        return {"<place>": str(self.place), "<address>": self.address}
+
+
+class Server(NamedServer):
+    """One broker with the number 1, and with three log dirs."""
 
     def __init__(self, place: Path, *, is_kafka: bool) -> None:
-        self.place = place
         self.log_dirs = [place / name for name in "abc"]
         # With this setting, each topic would have a setting that is not the default.
         self._kafka = kafka_peer.Broker(
@@ -73,7 +109,7 @@ class Server:
             super_users="User:ANONYMOUS",  # the tools do not authenticate
         )
         self._own: subprocess.Popen[str] | None = None
-        self.address = self._kafka.bootstrap
+        super().__init__(place, self._kafka.bootstrap)
         if is_kafka:
             self._kafka.format()
             self._kafka.start()
@@ -95,29 +131,14 @@ class Server:
             self._own.terminate()
             self._own.communicate()
 
-    def write(self, files: Mapping[str, object]) -> None:
-        """Write documents that tools read; a text `<dir 0>` in them is the first log dir."""
-        for name, document in files.items():
-            (self.place / name).write_text(self.words(json.dumps(document)))
-
-    def words(self, text: str) -> str:
-        """Replace names by what they mean for this server."""
-        for name, value in self._names().items():
-            text = text.replace(name, value)
-        return text
-
-    def named(self, text: str) -> str:
-        """Replace what two servers cannot have in common by names."""
-        text = "\n".join(map(_sorted_dirs, text.split("\n")))
-        for name, value in self._names().items():
-            text = text.replace(value, name)
-        for pattern, name in VARYING:
-            text = re.sub(pattern, name, text)
-        return text
-
     def _names(self) -> dict[str, str]:
         dirs = {f"<dir {number}>": str(path) for number, path in enumerate(self.log_dirs)}
-        return dirs | {"<place>": str(self.place), "<address>": self.address}
+        return dirs | super()._names()
+
+
+def _sorted_numbers(found: re.Match[str]) -> str:
+    """Sort an ISR: its order says who joined when."""
+    return ",".join(sorted(found[0].split(",")))
 
 
 def _sorted_dirs(line: str) -> str:
@@ -125,10 +146,11 @@ def _sorted_dirs(line: str) -> str:
     if not line.startswith('{"brokers":'):
         return line
     document = json.loads(line)
+    document["brokers"].sort(key=lambda one: one["broker"])
     for broker in document["brokers"]:
         broker["logDirs"].sort(key=lambda one: one["logDir"])
         for log_dir in broker["logDirs"]:
-            log_dir["partitions"].sort(key=lambda one: one["partition"])
+            log_dir["partitions"].sort(key=lambda one: (one["partition"], one["isFuture"]))
     return json.dumps(document)
 
 
@@ -141,25 +163,32 @@ class Toolbox:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def call(self, server: Server, line: str) -> str:
+    def call(self, server: NamedServer, line: str) -> str:
         """Run one tool to its end, and give its exit code and what it printed.
 
         Args:
             line: the call as users type it, without the address. What follows ` <<< ` is the
                 tool's input. With `wait: ` in front, the call is repeated while the tool says that
-                something is still in progress.
+                something is still in progress; with `until PATTERN: ` in front, it is repeated
+                until the output has the pattern.
         """
         call, _, stdin = line.partition(" <<< ")
-        tool, *words = shlex.split(server.words(call.removeprefix("wait: ")))
+        waiting = WAITING.fullmatch(call)
+        assert waiting is not None, line
+        tool, *words = shlex.split(server.words(waiting[2]))
         if f"bootstrap.servers={server.address}" not in words and tool != "kafka-dump-log":
             words = ["--bootstrap-server", server.address, *words]
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         stdin = stdin.replace("\\n", "\n").replace("\\t", "\t")
-        said = self._run(tool, words, stdin)
-        while call.startswith("wait: ") and "still in progress" in said:
+        while True:
+            said = server.named(self._run(tool, words, stdin))
+            if waiting[1] is not None:
+                is_there = re.search(waiting[1], said) is not None
+            else:
+                is_there = not call.startswith("wait: ") or "still in progress" not in said
+            if is_there:
+                return said
             assert time.monotonic() < deadline, f"{line}: {said}"
-            said = self._run(tool, words, stdin)
-        return server.named(said)
 
     def _run(self, tool: str, words: list[str], stdin: str) -> str:
         assert self._process.stdin is not None and self._process.stdout is not None

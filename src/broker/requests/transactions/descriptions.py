@@ -26,7 +26,7 @@ TITLES = {state.title: state for state in State}
 
 
 def answer_producers(call: Call) -> Answer:
-    """List the producers of partitions that this broker leads."""
+    """List the producers of partitions; as in Kafka, any replica can answer."""
     Topic = DescribeProducersResponse.TopicResponse  # noqa: N806 - a class
     topics = [
         Topic(topic.name, [_producers(call, topic.name, each) for each in topic.partition_indexes])
@@ -37,7 +37,7 @@ def answer_producers(call: Call) -> Answer:
 
 def _producers(call: Call, name: str, number: int) -> Any:
     try:
-        states = call.services.leadership.log(name, number).producer_states()
+        states = call.services.leadership.replica_log(name, number).producer_states()
     except LogStoreError as error:
         return Partition(number, code_of(error), str(error))
     rows = [
