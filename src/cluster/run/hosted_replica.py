@@ -321,7 +321,8 @@ class HostedReplica:
                 )
                 self._log, self._told_start = log, log.log_start_offset
             case x.WriteOwnSince():
-                replica_facts.write_own_since(self._open_log(), effect)
+                placed_in = self._rules.placed_in
+                replica_facts.write_own_since(self._store, self._open_log(), effect, placed_in)
             case x.WriteTopic(topic):
                 replica_facts.write_topic(self._open_log(), topic)
             case x.RemoveReplica():
@@ -389,7 +390,7 @@ class HostedReplica:
         self._log = None
         try:
             log = self._store.log(self.name, self.number)
-            told_start, opened = log.log_start_offset, replica_facts.describe(log)
+            told_start, opened = log.log_start_offset, replica_facts.describe(self._store, log)
         except UnknownPartitionError:
             self._handle(x.Opened(self._rules.dir_id, NO_TOPIC, exists=False))
         except LogStoreError as error:

@@ -14,6 +14,8 @@ from logstore import Log, LogConfig, LogStore, LogStoreError
 
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
+PLACED_IN = "cluster.placed_in"  # the directory id of the log dir for which both numbers hold
+UNKNOWN_DIR = "?"  # the name of a log dir that this store does not have
 ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 
 
@@ -26,14 +28,20 @@ def create(
         name, number, log_dir=dir_id, config=config, is_new=True,
         topic_id=bytes_of(topic.topic_id),
     )  # fmt: skip
-    log.facts.update({OWN_SINCE: own_since, CREATED: topic.created})
+    placed_in = _directory_id(store, dir_id)
+    log.facts.update({OWN_SINCE: own_since, CREATED: topic.created, PLACED_IN: placed_in})
     log.advance_high_watermark(log.log_start_offset)
     return log
 
 
-def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
-    """Write the replica's own `whole_since`."""
-    log.facts.update(zip((OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE), effect, strict=True))
+def write_own_since(store: LogStore, log: Log, effect: x.WriteOwnSince, placed_in: str) -> None:
+    """Write the replica's own `whole_since`.
+
+    Args:
+        placed_in: the log dir for which the numbers hold. The log may have moved on already.
+    """
+    numbers = zip((OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE), effect, strict=True)
+    log.facts.update({**dict(numbers), PLACED_IN: _directory_id(store, placed_in)})
 
 
 def write_topic(log: Log, topic: TopicIdentity) -> None:
@@ -57,7 +65,22 @@ def own_since_of(log: Log) -> x.WriteOwnSince:
     )
 
 
-def describe(log: Log) -> x.Opened:
+def placed_in_of(store: LogStore, log: Log) -> str:
+    """Return the log dir for which the numbers of a log hold; "" if its metadata names none."""
+    directory_id = log.facts.get(PLACED_IN)
+    if not isinstance(directory_id, str) or not directory_id:
+        return ""
+    found = (one.path for one in store.host.log_dirs if one.directory_id == directory_id)
+    return next(found, UNKNOWN_DIR)
+
+
+def _directory_id(store: LogStore, path: str) -> str:
+    """Return the id of a log dir, which does not change if the log dir gets another path."""
+    found = (one.directory_id for one in store.host.log_dirs if one.path == path)
+    return next(found, UNKNOWN_DIR)
+
+
+def describe(store: LogStore, log: Log) -> x.Opened:
     """Describe a log. From now on, only the rules set the high watermark of the log."""
     log.advance_high_watermark(log.high_watermark)
     start_offset = log.log_start_offset  # StartRose reports later deletions
@@ -75,6 +98,7 @@ def describe(log: Log) -> x.Opened:
         placed_since=known.placed_since,
         start=start_of(log),
         log_start_offset=start_offset,
+        placed_in=placed_in_of(store, log),
     )
 
 
