@@ -113,8 +113,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
         case LeaseRenewed():
             on_lease_renewal(replica)
         case Placed(dir_id):
-            if not replica.exists:
-                replica.dir_id = replica.placed_in = dir_id
+            _place(replica, dir_id)
         case Moved(dir_id, flushed):
             places.move(replica, dir_id, flushed)
         case FollowerFetch() | FetchAnswer() | AlterRefused():
@@ -189,12 +188,18 @@ def adopt(replica: Replica, topic: TopicIdentity) -> None:
     replica.emit(WriteTopic(topic))
 
 
+def _place(replica: Replica, dir_id: str) -> None:
+    """Choose the log dir of a replica that does not exist yet."""
+    if not replica.exists:
+        replica.dir_id = replica.placed_in = dir_id
+
+
 def choose_dir(replica: Replica, request: LeaderAndIsr) -> None:
     """Place the replica of a new topic on a log dir that works (P17)."""
     if request.is_new:
         good = [dir_id for dir_id, log_dir in replica.host.dirs.items() if log_dir.is_good]
         if good:
-            replica.dir_id = replica.placed_in = good[0]
+            _place(replica, good[0])
 
 
 def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:

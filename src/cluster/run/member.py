@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -46,7 +46,9 @@ from cluster.run import follower_reads
 from cluster.run.control_requests import answer_roles, answer_stops, answer_update
 from cluster.run.controller_link import ControllerLink
 from cluster.run.dir_choice import dir_choice
+from cluster.run.dir_workers import DirWorkers, Piece
 from cluster.run.fetchers import Fetchers
+from cluster.run.flushes import Flushes
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.hosted_replicas import HostedReplicas
 from cluster.run.metadata_cache import MetadataCache
@@ -57,14 +59,13 @@ from cluster.sessions.lease import Lease
 from cluster.throttle.replication_throttle import ReplicationThrottle
 from cluster.wire import isr_changes, metadata_updates, roles, shutdowns, stops
 from cluster.wire.follower_fetches import FetchLimits
-from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
+from logstore import LogConfig, LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
 ANNOUNCE_TICKS = 10  # ticks between two events: each event makes the controller ask all replicas
 TICKS_PER_SESSION = 20  # so the end of the lease is noticed long before the session ends
 ALTER_SECONDS = 8.0
-FLUSH_THREADS = 4
 FOLLOWER_READS = 1
 
 
@@ -123,7 +124,7 @@ class ClusterMember:
         self._config_of = config_of
         self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic, self.throttle)
         self._link = ControllerLink(self._find_controller, self.connect, self._on_refusal)
-        self._flusher = ThreadPoolExecutor(FLUSH_THREADS, "flush")
+        self._flushes, self._reporter = Flushes(), DirWorkers("log-dir-news")
         self._registering = Registering(
             self.host, store, session, FailureRecords(settings.records),
             directory_ids(store), self.replicas.reopen,
@@ -136,7 +137,8 @@ class ClusterMember:
         self._connections: WeakSet[PeerConnection] = WeakSet()
         self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to cut a broker off
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
-        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses both fields
+        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses these three fields
+        self._news_due: Piece | None = None
         seconds = settings.session_seconds or TICK_SECONDS
         self._tick_seconds = min(TICK_SECONDS, seconds / TICKS_PER_SESSION)
         self.alarms: list[tuple[str, int, str]] = []
@@ -157,7 +159,8 @@ class ClusterMember:
         # The replicas must be read before the controller can ask for a replica. A replica that is
         # not found would be created again, because all log dirs work (P17).
         self.replicas.open(self.store)
-        self.store.add_listener(self._on_event)  # from now on, each failure of a log dir is noticed
+        self.store.add_listener(self._on_event)  # from now on, each failure is noticed
+        self.replicas.look_at_dirs()  # a move may have ended after its replica was read
         with self._news.lock:
             session = self._session.current
             self._registering.register(endpoints, self.settings.rack, protocols)
@@ -199,9 +202,10 @@ class ClusterMember:
         self._link.close()
         self._fetchers.close()
         self.lease.close()
-        self.replicas.tell_all(x.RoleEnded())
+        self.replicas.end_roles()
         self.replicas.close()
-        self._flusher.shutdown(wait=False, cancel_futures=True)
+        self._flushes.close()
+        self._reporter.close()
 
     @property
     def controller(self) -> ControllerHost | None:
@@ -268,7 +272,7 @@ class ClusterMember:
     def flush_soon(self, replica: HostedReplica) -> None:
         """Flush a replica's log in another thread."""
         if not self._is_closed.is_set():
-            self._flusher.submit(replica.flush)
+            self._flushes.submit(replica)
 
     def changed_role(self, replica: HostedReplica) -> None:
         """Fetch for a follower from its leader."""
@@ -339,7 +343,8 @@ class ClusterMember:
     def _on_refusal(self, refused: AlterRefused) -> None:
         replica = self.replicas.find((refused.topic.topic_id, refused.partition))
         if replica is not None:
-            replica.tell(refused)
+            with suppress(LogStoreError):  # a thread hangs with the replica
+                replica.tell(refused)
 
     def _on_event(self, event: StoreEvent) -> None:
         """Report a changed log dir to the cluster, and a move of a replica to the rules."""
@@ -350,9 +355,7 @@ class ClusterMember:
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
-            replica = self.replicas.at(event.topic, event.partition or 0)
-            if replica is not None and replica.log is not None:
-                replica.tell(x.Moved(replica.log.log_dir, replica.log.recovery_point))
+            self.replicas.look_at_dir(event.topic, event.partition or 0)
 
     # --- the session ------------------------------------------------------------------------------
 
@@ -387,9 +390,10 @@ class ClusterMember:
 
     def _repeat_news(self) -> None:
         self._ticks_to_news -= 1
-        if self._news.is_due and self._was_held and self._ticks_to_news <= 0:
+        is_free = self._news_due is None or self._news_due.is_over.is_set()  # a disk may hang
+        if self._news.is_due and self._was_held and self._ticks_to_news <= 0 and is_free:
             self._ticks_to_news = ANNOUNCE_TICKS
-            self._flusher.submit(self._news.repeat)
+            self._news_due = self._reporter.submit("news", self._news.repeat)
 
     def _tell_the_time(self) -> None:
         self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)

@@ -1,12 +1,15 @@
-"""Define the types that a hosted replica exchanges with clients and followers."""
+"""Define the types that a hosted replica exchanges with clients, followers and its broker."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from cluster.pure import exchange as x
 from cluster.state import State
 from logstore import AppendInfo, Log
+
+if TYPE_CHECKING:
+    from cluster.run.hosted_replica import HostedReplica
 
 
 class Produce(Protocol):
@@ -47,3 +50,22 @@ class IsrSizes(NamedTuple):
         if state is None:
             return cls(0, 0, 0)
         return cls(len(state.isr), state.min_isr, len(state.replicas))
+
+
+class Outbox(Protocol):
+    """Carry out the effects outside the replica. No method waits, or calls the replica."""
+
+    def to_controller(self, name: str, request: Any) -> None:
+        """Send an answer or a proposal to the controller."""
+
+    def flush_soon(self, replica: HostedReplica) -> None:
+        """Call `replica.flush` in another thread."""
+
+    def changed_role(self, replica: HostedReplica) -> None:
+        """Handle a change of the replica's role, leader or log dir, if there was one."""
+
+    def may_fetch(self, replica: HostedReplica) -> None:
+        """Let a follower fetch at once, because its flush has ended."""
+
+    def alarm(self, name: str, number: int, reason: str) -> None:
+        """Report that a replica has stopped, and an operator has to check it."""
