@@ -11,12 +11,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cluster import Cluster
+from cluster.disks.flushes import FLUSH_THREADS, Flushes
+from cluster.disks.patient_lock import PatientLock
 from cluster.pure import exchange as x
 from cluster.pure.replica import Role
 from cluster.requests import RoleAnswer
-from cluster.run.flushes import FLUSH_THREADS, Flushes
 from cluster.run.hosted_replicas import HostedReplicas
-from cluster.run.patient_lock import PatientLock
 from cluster.wire.roles import NamedRole
 from logstore import AppendInfo, Log, LogDirSuspectError
 from support.hanging import Caller, hang
@@ -96,6 +96,7 @@ def test_regression_a_replica_that_was_answered_as_offline_acknowledges_nothing(
 
 
 def test_regression_a_role_that_was_answered_as_offline_is_not_taken_later(group: Group) -> None:
+    """The controller could have elected another leader meanwhile (P16)."""
     node = group.nodes[1]
     replicas = replicas_of(node)
     replicas.obey([role_of(group, node)])
@@ -137,6 +138,7 @@ def test_regression_events_do_not_pile_up_for_a_replica_that_hangs(
 
 
 def test_a_waiting_thread_raises_when_the_log_dir_does_not_answer() -> None:
+    """Later threads do not wait at all."""
     is_suspect = False
 
     def check() -> None:
@@ -204,6 +206,7 @@ def test_regression_a_log_dir_that_hangs_stops_no_replication_of_other_log_dirs(
             produce(cluster, "well", *(b"%d" % number for number in range(20)))
             view = cluster.partition("well")
             assert view is not None and set(view.isr) == {1, 2}
+            cluster.wait_for_leader("sick", other_than=1, timeout=SECONDS)
         assert stuck.flush(SECONDS) == 0
         cluster.wait_in_sync("sick", timeout=SECONDS)
 

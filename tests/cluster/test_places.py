@@ -77,6 +77,7 @@ def whole_since(group: Group, node: Node) -> int:
 
 
 def test_a_replica_whose_earlier_log_dir_is_unknown_counts_as_lossy() -> None:
+    """Nobody knows what the earlier log dir has lost."""
     replica = replica_of()
     opened = Opened("b", TOPIC, exists=True, spans=((2, 3),), own_since=10, placed_in="?")
     handle(replica, opened, 0)
@@ -86,6 +87,7 @@ def test_a_replica_whose_earlier_log_dir_is_unknown_counts_as_lossy() -> None:
 
 
 def test_the_losses_of_both_log_dirs_count_until_the_numbers_are_written() -> None:
+    """The broker was killed before it heard of the move."""
     replica = replica_of()
     dirs = replica.host.dirs
     handle(replica, Opened("b", TOPIC, exists=True, own_since=5, placed_since=6, placed_in="a"), 0)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import pytest
 
+from cluster.disks.log_spans import spans_of
 from cluster.pure.exchange import (
     AppendAsFollower,
     AppendAsLeader,
@@ -23,7 +24,6 @@ from cluster.pure.exchange import (
 )
 from cluster.requests import AlterPartition
 from cluster.run.hosted_replica import HostedReplica
-from cluster.run.log_spans import spans_of
 from logstore import LogStoreError
 from support.inside import abandon
 from support.places import fast_directory

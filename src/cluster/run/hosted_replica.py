@@ -15,6 +15,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from cluster.disks.log_spans import start_of
+from cluster.disks.patient_lock import PatientLock
+from cluster.disks.record_appends import append, append_as_follower
+from cluster.disks.revocation import Revocation
 from cluster.pure import exchange as x
 from cluster.pure import leader, partition
 from cluster.pure.attest import Host
@@ -29,11 +33,7 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster.run import replica_facts
-from cluster.run.log_spans import start_of
-from cluster.run.patient_lock import PatientLock
-from cluster.run.record_appends import append, append_as_follower
 from cluster.run.replica_exchange import IsrSizes, Outbox, Served
-from cluster.run.revocation import Revocation
 from logstore import Log, LogConfig, LogStore
 from logstore.errors import LogStoreError, UnknownPartitionError
 

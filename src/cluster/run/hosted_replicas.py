@@ -18,12 +18,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from cluster.disks.dir_workers import DirWorkers, Piece, Work, wait_for
 from cluster.pure.attest import Host
 from cluster.pure.replica import Role
 from cluster.registration import NO_TOPIC, TopicIdentity
-from cluster.requests import RoleAnswer, StopAnswer
+from cluster.requests import AlterRefused, RoleAnswer, StopAnswer
 from cluster.run.dir_choice import DirChoice, fewest_replicas
-from cluster.run.dir_workers import DirWorkers, Piece, Work, wait_for
 from cluster.run.hosted_replica import HostedReplica
 from cluster.wire.follower_fetches import PartitionId
 from cluster.wire.roles import NamedRole
@@ -129,6 +129,13 @@ class HostedReplicas:
         works = {log_dir: partial(stop, group) for log_dir, group in groups.items()}
         self._do("stop", works, seconds)
         return list(answers)
+
+    def refused(self, refused: AlterRefused) -> None:
+        """Tell a leader that the controller has refused its proposal."""
+        replica = self.find((refused.topic.topic_id, refused.partition))
+        if replica is not None:
+            with suppress(LogStoreError):  # another thread hangs with the replica
+                replica.tell(refused)
 
     def tell_all(self, event: Any, of: Callable[[HostedReplica], bool] = lambda _: True) -> None:
         """Pass an event to replicas, in the threads of their log dirs.

@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -33,6 +32,8 @@ from cluster.control.controller_host import ControllerHost
 from cluster.control.controller_store import ControllerStore
 from cluster.control.departures import SHUTDOWN_SECONDS, Departure, let_leave
 from cluster.control.operator_requests import OperatorRequests
+from cluster.disks.dir_workers import DirWorkers, Piece
+from cluster.disks.flushes import Flushes
 from cluster.errors import BadRequestError
 from cluster.peers.peer_security import OPEN, PeerSecurity
 from cluster.presence.dir_facts import FailureRecords, directory_ids
@@ -41,14 +42,12 @@ from cluster.presence.registering import Registering
 from cluster.pure import exchange as x
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Role
-from cluster.requests import AlterPartition, AlterRefused, RoleAnswer
+from cluster.requests import AlterPartition, RoleAnswer
 from cluster.run import follower_reads
 from cluster.run.control_requests import answer_roles, answer_stops, answer_update
 from cluster.run.controller_link import ControllerLink
 from cluster.run.dir_choice import dir_choice
-from cluster.run.dir_workers import DirWorkers, Piece
 from cluster.run.fetchers import Fetchers
-from cluster.run.flushes import Flushes
 from cluster.run.hosted_replica import HostedReplica
 from cluster.run.hosted_replicas import HostedReplicas
 from cluster.run.metadata_cache import MetadataCache
@@ -59,7 +58,7 @@ from cluster.sessions.lease import Lease
 from cluster.throttle.replication_throttle import ReplicationThrottle
 from cluster.wire import isr_changes, metadata_updates, roles, shutdowns, stops
 from cluster.wire.follower_fetches import FetchLimits
-from logstore import LogConfig, LogStore, LogStoreError, StoreEvent, StoreEventKind
+from logstore import LogConfig, LogStore, StoreEvent, StoreEventKind
 
 LOG = logging.getLogger("cluster")
 TICK_SECONDS = 0.5
@@ -123,7 +122,7 @@ class ClusterMember:
         )
         self._config_of = config_of
         self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic, self.throttle)
-        self._link = ControllerLink(self._find_controller, self.connect, self._on_refusal)
+        self._link = ControllerLink(self._find_controller, self.connect, self.replicas.refused)
         self._flushes, self._reporter = Flushes(), DirWorkers("log-dir-news")
         self._registering = Registering(
             self.host, store, session, FailureRecords(settings.records),
@@ -340,12 +339,6 @@ class ClusterMember:
             return None
         return znodes.parse_controller(znode.data)
 
-    def _on_refusal(self, refused: AlterRefused) -> None:
-        replica = self.replicas.find((refused.topic.topic_id, refused.partition))
-        if replica is not None:
-            with suppress(LogStoreError):  # a thread hangs with the replica
-                replica.tell(refused)
-
     def _on_event(self, event: StoreEvent) -> None:
         """Report a changed log dir to the cluster, and a move of a replica to the rules."""
         if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
@@ -354,6 +347,8 @@ class ClusterMember:
                 # dir is not good, no missing replica is created (P17).
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
+        elif event.kind is StoreEventKind.LOG_DIR_SUSPECT:  # replicas that hang cannot answer
+            self._news.announce_soon()
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
             self.replicas.look_at_dir(event.topic, event.partition or 0)
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cluster.pure import exchange as x
 from cluster.state import State
 from logstore import AppendInfo, Log
-
-if TYPE_CHECKING:
-    from cluster.run.hosted_replica import HostedReplica
 
 
 class Produce(Protocol):
@@ -58,13 +55,13 @@ class Outbox(Protocol):
     def to_controller(self, name: str, request: Any) -> None:
         """Send an answer or a proposal to the controller."""
 
-    def flush_soon(self, replica: HostedReplica) -> None:
+    def flush_soon(self, replica: Any) -> None:
         """Call `replica.flush` in another thread."""
 
-    def changed_role(self, replica: HostedReplica) -> None:
+    def changed_role(self, replica: Any) -> None:
         """Handle a change of the replica's role, leader or log dir, if there was one."""
 
-    def may_fetch(self, replica: HostedReplica) -> None:
+    def may_fetch(self, replica: Any) -> None:
         """Let a follower fetch at once, because its flush has ended."""
 
     def alarm(self, name: str, number: int, reason: str) -> None:

@@ -6,9 +6,9 @@ replica keeps them.
 
 from __future__ import annotations
 
+from cluster.disks.log_spans import spans_of, start_of
 from cluster.pure import exchange as x
 from cluster.registration import TopicIdentity
-from cluster.run.log_spans import spans_of, start_of
 from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import Log, LogConfig, LogStore, LogStoreError
 

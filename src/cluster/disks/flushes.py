@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import Protocol
 
-from cluster.run.dir_workers import DirWorkers
-from cluster.run.hosted_replica import HostedReplica
+from cluster.disks.dir_workers import DirWorkers
+from logstore import Log
 
 FLUSH_THREADS = 4  # for each log dir
+
+
+class Flushable(Protocol):
+    """A replica whose log can be flushed."""
+
+    @property
+    def log(self) -> Log | None:
+        """The log; None if there is no log, or if its log dir does not work."""
+
+    def flush(self) -> None:
+        """Flush the log, and report the result to the rules."""
 
 
 class Flushes:
@@ -24,10 +36,10 @@ class Flushes:
     def __init__(self) -> None:
         self._workers = DirWorkers("flush", FLUSH_THREADS)
         self._lock = threading.Lock()  # guards the next field
-        self._waiting: set[HostedReplica] = set()
+        self._waiting: set[Flushable] = set()
         self._is_closed = False
 
-    def submit(self, replica: HostedReplica) -> None:
+    def submit(self, replica: Flushable) -> None:
         """Flush a replica soon. If its flush has not begun yet, do nothing."""
         if (log := replica.log) is None:
             return
@@ -42,7 +54,7 @@ class Flushes:
         self._is_closed = True
         self._workers.close()
 
-    def _flush(self, replica: HostedReplica) -> None:
+    def _flush(self, replica: Flushable) -> None:
         with self._lock:
             self._waiting.discard(replica)
         if not self._is_closed:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from cluster.disks.log_spans import Spans, spans_of
+from cluster.disks.revocation import Revocation
 from cluster.pure import exchange as x
-from cluster.run.log_spans import Spans, spans_of
-from cluster.run.revocation import Revocation
 from logstore import Log
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
 
