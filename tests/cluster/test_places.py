@@ -76,6 +76,22 @@ def whole_since(group: Group, node: Node) -> int:
     return answer.whole_since
 
 
+def test_regression_a_follower_fetches_for_its_new_log_dir(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was still served by the thread of its earlier log dir, and waited if that dir hung."""
+    group.lead(1)
+    node = group.nodes[2]
+    fetched: list[str] = []
+    monkeypatch.setattr(node, "may_fetch", lambda replica: fetched.append(replica.log.log_dir))
+    target = other_dir(node)
+    node.replica.look_at_dir()
+    assert not fetched  # it has not moved
+    move(node)
+    node.replica.look_at_dir()
+    assert fetched == [target] == [node.replica.dir_id]
+
+
 def test_a_replica_whose_earlier_log_dir_is_unknown_counts_as_lossy() -> None:
     """Nobody knows what the earlier log dir has lost."""
     replica = replica_of()

@@ -182,11 +182,12 @@ class HostedReplica:
                 self.lock.patient.release()
 
     def look_at_dir(self) -> None:
-        """Tell the rules if the mover has moved the log to another log dir."""
+        """If the mover has moved the log, tell the rules, and fetch for its new log dir."""
         with self.lock.patient:
             log = self._log
             if log is not None and log.log_dir != self._rules.dir_id:
                 self._handle(x.Moved(log.log_dir, log.recovery_point))
+                self._outbox.may_fetch(self)
 
     def tell(self, event: Any) -> None:
         """Let the rules decide about an event or a request, and carry out the effects."""

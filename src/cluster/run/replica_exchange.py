@@ -62,7 +62,7 @@ class Outbox(Protocol):
         """Handle a change of the replica's role, leader or log dir, if there was one."""
 
     def may_fetch(self, replica: Any) -> None:
-        """Let a follower fetch at once, because its flush has ended."""
+        """Let a follower fetch at once, because it was flushed, or moved to another log dir."""
 
     def alarm(self, name: str, number: int, reason: str) -> None:
         """Report that a replica has stopped, and an operator has to check it."""
