@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import BrokerIdError
-from cluster.pure.broker_id import (
+from cluster.presence.broker_id import (
     Choice,
     Conflict,
     Found,

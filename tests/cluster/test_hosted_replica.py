@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
+from cluster.disks.log_spans import spans_of, start_of
 from cluster.pure import exchange as x
 from cluster.pure.attest import DirFailed
 from cluster.pure.replica import Role
 from cluster.registration import NO_BROKER
 from cluster.requests import AlterPartition, RoleAnswer, StopReplica
-from cluster.run.log_spans import spans_of, start_of
 from logstore import (
     AppendInfo,
     Log,

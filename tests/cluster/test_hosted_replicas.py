@@ -25,7 +25,7 @@ from cluster.wire import roles, stops
 from cluster.wire.roles import Controlling, NamedRole, decode_role_answers, encode_roles
 from cluster.wire.stops import NamedStop, encode_stops
 from cluster.wire.topic_ids import bytes_of, text_of
-from logstore import Log
+from logstore import Log, LogStore
 from support.places import fast_directory
 from support.replica_group import KAFKA, Group, Node
 from support.replica_nodes import wait_until
@@ -176,10 +176,10 @@ def break_opening(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> No
     """Let the description of one log raise an error that nobody expects."""
     real = replica_facts.describe
 
-    def describe(log: Log) -> x.Opened:
+    def describe(store: LogStore, log: Log) -> x.Opened:
         if (log.topic, log.partition) == (name, number):
             raise RuntimeError("a bug")
-        return real(log)
+        return real(store, log)
 
     monkeypatch.setattr(replica_facts, "describe", describe)
 
@@ -188,8 +188,8 @@ def break_rules(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None
     """Let the rules of one replica refuse the facts of its log."""
     real = replica_facts.describe
 
-    def describe(log: Log) -> x.Opened:
-        found = real(log)
+    def describe(store: LogStore, log: Log) -> x.Opened:
+        found = real(store, log)
         is_broken = (log.topic, log.partition) == (name, number)
         return found._replace(start=7, log_start_offset=9) if is_broken else found
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.wire.error_codes import ErrorCode
+from cluster.disks.log_spans import start_of
 from cluster.pure.exchange import (
     Acknowledge,
     Appended,
@@ -22,7 +23,6 @@ from cluster.pure.exchange import (
 from cluster.pure.partition import handle
 from cluster.pure.replica import Replica
 from cluster.requests import FollowerFetch
-from cluster.run.log_spans import start_of
 from support.broker_questions import Asker
 from support.cluster_brokers import ClusterBrokers
 from support.cluster_questions import create, parts, silent

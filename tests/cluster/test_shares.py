@@ -71,3 +71,24 @@ def test_a_partition_that_is_not_asked_for_is_forgotten() -> None:
     answered(shares, A, B, a0=100)
     shares.note(shares.divide([A, B]), {})  # both were refused
     assert shares.divide([A, B]) == {A: 100, B: 100}
+
+
+def test_regression_a_partition_with_a_large_batch_gets_its_turn() -> None:
+    """A leader sends a batch above the limit only if no earlier partition has records."""
+    shares = FetchShares(LIMITS)
+    assert answered(shares, A, B, C, a0=10, b0=10) == [A, B, C]
+    assert answered(shares, A, B, C, a0=10, b0=10) == [C, A, B]
+    assert answered(shares, A, B, C, b1=300) == [C, A, B]
+    assert answered(shares, A, B, C, a0=10, b0=10) == [A, B, C]  # C is far behind now
+
+
+def test_regression_a_partition_far_behind_with_a_large_batch_gets_its_turn() -> None:
+    """Others with new records all the time do not stop it."""
+    shares = FetchShares(LIMITS)
+    answered(shares, A, B, a0=90)
+    assert answered(shares, A, B, b0=49) == [B, A]
+    assert answered(shares, A, B, a0=90) == [A, B]
+    shares = FetchShares(FetchLimits(bytes_max=100, partition_bytes_max=40))
+    answered(shares, A, B, a0=40)
+    assert answered(shares, A, B, b0=40) == [B, A]  # there was no room for A
+    assert answered(shares, A, B) == [A, B]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import attest, flushing, follower, leader, partition
+from cluster.pure import attest, flushing, follower, leader, partition, places
 from cluster.pure.attest import ClearFailure, DirFound, EndRoles, Host, WriteEntry
 from cluster.pure.exchange import Acknowledge, Appended, TruncateTo
 from cluster.pure.replica import Replica, Role
@@ -263,7 +263,7 @@ CREATED_AT_DIR_EPOCH = [
 LEAD_BY_DIR_EPOCH = [
     (Replica, "held_since", property(lambda self: self.host.dirs[self.dir_id].epoch))
 ]
-MOVE_FORGETS = [(partition, "moved_since", lambda replica: replica.own_since)]
+MOVE_FORGETS = [(places, "moved_since", lambda replica: replica.own_since)]
 
 
 def obey_by_name(replica: Replica, request: LeaderAndIsr, now: float) -> None:

@@ -22,8 +22,8 @@ from broker.coordination.errors import CoordinationError, NoNodeError
 from broker.coordination.verbs import Session
 from cluster import znodes
 from cluster.admin.setting_texts import Usable, usable
+from cluster.disks.dir_workers import DirWorkers
 from cluster.errors import BadZnodeError
-from cluster.run.dir_workers import DirWorkers
 from logstore import (
     Log,
     LogClosedError,

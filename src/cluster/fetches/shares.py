@@ -7,6 +7,12 @@ answers are faster than many small answers. If there are other partitions, the p
 far behind share only a part of the answer, so that the next fetch comes soon. The partitions that
 are far behind come last in the request, and take turns. So they do not delay the records of the
 other partitions, whose producers may be waiting.
+
+If a batch is larger than the share of its partition, the leader sends it only if no earlier
+partition of the request has records. So a partition that gets records moves behind the other
+partitions, as in Kafka. If other partitions get records, and a partition that is far behind gets
+none, it comes first in the next request. Otherwise, such a batch would have to wait until all other
+partitions are idle.
 """
 
 from __future__ import annotations
@@ -29,15 +35,23 @@ class FetchShares:
         self._limits = limits
         # a partition moves to the end when it gets records
         self._far: dict[PartitionId, None] = {}
+        self._near: dict[PartitionId, None] = {}
+        self._skipped: PartitionId | None = None  # it is far behind, and got no records
 
     def divide(self, asked: Collection[PartitionId]) -> dict[PartitionId, int]:
         """Return the size that each partition may get, in the order of the request."""
         self._far = {key: None for key in self._far if key in asked}
-        near = sorted(key for key in asked if key not in self._far)
-        shares = dict.fromkeys(near, self._limits.partition_bytes_max)
+        new = sorted(key for key in asked if key not in self._far and key not in self._near)
+        known = [key for key in self._near if key in asked and key not in self._far]
+        self._near = near = dict.fromkeys([*new, *known])
+        share, limits = self._limits.partition_bytes_max, self._limits
         if self._far:
-            share = self._limits.bytes_max // (PART_BESIDE_OTHERS if near else 1) // len(self._far)
-            shares.update(dict.fromkeys(self._far, max(share, self._limits.partition_bytes_max)))
+            part = limits.bytes_max // (PART_BESIDE_OTHERS if near else 1) // len(self._far)
+            share = max(part, share)
+        first = [] if self._skipped not in self._far else [self._skipped]
+        shares = {key: share for key in first if key is not None}
+        shares.update(dict.fromkeys(near, limits.partition_bytes_max))
+        shares.update(dict.fromkeys(self._far, share))
         return shares
 
     def note(self, shares: Mapping[PartitionId, int], sizes: Mapping[PartitionId, int]) -> None:
@@ -50,8 +64,14 @@ class FetchShares:
         """
         room = min(self._limits.bytes_max, sum(shares[key] for key in self._far if key in shares))
         is_full = sum(sizes.values()) * 2 >= room
+        is_behind_others = any(sizes.get(key) for key in shares if key not in self._far)
+        skipped = [key for key in self._far if key in shares and not sizes.get(key)]
+        self._skipped = skipped[0] if skipped and is_behind_others else None
         for key, share in shares.items():
             size = sizes.get(key, 0)
+            if size:
+                self._near.pop(key, None)
+                self._near[key] = None
             if is_full and not size and key in self._far:
                 continue  # there was no room for this partition, so it comes first next time
             self._far.pop(key, None)

@@ -1,6 +1,6 @@
 """Find the id of a broker in the coordination store, and prevent two brokers with one id.
 
-`cluster.pure.broker_id` makes the decisions. This module reads the facts, and writes the results.
+`broker_id` makes the decisions. This module reads the facts, and writes the results.
 
     /brokers/hosts/b2.example.com    {"version":0,"broker.id":2}
     /brokers/seqid                   its version is the newest number of the sequence, as in Kafka
@@ -17,7 +17,7 @@ from broker.coordination.errors import NoNodeError
 from broker.coordination.verbs import Session, SessionKey, Znode
 from cluster import znodes
 from cluster.errors import BadZnodeError
-from cluster.pure.broker_id import (
+from cluster.presence.broker_id import (
     Conflict,
     Found,
     choose_id,

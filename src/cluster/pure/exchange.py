@@ -54,6 +54,9 @@ class Opened(NamedTuple):
         log_start_offset: the first offset that is not deleted, if it is inside the first batch.
         own_since: the replica's own `whole_since`, as its metadata says.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
+        placed_in: the log dir for which these two numbers were written. If this is another log dir
+            than `dir_id`, the replica was moved, and the broker was killed before it wrote the
+            numbers again. "" means `dir_id`.
         counts_flushed: whether the metadata says that the replica acknowledged only flushed records
             (P24).
         is_incomplete: whether another copy of the replica may have more records.
@@ -71,6 +74,7 @@ class Opened(NamedTuple):
     placed_since: int = 0
     start: int = 0
     log_start_offset: int = 0
+    placed_in: str = ""
 
 
 class StartRose(NamedTuple):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.pure import flushing, follower, leader
+from cluster.pure import flushing, follower, leader, places
 from cluster.pure.exchange import (
     Appended,
     AppendedAsFollower,
@@ -113,9 +113,9 @@ def _on_rare(replica: Replica, event: Any) -> None:
         case LeaseRenewed():
             on_lease_renewal(replica)
         case Placed(dir_id):
-            replica.dir_id = replica.dir_id if replica.exists else dir_id
+            _place(replica, dir_id)
         case Moved(dir_id, flushed):
-            _move(replica, dir_id, flushed)
+            places.move(replica, dir_id, flushed)
         case FollowerFetch() | FetchAnswer() | AlterRefused():
             pass  # the request is about another topic
         case _:
@@ -150,6 +150,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
         return
     if not replica.exists:
         replica.create()
+    places.settle(replica)
     if request.version > replica.version:
         if has_ended(replica, request.state):  # then the controller begins a new epoch
             replica.answer(is_offline=True)
@@ -187,12 +188,18 @@ def adopt(replica: Replica, topic: TopicIdentity) -> None:
     replica.emit(WriteTopic(topic))
 
 
+def _place(replica: Replica, dir_id: str) -> None:
+    """Choose the log dir of a replica that does not exist yet."""
+    if not replica.exists:
+        replica.dir_id = replica.placed_in = dir_id
+
+
 def choose_dir(replica: Replica, request: LeaderAndIsr) -> None:
     """Place the replica of a new topic on a log dir that works (P17)."""
     if request.is_new:
         good = [dir_id for dir_id, log_dir in replica.host.dirs.items() if log_dir.is_good]
         if good:
-            replica.dir_id = good[0]
+            _place(replica, good[0])
 
 
 def is_unusable(replica: Replica, request: LeaderAndIsr) -> bool:
@@ -311,6 +318,7 @@ def _open(replica: Replica, opened: Opened) -> None:
         # (P19)
         replica.topic = opened.topic
     replica.dir_id, replica.exists = opened.dir_id, opened.exists
+    replica.placed_in = opened.placed_in or opened.dir_id
     replica.log = LogEnds(opened.spans, opened.flushed, opened.start, opened.log_start_offset)
     mark = max(opened.high_watermark, replica.log.log_start_offset)
     replica.high_watermark = min(mark, replica.log.end)
@@ -357,30 +365,6 @@ def resume(replica: Replica) -> None:
             replica.role = Role.LEADER
         else:
             replica.proposed = set()
-
-
-def _move(replica: Replica, dir_id: str, flushed: int) -> None:
-    is_counted = flushed >= replica.log.flushed
-    assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
-    log_dir = replica.host.dirs[dir_id]
-    placed_since = log_dir.whole_since if log_dir.is_good else 0  # any later number means a loss
-    numbers = moved_since(replica), placed_since
-    replica.dir_id = dir_id
-    replica.log.flushed = min(max(flushed, replica.log.start), replica.log.end)
-    replica.copy += 1
-    if numbers != (replica.own_since, replica.placed_since):
-        replica.own_since, replica.placed_since = numbers
-        replica.write_own_since()
-    if replica.role is Role.LEADER:
-        flushing.flush(replica)
-
-
-def moved_since(replica: Replica) -> int:
-    """Return the `whole_since` of a moved replica, with the losses of the source log dir (P4).
-
-    Earlier losses of the target log dir are ignored, because the copy was made after them.
-    """
-    return replica.whole_since_if(flushes=replica.counts_flushed)
 
 
 def _on_append(replica: Replica, appended: Appended) -> None:

@@ -65,6 +65,8 @@ class Replica:
         dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
         own_since: the replica may lack records that were written before this registration epoch.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
+        placed_in: the log dir for which `own_since` and `placed_since` were written. It differs
+            from `dir_id` if the replica was moved, and the numbers were not written again yet.
         counts_flushed: whether the metadata says that only flushed records are acknowledged (P24).
         unflushed_end: the log end at the time when flushes before acknowledgements were turned on.
         life: the number of the log's incarnation. `copy` also counts cuts and moves (see LogLife).
@@ -95,7 +97,7 @@ class Replica:
         self.waiting_max = WAITING_MAX
         self.effects: list[Any] = []
         self.topic: TopicIdentity = NO_TOPIC
-        self.dir_id = host.dir_for_new
+        self.dir_id = self.placed_in = host.dir_for_new
         self.exists = self.is_incomplete = False
         self.own_since = self.placed_since = self.unflushed_end = 0
         self.counts_flushed = False
@@ -157,9 +159,24 @@ class Replica:
         return self.whole_since_if(flushes=self.counts_flushed)
 
     def whole_since_if(self, *, flushes: bool) -> int:
-        """Return `whole_since`. If `flushes`, ignore losses of unflushed records."""
-        own, placed = self.own_since, self.placed_since
-        return self.host.whole_since(self.dir_id, own, flushes=flushes, placed_since=placed)
+        """Return `whole_since`. If `flushes`, ignore losses of unflushed records.
+
+        If the replica was moved, and its numbers were not written again, the losses of both log
+        dirs count.
+        """
+        since = self.host.whole_since(
+            self.placed_in, self.own_since, flushes=flushes, placed_since=self.placed_since
+        )
+        if not self.is_displaced:
+            return since
+        if since == NEVER:  # the earlier log dir is gone, so nobody knows what it has lost
+            since = self.host.registration_epoch
+        return self.host.whole_since(self.dir_id, since, flushes=flushes)
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether the replica's numbers were written for another log dir than its present one."""
+        return self.placed_in != self.dir_id
 
     @property
     def created_since(self) -> int:
@@ -170,7 +187,7 @@ class Replica:
         """Create an empty replica, which is whole since the present registration epoch (P4)."""
         self.remove_facts()
         self.exists = True
-        self.own_since = self.created_since
+        self.own_since, self.placed_in = self.created_since, self.dir_id
         self.emit(CreateReplica(self.topic, self.dir_id, self.own_since))
 
     def remove_facts(self) -> None:
@@ -179,6 +196,7 @@ class Replica:
         self.begin_life()
         self.log = LogEnds()
         self.high_watermark = self.own_since = self.placed_since = self.ended_epoch = 0
+        self.placed_in = self.dir_id
 
     def forget_leaders_log(self) -> None:
         """Forget the facts about the leader's log."""

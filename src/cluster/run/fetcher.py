@@ -28,6 +28,7 @@ from cluster.run.peer_connection import PeerConnection, Read
 from cluster.throttle.replication_throttle import ReplicationThrottle, Side
 from cluster.wire import follower_fetches
 from cluster.wire.follower_fetches import FetchLimits, FetchRefused, PartitionId, key_of
+from logstore import LogStoreError
 
 LOG = logging.getLogger("cluster")
 BACKOFF_SECONDS = 1.0  # replica.fetch.backoff.ms
@@ -199,7 +200,10 @@ class Fetcher:
         for replica in due:
             if self._put_off(replica):
                 continue
-            found = replica.next_fetch()
+            try:
+                found = replica.next_fetch()
+            except LogStoreError:  # another thread hangs with the replica
+                continue
             if found is not None and found[0] == self._leader:
                 asked[key_of(found[1])] = _Asked(replica, found[1])
         epochs = {one.fetch.registration_epoch for one in asked.values()}
@@ -259,7 +263,11 @@ class Fetcher:
         if result.records and self._is_throttled(replica):
             self._throttle.take(Side.FOLLOWER, len(result.records))
         if self._is_news(replica, result):
-            replica.tell(result)
+            try:
+                replica.tell(result)
+            except LogStoreError as error:  # another thread hangs with the replica
+                LOG.info("%r does not take records now: %s", replica, error)
+                return
         if _is_progress(replica, result):
             self._make_due(replica)
 

@@ -68,12 +68,17 @@ def answer(
 
 
 class _Place(NamedTuple):
-    """A partition of a request, and the answer of the rules, or None if they refuse the fetch."""
+    """A partition of a request, and the answer of the rules, or None if they refuse the fetch.
+
+    Attributes:
+        fault: an error if a thread hangs with the replica, so that the rules could not be asked.
+    """
 
     fetch: FollowerFetch
     replica: HostedReplica | None
     served: Served | None
     bytes_max: int
+    fault: ErrorCode = ErrorCode.NONE
 
 
 def read_from(log: Log, offset: int, bytes_max: int) -> LogRange:
@@ -116,8 +121,12 @@ class _FollowerRead:
         self._places = []
         for fetch, limit in zip(decode_fetches(asked.message), limits, strict=True):
             replica = find((fetch.topic.topic_id, fetch.partition))
-            served = None if replica is None else replica.serve(fetch)
-            self._places.append(_Place(fetch, replica, served, limit))
+            served, fault = None, ErrorCode.NONE
+            try:
+                served = None if replica is None else replica.serve(fetch)
+            except LogStoreError as error:
+                fault = code_of(error)
+            self._places.append(_Place(fetch, replica, served, limit, fault))
         self._rows: list[tuple[str, Any]] = []
 
     def read(self) -> bool:
@@ -138,7 +147,7 @@ class _FollowerRead:
 
     def _row_of(self, place: _Place, left: int, *, is_first: bool) -> Any:
         number = place.fetch.partition
-        fault = fault_of(place.fetch, place.replica, place.served)
+        fault = place.fault or fault_of(place.fetch, place.replica, place.served)
         if fault:
             return Data(number, fault, -1, -1, -1, records=b"")
         assert place.served is not None

@@ -2,7 +2,8 @@
 
 The rules must see the changes of the log in their order. So one lock is held while the rules decide
 about an event and the effects are carried out. A flush runs without this lock, and its result comes
-back as an event.
+back as an event. If a thread hangs in a call to the disk, the other threads do not wait for it:
+they raise an error (`patient_lock`), or end the role as soon as the thread returns (`revocation`).
 
 A log can fail during any effect. Then the facts of the rules may differ from the log. So the
 replica loses its role and counts as offline, and its log is read again.
@@ -11,11 +12,13 @@ replica loses its role and counts as offline, and its log is read again.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
+from cluster.disks.log_spans import start_of
+from cluster.disks.patient_lock import PatientLock
+from cluster.disks.record_appends import append, append_as_follower
+from cluster.disks.revocation import Revocation
 from cluster.pure import exchange as x
 from cluster.pure import leader, partition
 from cluster.pure.attest import Host
@@ -30,21 +33,22 @@ from cluster.requests import (
     StopReplica,
 )
 from cluster.run import replica_facts
-from cluster.run.log_spans import spans_of, start_of
 from cluster.run.replica_exchange import IsrSizes, Outbox, Served
 from logstore import Log, LogConfig, LogStore
-from logstore.errors import LogDirError, LogStoreError, OffsetOutOfRangeError, UnknownPartitionError
+from logstore.errors import LogDirError, LogStoreError, UnknownPartitionError
 
 LOG = logging.getLogger("cluster")
-ACKS_ALL = -1
 
 
 class HostedReplica:
     """A replica of one partition on this broker.
 
-    Threads: any thread may call any method.
+    Threads: any thread may call any method. A method that gives an event to the rules raises
+    LogStoreError if another thread hangs with the replica's lock. Then the event is lost, as a
+    request can be lost.
 
     Attributes:
+        lock: guards the rules and the log.
         on_topic: called when the replica gets another topic. This function must not wait.
         unread_reason: why the log cannot be read, although its log dir works; "" if it was read.
     """
@@ -73,7 +77,8 @@ class HostedReplica:
         self._config_of, self._is_leased = config_of, is_leased
         self._has_lease = True
         self._rules = Replica(host, number, lag_seconds_max)
-        self._lock = threading.RLock()
+        self.lock = PatientLock(self._check_dir)
+        self._revocation = Revocation()
         self._log: Log | None = None
         self.unread_reason = ""
         self._told_start = 0  # the log start that the rules know
@@ -154,26 +159,51 @@ class HostedReplica:
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
-        """Read the replica from its log dir. After that, the replica has no role."""
-        with self._lock:
-            self._reopen()
+        """Read the replica from its log dir. After that, the replica has no role.
+
+        If another thread hangs with the lock, the replica is read before its next event.
+        """
+        try:
+            with self.lock:
+                self._reopen()
+        except LogStoreError:
+            self.revoke()
+
+    def revoke(self) -> None:
+        """Acknowledge nothing from now on, and end the role before the next event."""
+        self._revocation.begin()
+
+    def end_role(self) -> None:
+        """End the role, even if another thread hangs with the lock."""
+        try:
+            self.tell(x.RoleEnded())
+        except LogStoreError:
+            self.revoke()
 
     def place(self, dir_id: str) -> None:
         """Choose the log dir of a log that does not exist yet; if the lock is held, do nothing."""
-        if self._lock.acquire(blocking=False):
+        if self.lock.patient.acquire(blocking=False):
             try:
                 self._handle(x.Placed(dir_id))
             finally:
-                self._lock.release()
+                self.lock.patient.release()
+
+    def look_at_dir(self) -> None:
+        """If the mover has moved the log, tell the rules, and fetch for its new log dir."""
+        with self.lock.patient:
+            log = self._log
+            if log is not None and log.log_dir != self._rules.dir_id:
+                self._handle(x.Moved(log.log_dir, log.recovery_point))
+                self._outbox.may_fetch(self)
 
     def tell(self, event: Any) -> None:
         """Let the rules decide about an event or a request, and carry out the effects."""
-        with self._lock:
+        with self.lock:
             self._handle(event)
 
     def serve(self, fetch: FollowerFetch) -> Served | None:
         """Count a follower's position; return the answer, or None if the rules refuse."""
-        with self._lock:
+        with self.lock:
             self._served = None
             self._handle(fetch)
             served, self._served = self._served, None
@@ -181,7 +211,7 @@ class HostedReplica:
 
     def next_fetch(self) -> tuple[int, FollowerFetch] | None:
         """Return the leader and the next fetch; None if there is nothing to fetch now."""
-        with self._lock:
+        with self.lock:
             self._fetch = None
             self._handle(x.FetchDue())
             return self._fetch
@@ -191,36 +221,28 @@ class HostedReplica:
 
         None means that the request names another broker epoch, or that the log cannot be read.
         """
-        if not self._is_read():
-            return None
-        return answer if isinstance(answer := self._ask(role), RoleAnswer) else None
+        answer = self._ask(role)
+        return answer if isinstance(answer, RoleAnswer) else None
 
     def stop(self, request: StopReplica) -> StopAnswer | None:
         """Delete the replica; return None if a replica of the topic may still exist."""
-        self._is_read()
         answer = self._ask(request)
         return answer if isinstance(answer, StopAnswer) else None
 
-    def _is_read(self) -> bool:
-        """If the log could not be read, try again. Report whether it is read now."""
-        with self._lock, self._asked():
-            if self.is_unread:
-                self._reopen()
-            return not self.is_unread
-
     def _ask(self, request: LeaderAndIsr | StopReplica) -> RoleAnswer | StopAnswer | None:
-        with self._lock, self._asked():
-            self._handle(request)
-            return self._answer
-
-    @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """Keep the answer to the controller for the caller, and do not send it."""
-        self._is_asked, self._answer = True, None
-        try:
-            yield
-        finally:
-            self._is_asked = False
+        """Return the answer and do not send it. First read the log, if it could not be read."""
+        with self.lock:
+            self._is_asked = True
+            try:
+                if self.is_unread:
+                    self._reopen()
+                if self.is_unread and isinstance(request, LeaderAndIsr):
+                    return None
+                self._answer = None
+                self._handle(request)
+                return self._answer
+            finally:
+                self._is_asked = False
 
     def leads(self, leader_epoch: int) -> bool:
         """Report whether the replica leads this leader epoch."""
@@ -234,18 +256,27 @@ class HostedReplica:
         try:
             flushed = log.flush()
         except LogStoreError as error:
-            with self._lock:
+            with self.lock.patient:
                 if self._log is log:
                     self._fail(error)
             return
-        with self._lock:
+        with self.lock.patient:
             if self._log is log:
                 self._handle(x.Flushed(life, flushed))
                 if self._rules.role is Role.FOLLOWER:
                     self._outbox.may_fetch(self)
 
+    def _check_dir(self) -> None:
+        """Raise LogStoreError if the log dir does not work, or was removed."""
+        log = self._log
+        path = self._rules.dir_id if log is None else log.log_dir
+        self._store.host.dir_named(path).check()
+
     def _handle(self, event: Any) -> None:
         before = self.role, self.leader, self.leader_epoch
+        if self._revocation.take():
+            self._decide(x.RoleEnded())
+            self._reopen()
         if self._is_leased() is not self._has_lease:  # first report the lease to the rules
             self._has_lease = not self._has_lease
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
@@ -284,8 +315,8 @@ class HostedReplica:
                 self._served = Served(self._open_log(), high_watermark, diverging, log_start)
             case x.AnswerFetch(_, high_watermark):
                 self._served = Served(self._open_log(), high_watermark)
-            case x.Acknowledge(waiter, end_offset):
-                waiter.acknowledge(end_offset)
+            case x.Acknowledge():
+                self._revocation.acknowledge(effect)
             case x.Refuse(waiter, error):
                 waiter.refuse(error)
             case x.Alarm(reason):
@@ -299,9 +330,11 @@ class HostedReplica:
     def _change_log(self, effect: Any) -> None:
         match effect:
             case x.AppendAsLeader():
-                self._append(effect)
+                log, end = self._open_log(), self._rules.log.end
+                self._handle(append(log, effect, end, self._revocation))
             case x.AppendAsFollower():
-                self._append_as_follower(effect)
+                log, end, name = self._open_log(), self._rules.log.end, f"{self.name}-{self.number}"
+                self._handle(append_as_follower(log, effect, end, name))
             case x.AdvanceHighWatermark(offset):
                 self._open_log().advance_high_watermark(offset)
             case x.TruncateTo(offset, keep_below):
@@ -314,12 +347,12 @@ class HostedReplica:
                 if offset > self._open_log().log_start_offset:
                     self._open_log().delete_records_before(offset)
             case x.CreateReplica():
-                log = replica_facts.create(
-                    self._store, self.name, self.number, effect, self._config_of
-                )
-                self._log, self._told_start = log, log.log_start_offset
+                place = self._store, self.name, self.number
+                self._log = replica_facts.create(*place, effect, self._config_of)
+                self._told_start = self._log.log_start_offset
             case x.WriteOwnSince():
-                replica_facts.write_own_since(self._open_log(), effect)
+                placed_in = self._rules.placed_in
+                replica_facts.write_own_since(self._store, self._open_log(), effect, placed_in)
             case x.WriteTopic(topic):
                 replica_facts.write_topic(self._open_log(), topic)
             case x.RemoveReplica():
@@ -332,39 +365,6 @@ class HostedReplica:
         if self._log is None:
             raise UnknownPartitionError(topic=self.name, partition=self.number)
         return self._log
-
-    # --- records ----------------------------------------------------------------------------------
-
-    def _append(self, effect: x.AppendAsLeader) -> None:
-        """Append a client's records. If the log refuses, only this client gets an error.
-
-        Even if the append raises an error, the records may be in the log.
-        """
-        life, waiter, leader_epoch, acks = effect
-        log, before = self._open_log(), self._rules.log.end
-        try:
-            end_offset = waiter.append(log, leader_epoch).last_offset + 1
-        except (LogStoreError, ValueError) as error:
-            waiter.fail(error)
-            waiter, end_offset = None, log.log_end_offset
-        spans = spans_of(log, before) if end_offset > before else ()
-        if waiter is not None and acks != ACKS_ALL:
-            waiter.acknowledge(end_offset)
-            waiter = None
-        self._handle(x.Appended(life, spans, waiter, end_offset, leader_epoch))
-
-    def _append_as_follower(self, effect: x.AppendAsFollower) -> None:
-        """Append the leader's batches. If the log refuses the batches, fetch them again."""
-        log, before, (_, records, epoch, gaps) = self._open_log(), self._rules.log.end, effect
-        try:
-            if records:
-                log.append_as_follower(records, leader_epoch=epoch, may_lack_offsets=gaps)
-        except (ValueError, OffsetOutOfRangeError) as error:
-            LOG.warning("%s-%d: bad records from the leader: %s", self.name, self.number, error)
-        spans = spans_of(log, before) if log.log_end_offset > before else ()
-        self._handle(x.AppendedAsFollower(effect.log, spans))
-
-    # --- the place on the disk --------------------------------------------------------------------
 
     def _fail(self, error: LogStoreError, *, is_left: bool = False) -> None:
         """End the role after an error of the log, and read the log again."""

@@ -2,29 +2,33 @@
 
 A request names many partitions, on several log dirs. Each log dir has its own thread, which gives
 its replicas their roles. So if a log dir hangs, only the answers about its own replicas are late.
-If a log dir needs longer than `OBEY_SECONDS`, the answer says that its replicas are offline. The
-thread continues, and the next answer has the result.
+If a log dir needs longer than `OBEY_SECONDS`, the answer says that its replicas are offline. After
+such an answer, another replica may lead. So the replicas take none of these roles any more, and
+the roles that they have end before their next event (P16).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from cluster.disks.dir_workers import DirWorkers, Piece, Work, wait_for
 from cluster.pure.attest import Host
 from cluster.pure.replica import Role
 from cluster.registration import NO_TOPIC, TopicIdentity
-from cluster.requests import RoleAnswer, StopAnswer
+from cluster.requests import AlterRefused, RoleAnswer, StopAnswer
 from cluster.run.dir_choice import DirChoice, fewest_replicas
-from cluster.run.dir_workers import DirWorkers, wait_for
 from cluster.run.hosted_replica import HostedReplica
 from cluster.wire.follower_fetches import PartitionId
 from cluster.wire.roles import NamedRole
 from cluster.wire.stops import NamedStop
+from logstore import LogStoreError
 
 LOG = logging.getLogger("cluster")
 OBEY_SECONDS = 5.0
@@ -57,8 +61,9 @@ class HostedReplicas:
         self._make = make
         self._choose_dir = choose_dir or fewest_replicas(host)
         self._workers = DirWorkers()
-        self._lock = threading.Lock()  # guards the next field
+        self._lock = threading.Lock()  # guards the next two fields
         self._replicas: dict[Place, HostedReplica] = {}
+        self._running: dict[tuple[str, str], Piece] = {}  # see `_submit_one`
         self._by_topic = _ByTopic()
 
     def __iter__(self) -> Iterator[HostedReplica]:
@@ -98,37 +103,106 @@ class HostedReplicas:
         groups: dict[str, list[_Told]] = defaultdict(list)
         for one in roles:
             replica = self._replica((one.name, one.role.partition), is_placed=True)
-            groups[replica.dir_id].append(_Told(replica, one, self._offline(one)))
-        wait_for(
-            [
-                self._workers.submit(log_dir, partial(self._obey_all, group))
-                for log_dir, group in groups.items()
-            ],
-            seconds,
-        )
+            groups[replica.dir_id].append(_Told(replica, one))
+        works = {log_dir: partial(self._obey_all, group) for log_dir, group in groups.items()}
+        self._do("obey", works, seconds)
         told = [one for group in groups.values() for one in group]
-        return [one.answer for one in told if one.answer is not None]
+        answers = [one.take(partial(self._offline, one.one)) for one in told]
+        return [answer for answer in answers if answer is not None]
 
     def stop(self, stops: Iterable[NamedStop], seconds: float = OBEY_SECONDS) -> list[StopAnswer]:
         """Delete replicas; return an answer for each replica that no longer exists."""
         answers: list[StopAnswer] = []
-
-        def stop(replica: HostedReplica, one: NamedStop) -> None:
-            if (answer := replica.stop(one.stop)) is not None:
-                answers.append(answer)
-
-        pieces = []
+        groups: dict[str, list[tuple[HostedReplica, NamedStop]]] = defaultdict(list)
         for one in stops:
             replica = self._replica((one.name, one.stop.partition))
-            pieces.append(self._workers.submit(replica.dir_id, partial(stop, replica, one)))
-        wait_for(pieces, seconds)
+            groups[replica.dir_id].append((replica, one))
+
+        def stop(group: list[tuple[HostedReplica, NamedStop]]) -> None:
+            for replica, one in group:
+                try:
+                    if (answer := replica.stop(one.stop)) is not None:
+                        answers.append(answer)
+                except Exception:  # the controller asks again
+                    LOG.exception("%r could not be deleted", replica)
+
+        works = {log_dir: partial(stop, group) for log_dir, group in groups.items()}
+        self._do("stop", works, seconds)
         return list(answers)
 
+    def refused(self, refused: AlterRefused) -> None:
+        """Tell a leader that the controller has refused its proposal."""
+        replica = self.find((refused.topic.topic_id, refused.partition))
+        if replica is not None:
+            with suppress(LogStoreError):  # another thread hangs with the replica
+                replica.tell(refused)
+
     def tell_all(self, event: Any, of: Callable[[HostedReplica], bool] = lambda _: True) -> None:
-        """Pass an event to replicas, in the threads of their log dirs."""
+        """Pass an event to replicas, in the threads of their log dirs.
+
+        If a log dir has not handled an earlier event of this kind yet, its replicas do not get this
+        event. So the work for a log dir that hangs does not grow.
+        """
+
+        def tell(group: list[HostedReplica]) -> None:
+            for replica in group:
+                with suppress(LogStoreError):  # another thread hangs with the replica
+                    replica.tell(event)
+
+        for log_dir, group in self._by_dir(of).items():
+            self._submit_one(type(event).__name__, log_dir, partial(tell, group))
+
+    def end_roles(self) -> None:
+        """End the roles of all replicas, in the threads of their log dirs."""
+        for log_dir, group in self._by_dir(lambda _: True).items():
+            for replica in group:
+                self._workers.submit(log_dir, replica.end_role)
+
+    def look_at_dir(self, name: str, number: int) -> None:
+        """Tell a replica that the mover may have moved it, in the thread of its log dir."""
+        replica = self.at(name, number)
+        log = None if replica is None else replica.log
+        if replica is not None and log is not None:
+            self._workers.submit(log.log_dir, replica.look_at_dir)
+
+    def look_at_dirs(self) -> None:
+        """Find the replicas that were moved, but whose moves were not reported."""
+        for replica in self:
+            log = replica.log
+            if log is not None and log.log_dir != replica.dir_id:
+                self._workers.submit(log.log_dir, replica.look_at_dir)
+
+    def _by_dir(self, of: Callable[[HostedReplica], bool]) -> dict[str, list[HostedReplica]]:
+        groups: dict[str, list[HostedReplica]] = defaultdict(list)
         for replica in self:
             if of(replica):
-                self._workers.submit(replica.dir_id, partial(replica.tell, event))
+                groups[replica.dir_id].append(replica)
+        return groups
+
+    def _submit_one(self, kind: str, log_dir: str, work: Work) -> Piece | None:
+        """Let a log dir do a piece of work, unless its last piece of this kind has not ended."""
+        with self._lock:
+            before = self._running.get((kind, log_dir))
+            if before is not None and not before.is_over.is_set():
+                return None
+            piece = self._running[kind, log_dir] = self._workers.submit(log_dir, work)
+            return piece
+
+    def _do(self, kind: str, works: Mapping[str, Work], seconds: float) -> None:
+        """Let log dirs work, and wait for them for some seconds.
+
+        If a log dir still does earlier work of this kind after this time, the new work is dropped.
+        """
+        deadline = time.monotonic() + seconds
+        pieces = []
+        for log_dir, work in works.items():
+            piece = self._submit_one(kind, log_dir, work)
+            if piece is None:
+                wait_for([self._running[kind, log_dir]], deadline - time.monotonic())
+                piece = self._submit_one(kind, log_dir, work)
+            if piece is not None:
+                pieces.append(piece)
+        wait_for(pieces, deadline - time.monotonic())
 
     def reopen(self, dir_id: str) -> None:
         """Read the replicas of a log dir again, because it has changed. Their roles end."""
@@ -160,12 +234,21 @@ class HostedReplicas:
             return replica
 
     def _obey_all(self, group: list[_Told]) -> None:
-        """Give roles. If a log dir does not answer in time, its replicas count as offline."""
+        """Give roles.
+
+        If the controller got the answer "offline" meanwhile, because the log dir was too slow, the
+        replicas of a new topic are still created, but they take no role.
+        """
         for told in group:
+            if told.is_answered and not told.one.role.is_new:
+                continue
             try:
-                answer = self._obey(told.replica, told.one)
-                if not told.replica.is_unread:
-                    told.answer = answer
+                with told.replica.lock:
+                    answer = self._obey(told.replica, told.one)
+                    if not told.replica.is_unread:
+                        told.put(answer)
+            except LogStoreError as error:  # another thread hangs with the replica
+                LOG.info("%r cannot take its role now: %s", told.replica, error)
             except Exception:
                 LOG.exception("%r could not take its role", told.replica)
 
@@ -214,10 +297,37 @@ class _ByTopic:
 
 
 class _Told:
-    """A replica and its new role. Until the replica answers, the answer is "offline"."""
+    """A replica and its new role.
 
-    __slots__ = ("answer", "one", "replica")
+    Threads: the thread of the log dir calls `put`, and the thread that answers the controller calls
+    `take`.
+    """
 
-    def __init__(self, replica: HostedReplica, one: NamedRole, offline: RoleAnswer) -> None:
+    __slots__ = ("_answer", "_has_answer", "_lock", "is_answered", "one", "replica")
+
+    def __init__(self, replica: HostedReplica, one: NamedRole) -> None:
         self.replica, self.one = replica, one
-        self.answer: RoleAnswer | None = offline
+        self._lock = threading.Lock()  # guards the next three fields
+        self._answer: RoleAnswer | None = None
+        self._has_answer = self.is_answered = False
+
+    def put(self, answer: RoleAnswer | None) -> None:
+        """Keep the answer of the replica; None if it does not answer.
+
+        If the controller got the answer "offline" meanwhile, the new role ends. The caller must
+        still have the lock of the replica, so that nothing was acknowledged in this role.
+        """
+        with self._lock:
+            if self.is_answered:
+                self.replica.revoke()
+            self._answer, self._has_answer = answer, True
+
+    def take(self, offline: Callable[[], RoleAnswer]) -> RoleAnswer | None:
+        """Return the answer for the controller. If there is none yet, the role ends."""
+        with self._lock:
+            self.is_answered = True
+            if self._has_answer:
+                return self._answer
+            if self.replica.role is not Role.NONE:
+                self.replica.revoke()
+            return offline()

@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -33,6 +32,8 @@ from cluster.control.controller_host import ControllerHost
 from cluster.control.controller_store import ControllerStore
 from cluster.control.departures import SHUTDOWN_SECONDS, Departure, let_leave
 from cluster.control.operator_requests import OperatorRequests
+from cluster.disks.dir_workers import DirWorkers, Piece
+from cluster.disks.flushes import Flushes
 from cluster.errors import BadRequestError
 from cluster.peers.peer_security import OPEN, PeerSecurity
 from cluster.presence.dir_facts import FailureRecords, directory_ids
@@ -41,7 +42,7 @@ from cluster.presence.registering import Registering
 from cluster.pure import exchange as x
 from cluster.pure.attest import Host
 from cluster.pure.replica import LAG_SECONDS_MAX, Role
-from cluster.requests import AlterPartition, AlterRefused, RoleAnswer
+from cluster.requests import AlterPartition, RoleAnswer
 from cluster.run import follower_reads
 from cluster.run.control_requests import answer_roles, answer_stops, answer_update
 from cluster.run.controller_link import ControllerLink
@@ -64,7 +65,6 @@ TICK_SECONDS = 0.5
 ANNOUNCE_TICKS = 10  # ticks between two events: each event makes the controller ask all replicas
 TICKS_PER_SESSION = 20  # so the end of the lease is noticed long before the session ends
 ALTER_SECONDS = 8.0
-FLUSH_THREADS = 4
 FOLLOWER_READS = 1
 
 
@@ -122,8 +122,8 @@ class ClusterMember:
         )
         self._config_of = config_of
         self._fetchers = Fetchers(self.connect, settings.limits, time.monotonic, self.throttle)
-        self._link = ControllerLink(self._find_controller, self.connect, self._on_refusal)
-        self._flusher = ThreadPoolExecutor(FLUSH_THREADS, "flush")
+        self._link = ControllerLink(self._find_controller, self.connect, self.replicas.refused)
+        self._flushes, self._reporter = Flushes(), DirWorkers("log-dir-news")
         self._registering = Registering(
             self.host, store, session, FailureRecords(settings.records),
             directory_ids(store), self.replicas.reopen,
@@ -136,7 +136,8 @@ class ClusterMember:
         self._connections: WeakSet[PeerConnection] = WeakSet()
         self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to cut a broker off
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
-        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses both fields
+        self._was_held, self._ticks_to_news = True, 0  # only the ticker uses these three fields
+        self._news_due: Piece | None = None
         seconds = settings.session_seconds or TICK_SECONDS
         self._tick_seconds = min(TICK_SECONDS, seconds / TICKS_PER_SESSION)
         self.alarms: list[tuple[str, int, str]] = []
@@ -157,7 +158,8 @@ class ClusterMember:
         # The replicas must be read before the controller can ask for a replica. A replica that is
         # not found would be created again, because all log dirs work (P17).
         self.replicas.open(self.store)
-        self.store.add_listener(self._on_event)  # from now on, each failure of a log dir is noticed
+        self.store.add_listener(self._on_event)  # from now on, each failure is noticed
+        self.replicas.look_at_dirs()  # a move may have ended after its replica was read
         with self._news.lock:
             session = self._session.current
             self._registering.register(endpoints, self.settings.rack, protocols)
@@ -199,9 +201,10 @@ class ClusterMember:
         self._link.close()
         self._fetchers.close()
         self.lease.close()
-        self.replicas.tell_all(x.RoleEnded())
+        self.replicas.end_roles()
         self.replicas.close()
-        self._flusher.shutdown(wait=False, cancel_futures=True)
+        self._flushes.close()
+        self._reporter.close()
 
     @property
     def controller(self) -> ControllerHost | None:
@@ -268,7 +271,7 @@ class ClusterMember:
     def flush_soon(self, replica: HostedReplica) -> None:
         """Flush a replica's log in another thread."""
         if not self._is_closed.is_set():
-            self._flusher.submit(replica.flush)
+            self._flushes.submit(replica)
 
     def changed_role(self, replica: HostedReplica) -> None:
         """Fetch for a follower from its leader."""
@@ -336,11 +339,6 @@ class ClusterMember:
             return None
         return znodes.parse_controller(znode.data)
 
-    def _on_refusal(self, refused: AlterRefused) -> None:
-        replica = self.replicas.find((refused.topic.topic_id, refused.partition))
-        if replica is not None:
-            replica.tell(refused)
-
     def _on_event(self, event: StoreEvent) -> None:
         """Report a changed log dir to the cluster, and a move of a replica to the rules."""
         if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
@@ -349,10 +347,10 @@ class ClusterMember:
                 # dir is not good, no missing replica is created (P17).
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
+        elif event.kind is StoreEventKind.LOG_DIR_SUSPECT:  # replicas that hang cannot answer
+            self._news.announce_soon()
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:
-            replica = self.replicas.at(event.topic, event.partition or 0)
-            if replica is not None and replica.log is not None:
-                replica.tell(x.Moved(replica.log.log_dir, replica.log.recovery_point))
+            self.replicas.look_at_dir(event.topic, event.partition or 0)
 
     # --- the session ------------------------------------------------------------------------------
 
@@ -387,9 +385,10 @@ class ClusterMember:
 
     def _repeat_news(self) -> None:
         self._ticks_to_news -= 1
-        if self._news.is_due and self._was_held and self._ticks_to_news <= 0:
+        is_free = self._news_due is None or self._news_due.is_over.is_set()  # a disk may hang
+        if self._news.is_due and self._was_held and self._ticks_to_news <= 0 and is_free:
             self._ticks_to_news = ANNOUNCE_TICKS
-            self._flusher.submit(self._news.repeat)
+            self._news_due = self._reporter.submit("news", self._news.repeat)
 
     def _tell_the_time(self) -> None:
         self.replicas.tell_all(x.Tick(), lambda one: one.needs_ticks)

@@ -1,4 +1,4 @@
-"""Define the types that a hosted replica exchanges with clients and followers."""
+"""Define the types that a hosted replica exchanges with clients, followers and its broker."""
 
 from __future__ import annotations
 
@@ -7,25 +7,6 @@ from typing import Any, NamedTuple, Protocol
 from cluster.pure import exchange as x
 from cluster.state import State
 from logstore import AppendInfo, Log
-
-
-class Outbox(Protocol):
-    """Carry out the effects outside the replica. No method waits, or calls the replica."""
-
-    def to_controller(self, name: str, request: Any) -> None:
-        """Send an answer or a proposal to the controller."""
-
-    def flush_soon(self, replica: Any) -> None:
-        """Call `replica.flush` in another thread."""
-
-    def changed_role(self, replica: Any) -> None:
-        """Handle a change of the replica's role, leader or log dir, if there was one."""
-
-    def may_fetch(self, replica: Any) -> None:
-        """Let a follower fetch at once, because its flush has ended."""
-
-    def alarm(self, name: str, number: int, reason: str) -> None:
-        """Report that a replica has stopped, and an operator has to check it."""
 
 
 class Produce(Protocol):
@@ -66,3 +47,22 @@ class IsrSizes(NamedTuple):
         if state is None:
             return cls(0, 0, 0)
         return cls(len(state.isr), state.min_isr, len(state.replicas))
+
+
+class Outbox(Protocol):
+    """Carry out the effects outside the replica. No method waits, or calls the replica."""
+
+    def to_controller(self, name: str, request: Any) -> None:
+        """Send an answer or a proposal to the controller."""
+
+    def flush_soon(self, replica: Any) -> None:
+        """Call `replica.flush` in another thread."""
+
+    def changed_role(self, replica: Any) -> None:
+        """Handle a change of the replica's role, leader or log dir, if there was one."""
+
+    def may_fetch(self, replica: Any) -> None:
+        """Let a follower fetch at once, because it was flushed, or moved to another log dir."""
+
+    def alarm(self, name: str, number: int, reason: str) -> None:
+        """Report that a replica has stopped, and an operator has to check it."""

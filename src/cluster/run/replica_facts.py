@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from cluster.disks.log_spans import spans_of, start_of
 from cluster.pure import exchange as x
 from cluster.registration import TopicIdentity
-from cluster.run.log_spans import spans_of, start_of
 from cluster.run.replica_exchange import Outbox
 from cluster.wire.topic_ids import bytes_of, text_of
 from logstore import Log, LogConfig, LogStore, LogStoreError, UnknownPartitionError
@@ -19,6 +19,8 @@ from logstore import Log, LogConfig, LogStore, LogStoreError, UnknownPartitionEr
 LOG = logging.getLogger("cluster")
 OWN_SINCE, CREATED = "cluster.own_since", "cluster.topic_created"
 COUNTS_FLUSHED, PLACED_SINCE = "cluster.counts_flushed", "cluster.placed_since"
+PLACED_IN = "cluster.placed_in"  # the directory id of the log dir for which both numbers hold
+UNKNOWN_DIR = "?"  # the name of a log dir that this store does not have
 ADOPTED = "cluster.topic_id"  # the topic of a log that had no topic id
 
 
@@ -35,14 +37,20 @@ def create(
         name, number, log_dir=dir_id, config=config_of(name), is_new=True,
         topic_id=bytes_of(topic.topic_id),
     )  # fmt: skip
-    log.facts.update({OWN_SINCE: own_since, CREATED: topic.created})
+    placed_in = _directory_id(store, dir_id)
+    log.facts.update({OWN_SINCE: own_since, CREATED: topic.created, PLACED_IN: placed_in})
     log.advance_high_watermark(log.log_start_offset)
     return log
 
 
-def write_own_since(log: Log, effect: x.WriteOwnSince) -> None:
-    """Write the replica's own `whole_since`."""
-    log.facts.update(zip((OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE), effect, strict=True))
+def write_own_since(store: LogStore, log: Log, effect: x.WriteOwnSince, placed_in: str) -> None:
+    """Write the replica's own `whole_since`.
+
+    Args:
+        placed_in: the log dir for which the numbers hold. The log may have moved on already.
+    """
+    numbers = zip((OWN_SINCE, COUNTS_FLUSHED, PLACED_SINCE), effect, strict=True)
+    log.facts.update({**dict(numbers), PLACED_IN: _directory_id(store, placed_in)})
 
 
 def write_topic(log: Log, topic: TopicIdentity) -> None:
@@ -74,7 +82,7 @@ def read(store: LogStore, name: str, number: int) -> tuple[Log, int, x.Opened] |
     """
     try:
         log = store.log(name, number)
-        return log, log.log_start_offset, describe(log)
+        return log, log.log_start_offset, describe(store, log)
     except UnknownPartitionError:
         return None
 
@@ -118,7 +126,22 @@ def _report_lost(log: Log, path: str | None) -> None:
         LOG.error("%s-%d lost records; they are kept in %s", log.topic, log.partition, path)
 
 
-def describe(log: Log) -> x.Opened:
+def placed_in_of(store: LogStore, log: Log) -> str:
+    """Return the log dir for which the numbers of a log hold; "" if its metadata names none."""
+    directory_id = log.facts.get(PLACED_IN)
+    if not isinstance(directory_id, str) or not directory_id:
+        return ""
+    found = (one.path for one in store.host.log_dirs if one.directory_id == directory_id)
+    return next(found, UNKNOWN_DIR)
+
+
+def _directory_id(store: LogStore, path: str) -> str:
+    """Return the id of a log dir, which does not change if the log dir gets another path."""
+    found = (one.directory_id for one in store.host.log_dirs if one.path == path)
+    return next(found, UNKNOWN_DIR)
+
+
+def describe(store: LogStore, log: Log) -> x.Opened:
     """Describe a log. From now on, only the rules set the high watermark of the log."""
     log.advance_high_watermark(log.high_watermark)
     start_offset = log.log_start_offset  # StartRose reports later deletions
@@ -136,6 +159,7 @@ def describe(log: Log) -> x.Opened:
         placed_since=known.placed_since,
         start=start_of(log),
         log_start_offset=start_offset,
+        placed_in=placed_in_of(store, log),
     )
 
 

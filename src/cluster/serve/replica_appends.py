@@ -11,6 +11,7 @@ A request that waits uses no thread. A thread that passes an event to the rules 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from broker.catalog.client_appends import ALL_ACKS, TIMED_OUT, Wait, check_format
@@ -19,7 +20,7 @@ from broker.wire.error_codes import ErrorCode
 from cluster.pure import exchange as x
 from cluster.run.hosted_replica import HostedReplica
 from cluster.serve.cluster_leadership import ClusterLeadership
-from logstore import AppendInfo, Log
+from logstore import AppendInfo, Log, LogStoreError
 
 REASONS = {
     x.ProduceError.NOT_LEADER: "this broker does not lead the partition",
@@ -124,7 +125,8 @@ class ReplicaWait:
 
     def give_up(self) -> None:
         """Ask the rules to end the wait, unless they have just acknowledged the change."""
-        self._replica.tell(x.GaveUp(self))
+        with suppress(LogStoreError):  # a thread hangs with the replica
+            self._replica.tell(x.GaveUp(self))
         if not self.is_over:  # the rules have already forgotten this wait
             self.error = refusal_of(x.ProduceError.TIMED_OUT)
 

@@ -1,4 +1,4 @@
-"""Give each log dir a thread that does the work on its replicas, one piece after another.
+"""Give each log dir threads that do the work on its replicas.
 
 If a disk hangs, only the thread of its log dir waits. The process does not wait for these threads
 when it ends, because such a thread may wait for ever.
@@ -37,18 +37,26 @@ class Piece:
 
 
 class DirWorkers:
-    """The threads of the log dirs. A thread starts when it gets its first work.
+    """The threads of the log dirs. A log dir gets its threads together with its first work.
 
     Threads: any thread may call any method.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "replicas", threads: int = 1) -> None:
+        """Begin without threads.
+
+        Args:
+            name: the first part of the names of the threads.
+            threads: how many threads a log dir has. If it has one, it does one piece of work after
+                another.
+        """
+        self._name, self._threads = name, threads
         self._lock = threading.Lock()  # guards the next two fields
         self._queues: dict[str, queue.SimpleQueue[Piece | None]] = {}
         self._is_closed = False
 
     def submit(self, log_dir: str, work: Work) -> Piece:
-        """Let the thread of a log dir do this work. After `close`, drop the work."""
+        """Let a thread of a log dir do this work. After `close`, drop the work."""
         piece = Piece(work)
         with self._lock:
             if self._is_closed:
@@ -57,9 +65,10 @@ class DirWorkers:
             pieces = self._queues.get(log_dir)
             if pieces is None:
                 pieces = self._queues[log_dir] = queue.SimpleQueue()
-                threading.Thread(
-                    target=_run, args=(pieces,), name=f"replicas-{log_dir}", daemon=True
-                ).start()
+                for _ in range(self._threads):
+                    threading.Thread(
+                        target=_run, args=(pieces,), name=f"{self._name}-{log_dir}", daemon=True
+                    ).start()
             pieces.put(piece)
         return piece
 
@@ -71,15 +80,19 @@ class DirWorkers:
         with self._lock:
             pieces = self._queues.pop(log_dir, None)
             if pieces is not None:
-                pieces.put(None)
+                self._end(pieces)
 
     def close(self) -> None:
         """Let the threads end after their queued work."""
         with self._lock:
             self._is_closed = True
             for pieces in self._queues.values():
-                pieces.put(None)
+                self._end(pieces)
             self._queues.clear()
+
+    def _end(self, pieces: queue.SimpleQueue[Piece | None]) -> None:
+        for _ in range(self._threads):
+            pieces.put(None)
 
 
 def _run(pieces: queue.SimpleQueue[Piece | None]) -> None:
