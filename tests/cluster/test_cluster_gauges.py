@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster.pure.exchange import Opened
+from cluster.run import replica_facts
+from cluster.view import PartitionView
+from logstore import Log, ReplicaOfflineError
 from support.cluster_brokers import ClusterBrokers, Running
 from support.cluster_questions import create
 from support.places import fast_directory
@@ -53,3 +57,37 @@ def test_a_broker_dies(brokers: ClusterBrokers) -> None:
     wait_until(lambda: total(brokers, f"{CONTROLLER}preferredreplicaimbalancecount") == 2)
     brokers.up()[0].kill()
     wait_until(lambda: total(brokers, f"{REPLICAS}underminisrpartitioncount") == 6)
+
+
+def test_regression_a_broker_starts_although_one_replica_cannot_be_read(
+    brokers: ClusterBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only this replica is offline, for all brokers; the other replicas of the broker serve."""
+    create(brokers, "orders", 6)
+    brokers.wait_in_sync("orders", 1, 2, 3)
+    brokers[2].stop()
+    real = replica_facts.describe
+
+    def describe(log: Log) -> Opened:
+        if log.log_dir in brokers[2].store.log_dirs and log.partition == 4:
+            raise RuntimeError("a bug")
+        return real(log)
+
+    def partition(number: int) -> PartitionView:
+        return brokers[1].broker.member.metadata.view.topics["orders"].partitions[number]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replica_facts, "describe", describe)
+        brokers.start(2)
+        wait_until(lambda: all(2 in partition(number).isr for number in (0, 1, 2, 3, 5)))
+        wait_until(lambda: partition(4).offline == (2,))
+        assert gauges(brokers[2])[f"{REPLICAS}offlinereplicacount"] == 1
+        assert gauges(brokers[2])["logstore_cluster_alarms"] == 1
+        leadership = brokers[2].broker.broker._services.leadership
+        assert leadership.facts_of("orders", 4).unread_reason == "RuntimeError: a bug"
+        with pytest.raises(ReplicaOfflineError, match="RuntimeError: a bug"):
+            leadership.log("orders", 4)
+    brokers[2].kill()
+    brokers.start(2)
+    brokers.wait_in_sync("orders", 1, 2, 3)
+    assert gauges(brokers[2])[f"{REPLICAS}offlinereplicacount"] == 0

@@ -173,7 +173,9 @@ class Gatherer:
         except UnknownPartitionError:  # another broker has the replica
             return row
         except LogStoreError as error:
-            return row._replace(reason=str(error))
+            if self._sources.leadership.broker_id not in row.replicas:
+                return row
+            return row._replace(reason=row.reason or str(error))
 
     def _moves(self) -> tuple[Mapping[str, Any], ...]:
         moves = ReplicaMover.of(self._sources.store).moves()

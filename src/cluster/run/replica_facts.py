@@ -97,9 +97,11 @@ def report_unread(name: str, number: int, error: Exception, outbox: Outbox) -> N
     """Log that a replica is offline. If a bug is the reason, add its traceback, and an alarm."""
     is_bug, reason = not isinstance(error, LogStoreError), reason_of(error)
     text = "%s-%d is offline, because it cannot be read: %s"
-    LOG.error(text, name, number, reason, exc_info=error if is_bug else None)
     if is_bug:
+        LOG.error(text, name, number, reason, exc_info=error)
         outbox.alarm(name, number, reason)
+    else:
+        LOG.warning(text, name, number, reason)
 
 
 def delete(store: LogStore, name: str, number: int) -> None:
