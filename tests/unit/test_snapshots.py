@@ -292,6 +292,29 @@ def test_deleted_records_end_no_transaction(
     assert log.last_stable_offset == 42
 
 
+@pytest.mark.parametrize("start", [5, 35])
+def test_regression_a_transaction_that_ended_before_the_log_start_stays_ended(
+    store: LogStore, open_store: Callable[[], LogStore], log: Log, start: int
+) -> None:
+    """After a truncation, it was open for ever, and readers of committed records saw no more.
+
+    The snapshot from before the marker was used, but the marker was not replayed, because it was
+    deleted. With 35, its segment was removed, too.
+    """
+    log.append_encoded(sent(8, 0, transactional=True))
+    log.flush()
+    log.append_encoded(marker_of(8, commit=True))
+    fill(log, 40)
+    log = again(store, open_store, is_killed=False)
+    assert snapshots_of(log) == [1, 42]
+    log.delete_records_before(start)
+    log.append_encoded(sent(8, 1, transactional=True))
+    log.truncate_to(40)
+    assert all(one.open_offset == -1 for one in log.producer_states())
+    assert log.last_stable_offset == log.log_end_offset == 40
+    assert log.append_encoded(sent(7, 38)).base_offset == 40  # the sequence goes on
+
+
 def test_a_damaged_batch_in_the_replay_makes_the_log_corrupt(
     store: LogStore, open_store: Callable[[], LogStore], log: Log
 ) -> None:

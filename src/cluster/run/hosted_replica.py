@@ -77,7 +77,7 @@ class HostedReplica:
         self._config_of, self._is_leased = config_of, is_leased
         self._has_lease = True
         self._rules = Replica(host, number, lag_seconds_max)
-        self.lock = PatientLock(self._check_dir)
+        self.lock = PatientLock(self.check_dir)
         self._revocation = Revocation()
         self._log: Log | None = None
         self.unread_reason = ""
@@ -266,7 +266,7 @@ class HostedReplica:
                 if self._rules.role is Role.FOLLOWER:
                     self._outbox.may_fetch(self)
 
-    def _check_dir(self) -> None:
+    def check_dir(self) -> None:
         """Raise LogStoreError if the log dir does not work, or was removed."""
         log = self._log
         path = self._rules.dir_id if log is None else log.log_dir

@@ -2,9 +2,9 @@
 
 A request names many partitions, on several log dirs. Each log dir has its own thread, which gives
 its replicas their roles. So if a log dir hangs, only the answers about its own replicas are late.
-If a log dir needs longer than `OBEY_SECONDS`, the answer says that its replicas are offline. After
-such an answer, another replica may lead. So the replicas take none of these roles any more, and
-the roles that they have end before their next event (P16).
+If a log dir is suspect, or needs longer than `OBEY_SECONDS`, the answer says that its replicas are
+offline. After such an answer, another replica may lead. So the replicas take none of these roles
+any more, and the roles that they have end before their next event (P16).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cluster.run.hosted_replica import HostedReplica
 from cluster.wire.follower_fetches import PartitionId
 from cluster.wire.roles import NamedRole
 from cluster.wire.stops import NamedStop
-from logstore import LogStoreError
+from logstore import LogDirSuspectError, LogStoreError
 
 LOG = logging.getLogger("cluster")
 OBEY_SECONDS = 5.0
@@ -101,12 +101,14 @@ class HostedReplicas:
         There is no answer to a request that names another broker epoch or an older topic.
         """
         groups: dict[str, list[_Told]] = defaultdict(list)
+        told = []
         for one in roles:
             replica = self._replica((one.name, one.role.partition), is_placed=True)
-            groups[replica.dir_id].append(_Told(replica, one))
+            told.append(_Told(replica, one))
+            if not _is_suspect(replica):
+                groups[replica.dir_id].append(told[-1])
         works = {log_dir: partial(self._obey_all, group) for log_dir, group in groups.items()}
         self._do("obey", works, seconds)
-        told = [one for group in groups.values() for one in group]
         answers = [one.take(partial(self._offline, one.one)) for one in told]
         return [answer for answer in answers if answer is not None]
 
@@ -269,6 +271,18 @@ class HostedReplicas:
     def _offline(self, one: NamedRole) -> RoleAnswer:
         role, epoch = one.role, self._host.registration_epoch
         return RoleAnswer(role.topic, role.partition, self._host.broker_id, epoch, is_offline=True)
+
+
+def _is_suspect(replica: HostedReplica) -> bool:
+    """Report whether a log exists, and its log dir does not answer."""
+    try:
+        if replica.log is not None:
+            replica.check_dir()
+    except LogDirSuspectError:
+        return True
+    except LogStoreError:  # the log dir is offline, or was removed; the rules answer
+        return False
+    return False
 
 
 class _ByTopic:

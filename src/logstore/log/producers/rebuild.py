@@ -1,7 +1,9 @@
 """Rebuild the producers of a log, in their state at any offset, from a snapshot and batches.
 
 The newest undamaged snapshot is read, and the batch headers after the snapshot's offset are
-replayed. If all snapshots are damaged, all batch headers of the log are replayed. A log without
+replayed. A snapshot before the first segment is not read: the marker of a transaction that is open
+in the snapshot may be among the records that were deleted. Then this transaction would stay open
+for ever. If there is no other snapshot, all batch headers of the log are replayed. A log without
 snapshots has no batch of a producer below its recovery point (see `log_producers`).
 """
 
@@ -19,7 +21,7 @@ from logstore.format.producer_file import in_order
 from logstore.log.producers import snapshot_files
 from logstore.log.producers.producer_state import Producers
 from logstore.log.producers.replay import replay
-from logstore.log.producers.walk import Found, batches_of_producers
+from logstore.log.producers.walk import Found, batches_of_producers, first_offset
 from logstore.log.recovery.report import Problem, RecoveryEntry
 from logstore.log.write.hung_locks import held
 from logstore.units import format_count
@@ -67,14 +69,14 @@ def until(state: LogState, end: int, since: int) -> Rebuilt:
         CorruptRecordBatchError: a batch is damaged.
         OSError: the disk failed.
     """
-    snapshots = state.producers.snapshots
+    snapshots, begin = state.producers.snapshots, first_offset(state)
     snapshot = None
     for offset in reversed(snapshots):
-        if offset <= end and snapshot is None:
+        if begin <= offset <= end and snapshot is None:
             warnings = state.recovery.warnings
             snapshot = snapshot_files.read(state.directory, offset, state.metadata, warnings)
     producers, cut = made(state, snapshot), []
-    first = state.log_start_offset if snapshots else since
+    first = begin if snapshots else since
     start = producers.end_offset if snapshot is not None else first
 
     def whole() -> Iterator[Found]:

@@ -34,15 +34,16 @@ def marker_of(data: Buffer, at: int, header: BatchHeader) -> Marker | None:
 def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found]:
     """Yield, in order, the headers of the batches that producers sent, each with its marker.
 
-    The first batch may begin before `start`, and the last batch may end after `end`. Records that
-    are deleted during the walk are skipped.
+    The first batch may begin before `start`, and the last batch may end after `end`. Batches before
+    the log start are included, if their segment still exists. Segments that are deleted during the
+    walk are skipped.
 
     Raises:
         CorruptRecordBatchError: a batch is damaged.
         OSError: the disk failed.
     """
     offset = start
-    while (offset := max(offset, state.log_start_offset)) < min(end, state.log_end_offset):
+    while (offset := max(offset, first_offset(state))) < min(end, state.log_end_offset):
         seen, segment = state.view, segment_at(state, offset)
         try:
             for header, marker in _in_segment(state, segment, offset):
@@ -59,6 +60,12 @@ def batches_of_producers(state: Replica, start: int, end: int) -> Iterator[Found
             continue
         if not segment.is_dropped:
             offset = max(offset, segment.end_offset)
+
+
+def first_offset(state: Replica) -> int:
+    """Return the first offset that the segments have. It may be before the log start."""
+    segments = state.segments
+    return segments[0].base_offset if segments else state.log_start_offset
 
 
 def _in_segment(state: Replica, segment: Segment, offset: int) -> Iterator[Found]:
