@@ -11,6 +11,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import click
 
+from broker.catalog.membership import cluster_of
 from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
 from broker.forecast import Line, file_problems, forecast
@@ -93,6 +94,13 @@ CHECK_COLUMNS = [
     help="In a cluster: a directory on tmpfs, where failures of log dirs are recorded.",
 )
 @click.option(
+    "--alone",
+    "is_alone",
+    is_flag=True,
+    help="Serve the log dirs of a broker of a cluster without its cluster, for example if the "
+    "cluster is lost. The cluster does not get the new records.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
@@ -119,6 +127,7 @@ def broker(
     broker_id: int | None,
     rack: str | None,
     records: str,
+    is_alone: bool,
     metrics_port: int | None,
     http: str | None,
     http_hosts: str | None,
@@ -161,7 +170,9 @@ def broker(
         kind = "this" if wish.found.config.zookeeper_connect else "a single"
         names = ", ".join(wish.found.ignored)
         note(f"ignored, because these settings have no meaning for {kind} broker: {names}")
-    _serve(wish.log_dirs, wish.found.config, records, metrics_port)
+    if is_alone and wish.found.config.zookeeper_connect:
+        raise click.UsageError("--alone contradicts the ZooKeeper of a cluster: leave one out")
+    _serve(wish.log_dirs, wish.found.config, records, metrics_port, is_alone=is_alone)
 
 
 class Wish(NamedTuple):
@@ -252,7 +263,24 @@ def _joined(
         raise click.ClickException(f"{config.zookeeper_connect}: {error}") from error
 
 
-def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: int | None) -> None:
+def _refuse_without_cluster(store: LogStore) -> None:
+    """Refuse to serve the replicas of a cluster alone, because the cluster would not know it."""
+    if zookeeper := cluster_of(store):
+        raise click.ClickException(
+            f"these log dirs belong to broker {store.broker_id} of a cluster: start the broker "
+            f"with --zookeeper {zookeeper}, or with zookeeper.connect in its file; if the cluster "
+            "is lost for good, --alone serves the log dirs without it"
+        )
+
+
+def _serve(
+    paths: list[str],
+    config: BrokerConfig,
+    records: str,
+    metrics_port: int | None,
+    *,
+    is_alone: bool,
+) -> None:
     """Open the store, and serve it until a signal comes."""
     with held() as interrupts, _joined(paths, config, records, interrupts) as joined:
         settings = config.store_config.replace(log_config=config.log_config)
@@ -268,6 +296,8 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
             )
         with store:
             tell_of_opening(store)
+            if joined is None and not is_alone:
+                _refuse_without_cluster(store)
             with (
                 (
                     joined.start(store) if joined else Broker.start(config=config, store=store)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from broker.catalog.membership import cluster_of, remember_cluster
 from broker.net.readiness import notify
 from logstore import LogStore, StoreConfig
 from logstore.cli.app import app
@@ -104,6 +105,27 @@ def test_a_check_of_a_broker_of_a_cluster(file: Path, tmp_path: Path) -> None:
     lines = checked("--log-dirs", tmp_path / "a", *options)
     value = lines[f"log dir {tmp_path / 'a'}"]["value"]
     assert value == "will be created for an id that ZooKeeper gives"
+
+
+def test_a_broker_of_a_cluster_does_not_serve_alone(tmp_path: Path) -> None:
+    """The error names the ZooKeeper of the cluster, also if the other log dir is new."""
+    with LogStore.open(tmp_path / "a", config=StoreConfig(broker_id=3)) as store:
+        remember_cluster(store, "zk:2181/demo")
+        assert cluster_of(store) == "zk:2181/demo"
+    refused = broker("--log-dirs", f"{tmp_path / 'a'},{tmp_path / 'b'}", "--broker-id", 3)
+    assert refused.exit_code == 1, refused.output
+    assert "belong to broker 3 of a cluster: start the broker with --zookeeper zk:2181/demo" in (
+        refused.output
+    )
+    both = broker("--log-dirs", tmp_path / "a", "--alone", "--zookeeper", "zk:1")
+    assert both.exit_code == 2 and "--alone contradicts" in both.output
+    command = [sys.executable, "-m", "logstore.cli", "broker", "--log-dirs", str(tmp_path / "a")]
+    command += ["--alone", "--listeners", "PLAINTEXT://127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith("serving 0 partitions at PLAINTEXT://127.0.0.1:")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 0
 
 
 def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:

@@ -111,6 +111,8 @@ def test_a_broker_grows_into_a_cluster(
         grown = found.grow(store)
         assert grown.new_topics == ["__consumer_offsets", "orders"]
         assert (grown.broker, grown.partition_count) == (found.broker, 6)
+    refused = CliRunner().invoke(app, ["broker", "--log-dirs", ",".join(paths_of(base))])
+    assert refused.exit_code == 1 and f"--zookeeper {config.zookeeper_connect}" in refused.output
     done = CliRunner().invoke(app, command(base, config))  # again, as after an interruption
     assert done.exit_code == 0, done.output
     assert done.output.startswith("broker 0 leads 6 partitions; 0 topics new in the cluster\n")

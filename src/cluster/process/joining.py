@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from broker.catalog.membership import remember_cluster
 from broker.config import BrokerConfig
 from broker.coordination.continuity import found_cluster
 from broker.coordination.errors import CoordinationError, NotConnectedError, SessionExpiredError
@@ -157,6 +158,7 @@ class Joined:
             ClusterStartError: there is no directory for the records of failed log dirs.
         """
         with self._serving(store) as serving:
+            remember_cluster(store, self._config.zookeeper_connect)
             yield serving.broker
 
     @contextmanager
@@ -214,6 +216,7 @@ class Joined:
             count = grown_documents.take_documents(self._session, documents)
             made = growing.adopt(self._session, self.broker, topics)
             growing.wait_until_led(serving.member.metadata, topics)
+            remember_cluster(store, self._config.zookeeper_connect)
         return Grown(self.broker, made, sum(len(one.record.ids) for one in topics), count)
 
     def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:
