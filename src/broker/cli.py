@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import click
 
-from broker.catalog.membership import cluster_of
+from broker.catalog.dir_facts import cluster_of
 from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
 from broker.forecast import Line, file_problems, forecast
@@ -22,6 +22,7 @@ from broker.server import Broker
 from broker.server_properties import ServerProperties, server_properties
 from logstore import LogStore
 from logstore.cli.interrupts import Interrupts, held
+from logstore.cli.log_lines import log_lines
 from logstore.cli.options import (
     ENVIRONMENT_NAME,
     format_option,
@@ -299,6 +300,7 @@ def _serve(
             if joined is None and not is_alone:
                 _refuse_without_cluster(store)
             with (
+                log_lines(),
                 (
                     joined.start(store) if joined else Broker.start(config=config, store=store)
                 ) as running,

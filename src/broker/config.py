@@ -12,12 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from broker.authorization.authorizer import AuthorizerSettings, parse_super_users
-from broker.listener_config import (
-    Endpoint,
-    ListenerConfig,
-    check_zookeeper,
-    parse_http_listener,
-)
+from broker.listener_config import Endpoint, ListenerConfig, parse_http_listener
 from logstore import LogConfig, StoreConfig
 from logstore.config import parse_duration, parse_size
 
@@ -242,8 +237,6 @@ class BrokerConfig(ListenerConfig):
             object.__setattr__(self, one.name, self.checked(one.name, value))
         if self.log_config.record_format != "kafka":
             raise ValueError("log_config: a broker keeps records with record_format='kafka'")
-        if self.zookeeper_connect:
-            check_zookeeper(self.zookeeper_connect)
         self.check_listeners(has_peers=bool(self.zookeeper_connect))
         selector = self.replica_selector_class
         if selector and selector.rpartition(".")[2] != RACK_AWARE:

@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from broker.coordination.paths import check_path
 from broker.protocols import (
     CLIENT_AUTH,
     MECHANISMS,
@@ -20,7 +19,6 @@ from broker.protocols import (
 
 LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[^\]]*\]|[^:/\[\]]*):(?P<port>\d+)")
 HTTP_LISTENER = re.compile(r"(?P<host>\[[^\]]*\]|[^:/\[\]]+):(?P<port>\d{1,5})")
-ZOOKEEPER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:(?P<port>\d{1,5}))?")
 PROTOCOL = "PLAINTEXT"
 PEM_ADVICE = (
     "use PEM files; to convert a JKS file: keytool -importkeystore -srckeystore FILE.jks "
@@ -57,31 +55,6 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
     if len(set(names)) < len(names):
         raise ValueError(f"{key}: two listeners have the same name in {text!r}")
     return tuple(found)
-
-
-def check_zookeeper(text: str) -> None:
-    """Check the servers of ZooKeeper and the path after them, such as `zk1:2181,zk2:2181/cluster`.
-
-    Raises:
-        ValueError: the text has another form.
-    """
-    servers, slash, path = text.partition("/")
-    for one in servers.split(","):
-        match = ZOOKEEPER.fullmatch(one.strip())
-        if match is None or not 0 < int(match["port"] or 1) <= 65535:
-            raise ValueError(
-                f"zookeeper_connect: {one.strip()!r} is not of the form HOST:PORT; an example of "
-                "the whole value is zk1:2181,zk2:2181/cluster"
-            )
-    if "," in path:
-        raise ValueError(
-            f"zookeeper_connect: write the path once, after the last server, not {slash + path!r}"
-        )
-    if path:
-        try:
-            check_path(slash + path)
-        except ValueError as error:
-            raise ValueError(f"zookeeper_connect: {error}") from error
 
 
 def parse_http_listener(text: str, hosts: str) -> Endpoint | None:

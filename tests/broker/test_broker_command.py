@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.catalog.membership import cluster_of, remember_cluster
+from broker.catalog.dir_facts import cluster_of, remember_cluster
 from broker.net.readiness import notify
 from logstore import LogStore, StoreConfig
 from logstore.cli.app import app

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.catalog.membership import cluster_of
+from broker.catalog.dir_facts import cluster_of
 from broker.config import BrokerConfig
 from broker.coordination.continuity import CLUSTER_ID, read_cluster
 from broker.coordination.errors import NotConnectedError, StoreWipedError

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from broker.catalog.membership import remember_cluster
+from broker.catalog.dir_facts import remember_cluster
 from broker.config import BrokerConfig
 from broker.coordination.continuity import found_cluster
 from broker.coordination.errors import CoordinationError, NotConnectedError, SessionExpiredError
@@ -39,6 +39,9 @@ from logstore.store.start.identity import resolve
 from logstore.store.start.open_dirs import foresee
 
 LOG = logging.getLogger("cluster")
+# kazoo logs each failed try to connect, several times a second, and does not name ZooKeeper. The
+# session of a broker logs once that ZooKeeper does not answer.
+logging.getLogger("kazoo").setLevel(logging.ERROR)
 Pause = Callable[[float], object]
 
 
