@@ -16,6 +16,7 @@ from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
 from broker.forecast import Line, file_problems, forecast
 from broker.net.descriptors import fit, raise_limit
+from broker.net.listener import address_error
 from broker.net.readiness import notify
 from broker.properties import parse_properties
 from broker.server import Broker
@@ -229,7 +230,10 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
         return nullcontext()
     from broker.metrics import serve
 
-    endpoint = serve(running, port)
+    try:
+        endpoint = serve(running, port)
+    except OSError as error:
+        raise address_error(error, f"the metrics at http://127.0.0.1:{port}") from error
     click.echo(f"serving metrics at http://127.0.0.1:{endpoint.port}/metrics")
     return endpoint
 

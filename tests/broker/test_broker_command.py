@@ -147,6 +147,21 @@ def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
     assert "ssl.keystore.password" in done.output and not (tmp_path / "b").exists()
 
 
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """The error says whether it is the port of a listener, of the page or of the metrics."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        free = ("--listeners", "PLAINTEXT://127.0.0.1:0")
+        for options, what in (
+            (("--listeners", f"PLAINTEXT://{where}"), f"the listener PLAINTEXT://{where}"),
+            ((*free, "--http", where), f"the page at http://{where}"),
+            ((*free, "--metrics-port", where.split(":")[1]), f"the metrics at http://{where}"),
+        ):
+            done = broker("--log-dirs", tmp_path / "a", *options)
+            assert done.exit_code == 1
+            assert done.stderr == f"error: {what}: Address already in use\n"
+
+
 def test_wrong_usage_is_2(file: Path, tmp_path: Path) -> None:
     """The exit code is 2 without a file, with an unreadable file, or without log dirs."""
     assert broker("--config", tmp_path / "none", "--check").exit_code == 2
