@@ -24,7 +24,7 @@ from broker.coordination.continuity import found_cluster
 from broker.coordination.errors import CoordinationError, NotConnectedError, SessionExpiredError
 from broker.coordination.verbs import Session, SessionKey
 from broker.server import Broker
-from cluster.errors import ClusterStartError
+from cluster.errors import ClusterGrowthError, ClusterStartError
 from cluster.peers.peer_security import PeerSecurity
 from cluster.presence import broker_ids
 from cluster.presence.records_place import records_dir
@@ -107,6 +107,20 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
         one.path: one.meta.broker_id if is_known and not one.is_new else None
         for one in roll.members
     }
+
+
+def check_store(log_dirs: Sequence[str]) -> None:
+    """Check that there is a store in the log dirs.
+
+    Raises:
+        ClusterGrowthError: all log dirs are new, so there is nothing that could grow.
+    """
+    if all(one is None for one in _ids_in(log_dirs).values()):
+        named = ", ".join(log_dirs)
+        reason = (
+            f"there is no store in {named}: check the paths of the log dirs. A new broker needs "
+        )
+        raise ClusterGrowthError(reason=reason + "no `grow`: start it with --zookeeper")
 
 
 class Grown(NamedTuple):
@@ -205,13 +219,14 @@ class Joined:
         The ACLs, quotas and users are copied, too.
 
         Raises:
-            ClusterGrowthError: a topic cannot join the cluster, a topic gets no leader, or the
-                cluster has ACLs, quotas or users of its own.
+            ClusterGrowthError: another broker is registered, a topic cannot join the cluster, a
+                topic gets no leader, or the cluster has ACLs, quotas or users of its own.
             ContinuityError, BrokerIdError, ClusterStartError: see `start`.
         """
         from cluster.process import growing, grown_documents
 
         topics, documents = growing.topics_of(store), grown_documents.documents_of(store)
+        growing.check_alone(self._session, self.broker)
         growing.check_names(self._session, topics)
         grown_documents.check_documents(self._session, documents)
         with self._serving(store) as serving:
