@@ -117,10 +117,10 @@ def check_store(log_dirs: Sequence[str]) -> None:
     """
     if all(one is None for one in _ids_in(log_dirs).values()):
         named = ", ".join(log_dirs)
-        reason = (
-            f"there is no store in {named}: check the paths of the log dirs. A new broker needs "
+        raise ClusterGrowthError(
+            reason=f"there is no store in {named}: check the paths of the log dirs. A new broker "
+            "needs no `grow`: start it with --zookeeper"
         )
-        raise ClusterGrowthError(reason=reason + "no `grow`: start it with --zookeeper")
 
 
 class Grown(NamedTuple):
