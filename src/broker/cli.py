@@ -37,6 +37,7 @@ from logstore.cli.output import Column, optional_text, print_rows, progress_bar
 
 LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 RECORDS = "/run/logstore"
+SENTENCES = ("problem", "unknown", "note")  # the kinds of lines in a forecast that are sentences
 # The options that are not named like their keys.
 OPTIONS = {
     "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
@@ -159,7 +160,7 @@ def broker(
     wish = read_wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
     if is_check:
         lines = forecast(wish.found, wish.log_dirs, wish.source, wish.sources)
-        print_rows([line._asdict() for line in lines], CHECK_COLUMNS, output_format)
+        _print_forecast(lines, output_format)
         click.get_current_context().exit(1 if any(map(_is_problem, lines)) else 0)
     if wish.found.problems:
         context = click.get_current_context(silent=True)
@@ -218,6 +219,16 @@ def read_wish(
     if not (needs_log_dirs or has_option or os.environ.get(ENVIRONMENT_NAME)):
         return Wish(found, [], source, sources)
     return Wish(found, named_log_dirs(log_dirs), source, sources)
+
+
+def _print_forecast(lines: list[Line], output_format: str) -> None:
+    """Print what a start would do. In a table, a sentence would make a column too wide."""
+    is_table = output_format == "table"
+    rows = [line for line in lines if not (is_table and line.kind in SENTENCES)]
+    print_rows([line._asdict() for line in rows], CHECK_COLUMNS, output_format)
+    for line in lines if is_table else ():
+        if line.kind in SENTENCES:
+            click.echo(f"{line.kind}: {line.name}")
 
 
 def _is_problem(line: Line) -> bool:

@@ -142,6 +142,10 @@ def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
         "num.partitions=0", "ssl.keystore.password:", "log",
     ]  # fmt: skip
     assert "this is the log dir of a Kafka broker" in problems[2]
+    text = broker("--config", file, "--check").stdout.splitlines()
+    assert text[-4].startswith("problem: num.partitions=0 is not in")
+    assert text[-1] == "unknown: num.partition is unknown; did you mean num.partitions?"
+    assert all(len(line) < 200 for line in text if line.startswith("log dir"))
     done = broker("--config", file)
     assert done.exit_code == 2 and "num.partitions=0 is not in 1.." in done.output
     assert "ssl.keystore.password" in done.output and not (tmp_path / "b").exists()

@@ -84,7 +84,7 @@ class Asked:
             try:
                 return self._ask(server, METADATA, asked)
             except PeerError as error:
-                failures.append(error)
+                failures.append(self._hinted(error))
         if len(failures) == 1:
             raise failures[0]
         reasons: dict[str, list[str]] = {}
@@ -229,6 +229,13 @@ class Asked:
             if one.node_id == metadata.controller_id:
                 return one.host, one.port
         raise PeerRefusalError(address="the cluster", reason=f"no controller is known; {LATER}")
+
+    def _hinted(self, error: PeerError) -> PeerError:
+        """Say that a listener may need TLS or a login, if this client uses neither."""
+        if self._security is OPEN and error.reason.endswith("closed the connection"):
+            hint = "; perhaps this listener needs TLS or a login (--command-config)"
+            return PeerError(address=error.address, reason=error.reason + hint)
+        return error
 
     def _check(self, answer: Any, address: str = "the controller") -> None:
         """If a whole request was refused, raise PeerError."""
