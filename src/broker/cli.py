@@ -11,16 +11,19 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 import click
 
+from broker.catalog.dir_facts import cluster_of
 from broker.config import BrokerConfig
 from broker.coordination.errors import CoordinationError
 from broker.forecast import Line, file_problems, forecast
 from broker.net.descriptors import fit, raise_limit
+from broker.net.listener import address_error
 from broker.net.readiness import notify
 from broker.properties import parse_properties
 from broker.server import Broker
 from broker.server_properties import ServerProperties, server_properties
 from logstore import LogStore
 from logstore.cli.interrupts import Interrupts, held
+from logstore.cli.log_lines import log_lines
 from logstore.cli.options import (
     ENVIRONMENT_NAME,
     format_option,
@@ -34,6 +37,7 @@ from logstore.cli.output import Column, optional_text, print_rows, progress_bar
 
 LISTENERS = "PLAINTEXT://127.0.0.1:9092"
 RECORDS = "/run/logstore"
+SENTENCES = ("problem", "unknown", "note")  # the kinds of lines in a forecast that are sentences
 # The options that are not named like their keys.
 OPTIONS = {
     "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
@@ -93,6 +97,13 @@ CHECK_COLUMNS = [
     help="In a cluster: a directory on tmpfs, where failures of log dirs are recorded.",
 )
 @click.option(
+    "--alone",
+    "is_alone",
+    is_flag=True,
+    help="Serve the log dirs of a broker of a cluster without its cluster, for example if the "
+    "cluster is lost. The cluster does not get the new records.",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
@@ -119,6 +130,7 @@ def broker(
     broker_id: int | None,
     rack: str | None,
     records: str,
+    is_alone: bool,
     metrics_port: int | None,
     http: str | None,
     http_hosts: str | None,
@@ -148,7 +160,7 @@ def broker(
     wish = read_wish(log_dirs, config_file, {key: text for key, text in given.items() if text})
     if is_check:
         lines = forecast(wish.found, wish.log_dirs, wish.source, wish.sources)
-        print_rows([line._asdict() for line in lines], CHECK_COLUMNS, output_format)
+        _print_forecast(lines, output_format)
         click.get_current_context().exit(1 if any(map(_is_problem, lines)) else 0)
     if wish.found.problems:
         context = click.get_current_context(silent=True)
@@ -161,7 +173,9 @@ def broker(
         kind = "this" if wish.found.config.zookeeper_connect else "a single"
         names = ", ".join(wish.found.ignored)
         note(f"ignored, because these settings have no meaning for {kind} broker: {names}")
-    _serve(wish.log_dirs, wish.found.config, records, metrics_port)
+    if is_alone and wish.found.config.zookeeper_connect:
+        raise click.UsageError("--alone contradicts the ZooKeeper of a cluster: leave one out")
+    _serve(wish.log_dirs, wish.found.config, records, metrics_port, is_alone=is_alone)
 
 
 class Wish(NamedTuple):
@@ -207,6 +221,16 @@ def read_wish(
     return Wish(found, named_log_dirs(log_dirs), source, sources)
 
 
+def _print_forecast(lines: list[Line], output_format: str) -> None:
+    """Print what a start would do. In a table, a sentence would make a column too wide."""
+    is_table = output_format == "table"
+    rows = [line for line in lines if not (is_table and line.kind in SENTENCES)]
+    print_rows([line._asdict() for line in rows], CHECK_COLUMNS, output_format)
+    for line in lines if is_table else ():
+        if line.kind in SENTENCES:
+            click.echo(f"{line.kind}: {line.name}")
+
+
 def _is_problem(line: Line) -> bool:
     return line.kind == "problem"
 
@@ -217,7 +241,10 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
         return nullcontext()
     from broker.metrics import serve
 
-    endpoint = serve(running, port)
+    try:
+        endpoint = serve(running, port)
+    except OSError as error:
+        raise address_error(error, f"the metrics at http://127.0.0.1:{port}") from error
     click.echo(f"serving metrics at http://127.0.0.1:{endpoint.port}/metrics")
     return endpoint
 
@@ -252,7 +279,24 @@ def _joined(
         raise click.ClickException(f"{config.zookeeper_connect}: {error}") from error
 
 
-def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: int | None) -> None:
+def _refuse_without_cluster(store: LogStore) -> None:
+    """Refuse to serve the replicas of a cluster alone, because the cluster would not know it."""
+    if zookeeper := cluster_of(store):
+        raise click.ClickException(
+            f"these log dirs belong to broker {store.broker_id} of a cluster: start the broker "
+            f"with --zookeeper {zookeeper}, or with zookeeper.connect in its file; if the cluster "
+            "is lost for good, --alone serves the log dirs without it"
+        )
+
+
+def _serve(
+    paths: list[str],
+    config: BrokerConfig,
+    records: str,
+    metrics_port: int | None,
+    *,
+    is_alone: bool,
+) -> None:
     """Open the store, and serve it until a signal comes."""
     with held() as interrupts, _joined(paths, config, records, interrupts) as joined:
         settings = config.store_config.replace(log_config=config.log_config)
@@ -268,7 +312,10 @@ def _serve(paths: list[str], config: BrokerConfig, records: str, metrics_port: i
             )
         with store:
             tell_of_opening(store)
+            if joined is None and not is_alone:
+                _refuse_without_cluster(store)
             with (
+                log_lines(),
                 (
                     joined.start(store) if joined else Broker.start(config=config, store=store)
                 ) as running,

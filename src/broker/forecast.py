@@ -40,8 +40,8 @@ def forecast(
         source: where the user gave the log dirs: in the option, the file or the environment.
         sources: where the user gave each field.
     """
-    lines = [Line("problem", problem, None) for problem in found.problems]
-    lines += [Line("problem", problem, None) for problem in file_problems(found.config)]
+    problems = dict.fromkeys([*found.problems, *file_problems(found.config)])  # each once
+    lines = [Line("problem", problem, None) for problem in problems]
     lines += _log_dirs(log_dirs, source, found.config)
     lines += _listeners(found.config, sources)
     usual = BrokerConfig()

@@ -6,16 +6,16 @@ The lists have the keys of Kafka 4.1, and keys of earlier releases that old file
 from __future__ import annotations
 
 # Keys with these prefixes configure parts of Kafka. A single broker does not have these parts, or
-# implements them in another way.
+# implements them in another way. A prefix of a key that the broker uses is not in this list:
+# otherwise a typing error in such a key would look like a key of Kafka.
 PREFIXES = (
     "alter.log.dirs.replication.quota.", "broker.heartbeat.", "broker.session.",
-    "controlled.shutdown.", "controller.", "delegation.token.", "group.consumer.",
-    "group.coordinator.", "group.share.", "group.streams.",
-    "internal.", "kafka.metrics.", "leader.imbalance.", "listener.name.",
+    "controlled.shutdown.", "controller.", "delegation.token.", "group.coordinator.",
+    "group.share.", "group.streams.", "internal.", "kafka.metrics.", "leader.imbalance.",
+    "listener.name.",
     "log.cleaner.io.buffer.", "log.local.", "log.roll.jitter.", "metadata.", "metrics.",
-    "offsets.commit.required.", "password.encoder.", "quota.", "remote.", "replica.",
-    "replication.quota.",
-    "share.", "socket.connection.setup.", "transaction.", "zookeeper.",
+    "offsets.commit.required.", "password.encoder.", "quota.", "remote.",
+    "replication.quota.", "share.", "socket.connection.setup.", "zookeeper.ssl.",
 )  # fmt: skip
 IGNORED = frozenset({
     "add.partitions.to.txn.retry.backoff.max.ms", "add.partitions.to.txn.retry.backoff.ms",
@@ -42,6 +42,17 @@ IGNORED = frozenset({
     "socket.send.buffer.bytes", "telemetry.max.bytes",
     "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable",
+    "group.consumer.max.heartbeat.interval.ms", "group.consumer.max.session.timeout.ms",
+    "group.consumer.migration.policy", "group.consumer.min.heartbeat.interval.ms",
+    "group.consumer.min.session.timeout.ms", "group.consumer.regex.refresh.interval.ms",
+    "replica.fetch.backoff.ms", "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
+    "replica.high.watermark.checkpoint.interval.ms", "replica.lag.max.messages",
+    "replica.socket.receive.buffer.bytes", "replica.socket.timeout.ms",
+    "transaction.partition.verification.enable", "transaction.state.log.load.buffer.size",
+    "transaction.state.log.min.isr", "transaction.state.log.segment.bytes",
+    "transaction.two.phase.commit.enable", "zookeeper.clientCnxnSocket",
+    "zookeeper.connection.timeout.ms", "zookeeper.max.in.flight.requests",
+    "zookeeper.metadata.migration.enable", "zookeeper.sync.time.ms",
 })  # fmt: skip
 
 # These keys ask for a protection that this broker gives in another way, or does not give. For each

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from broker.catalog.settings import INT, KEYS, LONG, field_of, value_of
 from broker.config import KAFKA_LOG_CONFIG, SIZES_MAX, STORE_CONFIG, BrokerConfig
+from broker.coordination.paths import check_path
 from broker.ignored_keys import IGNORED, advice_for, is_ignored
 from broker.listener_config import PROTOCOL, Endpoint, parse_endpoints
 from broker.protocols import parse_protocol_map
@@ -26,6 +27,7 @@ from logstore import LogConfig, StoreConfig
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 MS_MAX = 2**62
 WHOLE = re.compile(r"[+-]?[0-9]+")
+SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+)(:(?P<port>\d{1,5}))?")
 DECIMAL = re.compile(r"[+-]?[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?")
 
 
@@ -204,6 +206,8 @@ class _Reader:
         if field in UNLIMITED and isinstance(value, int) and not 0 <= value <= SIZES_MAX:
             value = SIZES_MAX
         self.settings[field] = BrokerConfig.checked(field, value)
+        if field == "zookeeper_connect" and text:
+            check_zookeeper(text)
 
     def read_protocols(self, text: str) -> None:
         """Read which listener has which protocol."""
@@ -292,6 +296,31 @@ class _Reader:
             tuple(self.unknown),
             tuple(self.problems),
         )
+
+
+def check_zookeeper(text: str) -> None:
+    """Check the servers of ZooKeeper and the path after them, such as `zk1:2181,zk2:2181/cluster`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    servers, slash, path = text.partition("/")
+    for one in servers.split(","):
+        match = SERVER.fullmatch(one.strip())
+        if match is None or not 0 < int(match["port"] or 1) <= 65535:
+            raise ValueError(
+                f"zookeeper_connect: {one.strip()!r} is not of the form HOST:PORT; an example of "
+                "the whole value is zk1:2181,zk2:2181/cluster"
+            )
+    if "," in path:
+        raise ValueError(
+            f"zookeeper_connect: write the path once, after the last server, not {slash + path!r}"
+        )
+    if path:
+        try:
+            check_path(slash + path)
+        except ValueError as error:
+            raise ValueError(f"zookeeper_connect: {error}") from error
 
 
 def _named_in(addresses: Mapping[str, str]) -> tuple[Endpoint, ...]:

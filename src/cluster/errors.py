@@ -49,6 +49,15 @@ class PeerError(ClusterError):
     _template = "the broker at {address}: {reason}"
 
 
+class PeerRefusalError(PeerError):
+    """Report that a whole request was refused, or that none of several brokers has answered.
+
+    The attribute `address` says who refused the request.
+    """
+
+    _template = "{address}: {reason}"
+
+
 class PeerGoneError(PeerError):
     """Report that the port of another broker refuses connections: its process is gone."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from broker.catalog.dir_facts import cluster_of, remember_cluster
 from broker.net.readiness import notify
 from logstore import LogStore, StoreConfig
 from logstore.cli.app import app
@@ -106,6 +107,27 @@ def test_a_check_of_a_broker_of_a_cluster(file: Path, tmp_path: Path) -> None:
     assert value == "will be created for an id that ZooKeeper gives"
 
 
+def test_a_broker_of_a_cluster_does_not_serve_alone(tmp_path: Path) -> None:
+    """The error names the ZooKeeper of the cluster, also if the other log dir is new."""
+    with LogStore.open(tmp_path / "a", config=StoreConfig(broker_id=3)) as store:
+        remember_cluster(store, "zk:2181/demo")
+        assert cluster_of(store) == "zk:2181/demo"
+    refused = broker("--log-dirs", f"{tmp_path / 'a'},{tmp_path / 'b'}", "--broker-id", 3)
+    assert refused.exit_code == 1, refused.output
+    assert "belong to broker 3 of a cluster: start the broker with --zookeeper zk:2181/demo" in (
+        refused.output
+    )
+    both = broker("--log-dirs", tmp_path / "a", "--alone", "--zookeeper", "zk:1")
+    assert both.exit_code == 2 and "--alone contradicts" in both.output
+    command = [sys.executable, "-m", "logstore.cli", "broker", "--log-dirs", str(tmp_path / "a")]
+    command += ["--alone", "--listeners", "PLAINTEXT://127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith("serving 0 partitions at PLAINTEXT://127.0.0.1:")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 0
+
+
 def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
     """A check finds all problems of the file and of the log dirs; its exit code is 1."""
     with file.open("a") as more:
@@ -120,9 +142,28 @@ def test_a_check_finds_every_problem(file: Path, tmp_path: Path) -> None:
         "num.partitions=0", "ssl.keystore.password:", "log",
     ]  # fmt: skip
     assert "this is the log dir of a Kafka broker" in problems[2]
+    text = broker("--config", file, "--check").stdout.splitlines()
+    assert text[-4].startswith("problem: num.partitions=0 is not in")
+    assert text[-1] == "unknown: num.partition is unknown; did you mean num.partitions?"
+    assert all(len(line) < 200 for line in text if line.startswith("log dir"))
     done = broker("--config", file)
     assert done.exit_code == 2 and "num.partitions=0 is not in 1.." in done.output
     assert "ssl.keystore.password" in done.output and not (tmp_path / "b").exists()
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    """The error says whether it is the port of a listener, of the page or of the metrics."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        free = ("--listeners", "PLAINTEXT://127.0.0.1:0")
+        for options, what in (
+            (("--listeners", f"PLAINTEXT://{where}"), f"the listener PLAINTEXT://{where}"),
+            ((*free, "--http", where), f"the page at http://{where}"),
+            ((*free, "--metrics-port", where.split(":")[1]), f"the metrics at http://{where}"),
+        ):
+            done = broker("--log-dirs", tmp_path / "a", *options)
+            assert done.exit_code == 1
+            assert done.stderr == f"error: {what}: Address already in use\n"
 
 
 def test_wrong_usage_is_2(file: Path, tmp_path: Path) -> None:

@@ -154,6 +154,14 @@ def test_without_zookeeper_the_keys_of_clusters_are_ignored() -> None:
     assert problem.startswith("zookeeper.session.timeout.ms=0 is not in 1..")
 
 
+@pytest.mark.parametrize(
+    "text", ["z", "zk1:2181,zk2:2181/c", "zk1:2181, zk2:2181", "[::1]:2181/a/b", "10.0.0.1", "z/"]
+)
+def test_servers_of_zookeeper_are_accepted(text: str) -> None:
+    """A port may be missing, and there may be a path after the last server."""
+    assert read(f"zookeeper.connect={text}\n").config.zookeeper_connect == text
+
+
 def test_each_key_of_kafka_is_of_one_kind() -> None:
     """Each key has a meaning, is ignored, or is refused."""
     for key in KAFKA:
@@ -294,6 +302,11 @@ WRONG = [
         "security.inter.broker.protocol=SASL_PLAINTEXT",
         "sasl.inter.broker.credentials.file: the listener SASL_PLAINTEXT between brokers has SASL",
     ),
+    ("zookeeper.connect=:2181", "zookeeper.connect: ':2181' is not of the form HOST:PORT; an ex"),
+    ("zookeeper.connect=z:2181,", "zookeeper.connect: '' is not of the form HOST:PORT"),
+    ("zookeeper.connect=z:70000/a", "zookeeper.connect: 'z:70000' is not of the form"),
+    ("zookeeper.connect=z:1/a//b", "zookeeper.connect: '/a//b' is not the path of a znode"),
+    ("zookeeper.connect=z:1/a,y:1/a", "zookeeper.connect: write the path once, after the last"),
     ("queued.max.request.bytes=1024", "queued.max.request.bytes=1024 must not be less than"),
 ]
 
@@ -348,12 +361,20 @@ def test_all_problems_are_found_at_once() -> None:
 
 
 def test_an_unknown_key_is_reported_with_the_nearest_one() -> None:
-    """The nearest key is shown even if it is an ignored key."""
-    found = server_properties({"num.partition": "3", "num.io.thread": "8", "xyzzy": "1"})
-    assert found.problems == () and found.unknown == (
+    """The nearest key is shown even if it is an ignored key, or is a key of a cluster."""
+    found = server_properties({
+        "num.partition": "3", "num.io.thread": "8", "xyzzy": "1", "zookeeper.conect": "z:2181",
+        "replica.lag.time.ms": "1", "transaction.max.timeout": "1", "group.consumer.sizes": "1",
+    })  # fmt: skip
+    assert not (found.problems or found.ignored)
+    assert found.unknown == (
         "num.partition is unknown; did you mean num.partitions?",
         "num.io.thread is unknown; did you mean num.io.threads?",
         "xyzzy is unknown",
+        "zookeeper.conect is unknown; did you mean zookeeper.connect?",
+        "replica.lag.time.ms is unknown; did you mean replica.lag.time.max.ms?",
+        "transaction.max.timeout is unknown; did you mean transaction.max.timeout.ms?",
+        "group.consumer.sizes is unknown; did you mean group.consumer.max.size?",
     )
 
 

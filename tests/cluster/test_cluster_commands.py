@@ -69,9 +69,12 @@ def test_a_status_shows_what_is_wrong(three: Cluster) -> None:
     three.kill(3)
     wait_until(lambda: states(three).get("partition my-orders-1") == "below min", SECONDS)
     found = states(three, "--all")
-    assert found["partition my-orders-0"] == "good" and "broker 3" not in found
+    assert found["partition my-orders-0"] == "good" and found["broker 3"] == "gone"
     done = run(three, "status")
     assert done.exit_code == 1 and "my-orders-1  below min" in done.stdout
+    assert done.stderr == (
+        "brokers: 2 live, 1 gone; partitions: 0 offline, 1 below min, 0 under-replicated, 1 good\n"
+    )
     three.kill(2)
     wait_until(lambda: states(three).get("partition my-orders-1") == "offline", SECONDS)
 
@@ -99,6 +102,8 @@ def test_leaders_are_elected(three: Cluster) -> None:
     found = {row["name"]: row["state"] for row in rows_of(run(three, "elect", "--format", "json"))}
     assert found["my-orders-1"] == "elected"
     assert three.wait_for_leader("my-orders", 1, other_than=3) == 2
+    done = run(three, "elect")
+    assert (done.exit_code, done.stdout) == (0, "") and "nothing to do" in done.stderr
     done = run(three, "elect", "my-orders-1")
     assert done.exit_code == 0 and "ELECTION_NOT_NEEDED" in done.stdout
     done = run(three, "elect", "nothing-0")
@@ -131,7 +136,7 @@ def test_replicas_are_moved_between_brokers(three: Cluster, tmp_path: Path) -> N
     assert rows_of(reassign("--verify"), code=1)[0]["state"] == "no such partition"
     assert rows_of(reassign("--execute"), code=1)[0]["name"] == "my-orders-9"
     done = run(three, "reassign", "--file", file)
-    assert done.exit_code == 2 and "give one of --generate" in done.output
+    assert done.exit_code == 2 and "give exactly one of --generate" in done.output
 
 
 def test_a_reassignment_is_proposed(three: Cluster, tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_a_reassignment_is_proposed(three: Cluster, tmp_path: Path) -> None:
     assert json.loads(lines[1])["partitions"][0]["replicas"] == rows[0]["replicas"]
     assert lines[3] == "Proposed partition reassignment configuration" and json.loads(lines[4])
     for brokers, reason in (
-        ("1,9", "broker 9 does not live"),
+        ("1,9", "broker 9 is not registered"),
         ("1", "2 replicas"),
         ("x", "no broker"),
     ):
@@ -175,15 +180,17 @@ def test_a_reassignment_is_proposed(three: Cluster, tmp_path: Path) -> None:
     file.write_text('{"partitions": []}')
     assert 'no list "topics"' in generate("1,2").output
     done = run(three, "reassign", "--file", file, "--verify", "--brokers", "1")
-    assert done.exit_code == 2 and "--generate needs --brokers" in done.output
+    assert done.exit_code == 2 and "only --generate has --brokers" in done.output
+    done = run(three, "reassign", "--file", file, "--execute", "--cancel")
+    assert done.exit_code == 2 and "give exactly one of --generate" in done.output
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "the file is no JSON"),
+        ("{", "the file is not JSON"),
         ("[]", 'no list "partitions"'),
-        ('{"partitions": []}', 'no list "partitions"'),
+        ('{"partitions": []}', 'list "partitions" is empty'),
         ('{"partitions": [1]}', "1 is no partition"),
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "must have a topic"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "must have"),
@@ -235,6 +242,31 @@ def test_no_broker_answers() -> None:
     where = f"127.0.0.1:{free_port()}"
     done = CliRunner().invoke(app, ["cluster", "status", "--bootstrap-servers", where])
     assert done.exit_code == 1 and f"the broker at {where}: it refuses" in done.output
+
+
+def test_each_broker_that_does_not_answer_is_named() -> None:
+    """If several brokers have the same reason, the error has this reason once."""
+    servers = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    words = ["cluster", "status", "--bootstrap-servers", ",".join(servers)]
+    done = CliRunner().invoke(app, words)
+    told = f"{servers[0]}, {servers[1]}: it refuses connections"
+    assert (done.exit_code, done.output) == (1, f"error: no broker answers: {told}\n")
+
+
+def test_a_tool_that_expects_tls_or_a_login_says_so(three: Cluster, tmp_path: Path) -> None:
+    """The listeners of this cluster have neither."""
+    file = tmp_path / "admin.properties"
+    for protocol, reason in (("SSL", "perhaps this port has no TLS"), ("SASL", "has no logins")):
+        login = "\nsasl.mechanism=SCRAM-SHA-256\nsasl.credentials.file=" + str(tmp_path / "user")
+        file.write_text(
+            f"security.protocol={protocol}"
+            if protocol == "SSL"
+            else f"security.protocol=SASL_PLAINTEXT{login}"
+        )
+        (tmp_path / "user").write_text("admin:secret")
+        (tmp_path / "user").chmod(0o600)
+        done = run(three, "status", "--command-config", file)
+        assert done.exit_code == 1 and reason in done.output, done.output
 
 
 def describe(cluster: Cluster, broker: int) -> Sequence[Any]:

@@ -76,7 +76,7 @@ def test_all_replicas_leave_a_broker(four: Cluster) -> None:
     assert {one: row["wanted"] for one, row in rows.items()} == {
         one: row["wanted"] for one, row in plan.items()
     }
-    assert "3 partitions to reassign" in done.stderr and "is not throttled" in done.stderr
+    assert "3 partitions to reassign" in done.stderr and "does not throttle" in done.stderr
     steps = [line.split(": ")[1].split(",")[0] for line in done.stderr.splitlines()[1:-1]]
     assert steps == ["begun", "done"] * 3
     found = replicas_of(four)
@@ -97,7 +97,7 @@ def test_nothing_is_begun_if_there_are_too_few_brokers(four: Cluster) -> None:
     done = drain(four, 3)
     assert done.exit_code == 1
     assert "nothing was begun" in done.stderr
-    assert "wide-0: no other broker lives that has no replica of it" in done.stderr
+    assert "wide-0: each live broker has a replica of it" in done.stderr
     assert replicas_of(four) == {one: tuple(each) for one, each in PLACES.items()}
     done = drain(four, "--keep-free", 100, 3)
     assert done.exit_code == 1 and "would be too full" in done.stderr
@@ -163,7 +163,7 @@ def test_a_target_that_dies_is_replaced(four: Cluster) -> None:
         lines: list[str] = []
         settings = DrainSettings(DRAINED, 5, 0.0, look_seconds=0.1, dead_seconds_max=3.0)
         work = Drain(one, settings, lines.append)
-        with pytest.raises(DrainError, match=f"broker {target}, which has a replica, does not"):
+        with pytest.raises(DrainError, match=f"broker {target} has a replica, and is gone"):
             work.run()
     view: Any = four.partition("late")
     assert view.replicas == (other, 1)

@@ -11,7 +11,7 @@ from cluster.tools.drain_plan import BrokerSpace, DirSpace, Holding, Plan, plan_
 
 MIB = 1 << 20
 TOTAL = 1000 * MIB
-NONE_LEFT = "no other broker lives that has no replica of it; add a broker first"
+NONE_LEFT = "each live broker has a replica of it already: add a broker"
 
 
 def space(rack: str = "", *usable_mib: int, stored: int = 0) -> BrokerSpace:
@@ -108,7 +108,7 @@ def test_promised_bytes_are_not_free() -> None:
     [
         ((1, 2, 3), {3}, (1, 2), NONE_LEFT),
         ((1, 3), {1, 3}, (2,), NONE_LEFT),
-        ((1, 3), {3}, (2, 4), "broker 1, which has a replica, does not live"),
+        ((1, 3), {3}, (2, 4), "broker 1 has a replica, and is gone"),
         ((3,), {3}, (), NONE_LEFT),
     ],
 )

@@ -111,6 +111,8 @@ def test_a_broker_grows_into_a_cluster(
         grown = found.grow(store)
         assert grown.new_topics == ["__consumer_offsets", "orders"]
         assert (grown.broker, grown.partition_count) == (found.broker, 6)
+    refused = CliRunner().invoke(app, ["broker", "--log-dirs", ",".join(paths_of(base))])
+    assert refused.exit_code == 1 and f"--zookeeper {config.zookeeper_connect}" in refused.output
     done = CliRunner().invoke(app, command(base, config))  # again, as after an interruption
     assert done.exit_code == 0, done.output
     assert done.output.startswith("broker 0 leads 6 partitions; 0 topics new in the cluster\n")
@@ -146,12 +148,33 @@ def command(base: Path, config: BrokerConfig) -> list[str]:
 
 def test_the_command_needs_a_zookeeper(base: Path, config: BrokerConfig) -> None:
     """And one that answers; then nothing was changed, and the broker can go on alone."""
+    LogStore.open(paths_of(base)).close()
     words = command(base, config)
     assert "name the ZooKeeper" in CliRunner().invoke(app, words[:4]).output
     words[5] = f"127.0.0.1:{free_port()}"
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1 and "does not answer" in done.output
     fill(base)
+
+
+def test_log_dirs_without_a_store_do_not_grow(base: Path, config: BrokerConfig) -> None:
+    """They may be a typing error; nothing is created."""
+    done = CliRunner().invoke(app, command(base, config))
+    assert done.exit_code == 1 and "there is no store in" in done.output
+    assert not any(Path(path).exists() for path in paths_of(base))
+
+
+def test_a_cluster_with_another_broker_is_refused(
+    base: Path, config: BrokerConfig, zookeeper_store: ZooKeeperStore
+) -> None:
+    """Nothing is written: the path of the cluster may be wrong."""
+    fill(base)
+    with zookeeper_store.connect() as session:
+        for path in (*znodes.PARENTS, znodes.broker_path(5)):
+            session.create(path)
+        done = CliRunner().invoke(app, command(base, config))
+        assert done.exit_code == 1 and "already has these brokers: 5. Only the" in done.output
+        assert session.children(znodes.TOPICS) == []
 
 
 def test_later_epochs_than_those_of_the_logs(

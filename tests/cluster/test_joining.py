@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.catalog.dir_facts import cluster_of
 from broker.config import BrokerConfig
 from broker.coordination.continuity import CLUSTER_ID, read_cluster
 from broker.coordination.errors import NotConnectedError, StoreWipedError
@@ -79,6 +80,7 @@ def test_a_new_broker_gets_an_id_and_keeps_it(
     """The id is in meta.properties and at /brokers/hosts; the registration has the rack."""
     with serving(base, config) as (broker, running):
         assert broker == 1001
+        assert cluster_of(running.store) == config.zookeeper_connect
         assert "broker.id=1001\n" in (base / "a" / "meta.properties").read_text()
         host = observer.get(f"{HOSTS}/{socket.gethostname()}")
         found = observer.get(znodes.broker_path(1001))

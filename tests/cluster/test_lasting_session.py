@@ -62,6 +62,20 @@ def test_states_of_all_sessions_are_heard() -> None:
     assert states.all() == [SessionState.SUSPENDED, SessionState.FAILED, SessionState.SUSPENDED]
 
 
+def test_an_outage_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The end is logged if the old session goes on, and if a new session begins."""
+    first, second = FakeSession(), FakeSession()
+    with LastingSession(Connections(first, second), 0.001) as session:
+        for state in (SessionState.SUSPENDED, SessionState.SUSPENDED, SessionState.CONNECTED):
+            first.end(state)
+        first.end(SessionState.SUSPENDED)
+        first.end(SessionState.EXPIRED)
+        wait_until(lambda: session.current is second and bool(second.listeners))
+    starts = [one.getMessage()[:36] for one in caplog.records]
+    away, back = "the coordination store does not answ", "the coordination store answers again"
+    assert starts == [away, back, away, "the session of this broker has ended", back]
+
+
 def test_the_callback_is_called_again_after_an_error() -> None:
     """It is called again as long as its session lives, and then with the next session."""
     first, second, third = FakeSession(), FakeSession(), FakeSession()

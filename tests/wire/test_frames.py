@@ -52,6 +52,12 @@ def test_a_size_out_of_bounds_is_refused(size: int, step: int) -> None:
             splitter.feed(data[at : at + step])
 
 
+def test_a_client_that_begins_tls_is_recognised() -> None:
+    """The error says that the listener has no TLS."""
+    with pytest.raises(WireError, match="this listener has no TLS"):
+        FrameSplitter(100 << 20).feed(bytes.fromhex("16030100f5"))
+
+
 def test_regression_bytes_after_a_request_are_ignored() -> None:
     """Kafka ignores them, and librdkafka 2.16 sends three in a Metadata request for all topics."""
     frame = bytes.fromhex("0003000d0000000100077264") + b"kafka\0" + bytes.fromhex("00000000010000")

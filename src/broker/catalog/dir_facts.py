@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -10,7 +11,11 @@ from typing import Any
 
 from logstore import LogStore, LogStoreError
 
+LOG = logging.getLogger("broker")
 WRITE_SECONDS_MAX = 2.0  # how long a write waits for a slow log dir
+# The servers of ZooKeeper and the path, in a list. Without this fact, a broker of a cluster that is
+# started without its ZooKeeper would serve alone, and the cluster would not know the new records.
+CLUSTER = "cluster.zookeeper"
 
 
 def largest(store: LogStore, fact: str) -> int:
@@ -65,6 +70,25 @@ def remember(store: LogStore, fact: str, value: int | list[Any]) -> None:
     failures = write_at_once(store.log_dirs, write)
     if len(failures) == len(store.log_dirs):
         raise next(iter(failures.values()), LogStoreError("no log dir answers"))
+
+
+def remember_cluster(store: LogStore, zookeeper: str) -> None:
+    """Store in every log dir that works that the broker is one of a cluster."""
+    if values(store, CLUSTER) == [[zookeeper]] * len(store.log_dirs):
+        return
+    try:
+        remember(store, CLUSTER, [zookeeper])
+    except LogStoreError as error:  # the next start tries again
+        LOG.warning("the log dirs do not store the address of their cluster: %s", error)
+
+
+def cluster_of(store: LogStore) -> str:
+    """Return the ZooKeeper of the broker's cluster; "" if the broker was never in a cluster."""
+    for value in values(store, CLUSTER):
+        match value:
+            case [str(zookeeper)]:
+                return zookeeper
+    return ""
 
 
 def write_at_once(paths: Iterable[str], write: Callable[[str], None]) -> dict[str, LogStoreError]:

@@ -9,6 +9,12 @@ from broker.listener_config import Endpoint
 BACKLOG = 1024
 
 
+def address_error(error: OSError, what: str) -> OSError:
+    """Make an error that names what could not listen; Python's error may not name the address."""
+    reason = (error.strerror or str(error)).partition(" (while attempting")[0]
+    return OSError(error.errno, reason, what)
+
+
 class Listener:
     """A listening socket, and the address that the broker advertises for it."""
 
@@ -20,7 +26,7 @@ class Listener:
                 (endpoint.host, endpoint.port), family=family, backlog=BACKLOG
             )
         except OSError as error:
-            raise OSError(error.errno, f"cannot listen at {endpoint}: {error.strerror}") from error
+            raise address_error(error, f"the listener {endpoint}") from error
         self.socket.setblocking(False)
         self.fd = self.socket.fileno()
         bound = Endpoint(endpoint.name, *self.socket.getsockname()[:2])

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, BinaryIO
 
 from broker.listener_config import Endpoint
+from broker.net.listener import address_error
 from broker.page.admission import CONNECTIONS_MAX, HEAD_BYTES_MAX, Pace, age_max, fault_of
 from broker.page.routes import OK, Response, error
 
@@ -126,9 +127,13 @@ class HttpServer:
     def __init__(self, endpoint: Endpoint, names: Collection[str], respond: Respond) -> None:
         """Bind the address; raise OSError if it is in use."""
         family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        self._listener = socket.create_server(
-            (endpoint.host, endpoint.port), family=family, backlog=BACKLOG
-        )
+        try:
+            self._listener = socket.create_server(
+                (endpoint.host, endpoint.port), family=family, backlog=BACKLOG
+            )
+        except OSError as error:
+            where = str(endpoint._replace(name="http"))
+            raise address_error(error, f"the page at {where}") from error
         self._listener.setblocking(False)
         self.endpoint = endpoint._replace(port=self._listener.getsockname()[1])
         self.names, self.respond = frozenset(names), respond

@@ -22,6 +22,8 @@ from broker.wire.versions import API_VERSIONS, ApiVersions
 FRAME_BYTES_MAX = 100 << 20  # the default of Kafka's `socket.request.max.bytes`
 GATHERED_BYTES = 16 << 10  # smaller pieces of a frame are joined
 SIZE = struct.Struct(">i")
+TLS_HANDSHAKE = 0x1603  # the first two bytes of a client that begins TLS
+TLS_HINT = "; these bytes begin TLS, but this listener has no TLS"
 _API = struct.Struct(">hh")
 # The fields before the client id in the header of a request, and the length of the client id.
 _REQUEST_HEAD = struct.Struct(">hhih")
@@ -99,7 +101,9 @@ class FrameSplitter:
         """Read the size at the beginning of a frame."""
         (size,) = SIZE.unpack_from(data)
         if not 0 <= size <= self.frame_bytes_max:
-            raise WireError(0, f"a frame of {size} bytes; 0 to {self.frame_bytes_max} are allowed")
+            allowed = f"a frame of {size} bytes; 0 to {self.frame_bytes_max} are allowed"
+            is_tls = size >> 16 == TLS_HANDSHAKE
+            raise WireError(0, f"{allowed}{TLS_HINT if is_tls else ''}")
         return int(size)
 
 

@@ -60,7 +60,7 @@ class ByteStream:
         while size_bytes:
             data = self.receive(size_bytes, deadline)
             if not data:
-                raise ConnectionError("the other broker closed the connection")
+                raise ConnectionError("the broker closed the connection")
             pieces.append(data)
             size_bytes -= len(data)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

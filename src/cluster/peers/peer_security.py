@@ -136,9 +136,14 @@ class PeerSecurity:
             HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=self._mechanism)
         )
         if answer.error_code:
+            if not answer.mechanisms:
+                raise LoginFailedError(
+                    "the listener has no logins: use its security protocol (PLAINTEXT or SSL), or "
+                    "the port of another listener"
+                )
             known = ", ".join(answer.mechanisms)
             raise LoginFailedError(
-                f"error {answer.error_code}; the mechanisms of the broker are {known}"
+                f"the listener does not accept {self._mechanism}; it accepts {known}"
             )
         login = ClientLogin(self._mechanism, own)
         token: bytes | None = login.first()

@@ -105,7 +105,8 @@ def _check_configured(found: Found, in_dirs: Mapping[str, int]) -> None:
     for path, one in sorted(in_dirs.items()):
         if one != found.configured:
             reason = f"the configured broker id is {found.configured}, but {path} belongs to "
-            raise BrokerIdError(reason=reason + f"broker {one}")
+            reason += f"broker {one}: use the id {one}, or empty log dirs"
+            raise BrokerIdError(reason=reason)
     if not in_dirs and found.configured > found.reserved_id_max:
         reason = f"the configured broker id {found.configured} is larger than "
         reason += f"reserved.broker.max.id ({found.reserved_id_max}): the sequence may give it to "
@@ -133,5 +134,5 @@ def on_conflict(*, has_its_locks: bool, has_waited: bool) -> Conflict:
 
 def refusal(broker_id: int, other_host: str) -> BrokerIdError:
     """Make the error for a broker whose id another host has registered."""
-    reason = f"broker id {broker_id} is registered by {other_host}; stop that broker, or "
-    return BrokerIdError(reason=reason + "give this one another id")
+    reason = f"broker id {broker_id} is registered by {other_host}; stop that broker, or start "
+    return BrokerIdError(reason=reason + "this one with another --broker-id and empty log dirs")

@@ -107,6 +107,23 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
     return epochs
 
 
+def check_alone(session: Session, broker: int) -> None:
+    """Check that no other broker is registered: only the first broker of a cluster can grow.
+
+    Raises:
+        ClusterGrowthError: another broker is registered. Nothing was written.
+    """
+    try:
+        others = sorted(set(session.children(znodes.BROKERS)) - {str(broker)})
+    except NoNodeError:
+        return
+    if others:
+        shown = ", ".join(others[:SHOWN_MAX])
+        reason = f"the cluster already has these brokers: {shown}. Only the first broker of a "
+        reason += "cluster can bring its topics: check the path of the cluster in ZooKeeper"
+        raise ClusterGrowthError(reason=reason)
+
+
 def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
     """Check that the cluster has no other topic with one of these names.
 

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from broker.catalog.dir_facts import remember_cluster
 from broker.config import BrokerConfig
 from broker.coordination.continuity import found_cluster
 from broker.coordination.errors import CoordinationError, NotConnectedError, SessionExpiredError
 from broker.coordination.verbs import Session, SessionKey
 from broker.server import Broker
-from cluster.errors import ClusterStartError
+from cluster.errors import ClusterGrowthError, ClusterStartError
 from cluster.peers.peer_security import PeerSecurity
 from cluster.presence import broker_ids
 from cluster.presence.records_place import records_dir
@@ -38,6 +39,9 @@ from logstore.store.start.identity import resolve
 from logstore.store.start.open_dirs import foresee
 
 LOG = logging.getLogger("cluster")
+# kazoo logs each failed try to connect, several times a second, and does not name ZooKeeper. The
+# session of a broker logs once that ZooKeeper does not answer.
+logging.getLogger("kazoo").setLevel(logging.ERROR)
 Pause = Callable[[float], object]
 
 
@@ -105,6 +109,20 @@ def _ids_in(log_dirs: Sequence[str]) -> dict[str, int | None]:
     }
 
 
+def check_store(log_dirs: Sequence[str]) -> None:
+    """Check that there is a store in the log dirs.
+
+    Raises:
+        ClusterGrowthError: all log dirs are new, so there is nothing that could grow.
+    """
+    if all(one is None for one in _ids_in(log_dirs).values()):
+        named = ", ".join(log_dirs)
+        raise ClusterGrowthError(
+            reason=f"there is no store in {named}: check the paths of the log dirs. A new broker "
+            "needs no `grow`: start it with --zookeeper"
+        )
+
+
 class Grown(NamedTuple):
     """The result of `Joined.grow`.
 
@@ -157,6 +175,7 @@ class Joined:
             ClusterStartError: there is no directory for the records of failed log dirs.
         """
         with self._serving(store) as serving:
+            remember_cluster(store, self._config.zookeeper_connect)
             yield serving.broker
 
     @contextmanager
@@ -200,13 +219,14 @@ class Joined:
         The ACLs, quotas and users are copied, too.
 
         Raises:
-            ClusterGrowthError: a topic cannot join the cluster, a topic gets no leader, or the
-                cluster has ACLs, quotas or users of its own.
+            ClusterGrowthError: another broker is registered, a topic cannot join the cluster, a
+                topic gets no leader, or the cluster has ACLs, quotas or users of its own.
             ContinuityError, BrokerIdError, ClusterStartError: see `start`.
         """
         from cluster.process import growing, grown_documents
 
         topics, documents = growing.topics_of(store), grown_documents.documents_of(store)
+        growing.check_alone(self._session, self.broker)
         growing.check_names(self._session, topics)
         grown_documents.check_documents(self._session, documents)
         with self._serving(store) as serving:
@@ -214,6 +234,7 @@ class Joined:
             count = grown_documents.take_documents(self._session, documents)
             made = growing.adopt(self._session, self.broker, topics)
             growing.wait_until_led(serving.member.metadata, topics)
+            remember_cluster(store, self._config.zookeeper_connect)
         return Grown(self.broker, made, sum(len(one.record.ids) for one in topics), count)
 
     def _leave(self, serving: ClusterBroker, memory: StoreMemory) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -243,6 +244,8 @@ class PeerConnection:
             return self._error("the broker did not answer in time")
         if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
             return PeerGoneError(address=self.address, reason="it refuses connections")
+        if isinstance(error, ssl.SSLEOFError) or "WRONG_VERSION_NUMBER" in str(error):
+            return self._error(f"the TLS handshake failed; perhaps this port has no TLS: {error}")
         return self._error(str(error))
 
     def _error(self, reason: str) -> PeerError:

@@ -46,8 +46,8 @@ class LastingSession(Session):
             retry_seconds: the time between two tries.
         """
         self._connect, self._retry_seconds = connect, retry_seconds
-        self._changed = threading.Condition()  # guards the next four fields
-        self._is_over = self._is_closed = False
+        self._changed = threading.Condition()  # guards the next five fields
+        self._is_over = self._is_closed = self._is_suspended = False
         self._on_state: list[StateCallback] = []
         self._on_renewal: list[RenewalCallback] = []
         self._session = connect()
@@ -110,10 +110,26 @@ class LastingSession(Session):
         self._session.close()
 
     def _heard(self, state: SessionState) -> None:
+        self._log(state)
         if state in ENDED:
             with self._changed:
                 self._is_over = True
                 self._changed.notify_all()
+
+    def _log(self, state: SessionState) -> None:
+        """Log once that the store does not answer, and once that it answers again."""
+        with self._changed:
+            was_suspended = self._is_suspended
+            if state in (SessionState.CONNECTED, SessionState.SUSPENDED):
+                self._is_suspended = state is SessionState.SUSPENDED
+            is_suspended = self._is_suspended
+        if is_suspended and not was_suspended:
+            LOG.warning(
+                "the coordination store does not answer; until it answers again, no leader, ISR "
+                "or topic can change"
+            )
+        elif was_suspended and not is_suspended:
+            LOG.warning("the coordination store answers again")
 
     def _run(self) -> None:
         while self._wait_for_end():
@@ -143,6 +159,7 @@ class LastingSession(Session):
             with self._changed:
                 self._session, self._is_over = made, False
                 listeners, is_closed = [self._heard, *self._on_state], self._is_closed
+            self._log(SessionState.CONNECTED)
             for listener in listeners:
                 made.on_session(listener)
             if is_closed:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from broker.wire import messages as m
 from broker.wire.error_codes import ErrorCode
-from cluster.errors import PeerError
+from cluster.errors import PeerError, PeerRefusalError
 from cluster.peers.peer_security import OPEN, PeerSecurity
 from cluster.run.peer_connection import PeerConnection
 
@@ -21,6 +21,7 @@ LOG_DIRS, MOVE, FETCH = (35, 4), (34, 1), (1, 12)
 TOPIC = 2  # the type of a resource
 CLIENT = "logstore-cluster"
 SECONDS = 30.0
+LATER = "try again later: a controller is being elected, or ZooKeeper does not answer"
 
 Place = tuple[str, int]
 
@@ -32,7 +33,8 @@ class Refusal(NamedTuple):
     message: str | None
 
     def __str__(self) -> str:
-        return f"{self.code.name}: {self.message}" if self.message else self.code.name
+        has_news = self.message and self.message != self.code.name
+        return f"{self.code.name}: {self.message}" if has_news else self.code.name
 
 
 def parse_servers(text: str) -> list[tuple[str, int]]:
@@ -71,20 +73,25 @@ class Asked:
         """Ask for all brokers, and for the partitions of some topics; None means all topics.
 
         Raises:
-            PeerError: no server answers; the error is from the last server.
+            PeerError: no server answers; the error names all servers.
         """
         named = None
         if topics is not None:
             named = [m.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         asked = m.MetadataRequest(topics=named, allow_auto_topic_creation=False)
-        failure = None
+        failures = []
         for server in self._servers:
             try:
                 return self._ask(server, METADATA, asked)
             except PeerError as error:
-                failure = error
-        assert failure is not None, "there is at least one server"
-        raise failure
+                failures.append(self._hinted(error))
+        if len(failures) == 1:
+            raise failures[0]
+        reasons: dict[str, list[str]] = {}
+        for one in failures:
+            reasons.setdefault(one.reason, []).append(one.address)
+        told = "; ".join(f"{', '.join(where)}: {reason}" for reason, where in reasons.items())
+        raise PeerRefusalError(address="no broker answers", reason=told) from failures[-1]
 
     def hidden(self, metadata: Any, names: Iterable[str]) -> list[str]:
         """Return topics that the metadata lacks because this client is not allowed to see them."""
@@ -221,14 +228,23 @@ class Asked:
         for one in metadata.brokers:
             if one.node_id == metadata.controller_id:
                 return one.host, one.port
-        reason = f"no controller is known (broker {metadata.controller_id})"
-        raise PeerError(address="the cluster", reason=reason)
+        raise PeerRefusalError(address="the cluster", reason=f"no controller is known; {LATER}")
+
+    def _hinted(self, error: PeerError) -> PeerError:
+        """Say that a listener may need TLS or a login, if this client uses neither."""
+        if self._security is OPEN and error.reason.endswith("closed the connection"):
+            hint = "; perhaps this listener needs TLS or a login (--command-config)"
+            return PeerError(address=error.address, reason=error.reason + hint)
+        return error
 
     def _check(self, answer: Any, address: str = "the controller") -> None:
         """If a whole request was refused, raise PeerError."""
         if answer.error_code:
-            told = Refusal(ErrorCode(answer.error_code), getattr(answer, "error_message", None))
-            raise PeerError(address=address, reason=str(told))
+            code = ErrorCode(answer.error_code)
+            told = str(Refusal(code, getattr(answer, "error_message", None)))
+            if code == ErrorCode.NOT_CONTROLLER:
+                told += f"; {LATER}"
+            raise PeerRefusalError(address=address, reason=told)
 
     def _ask(self, server: tuple[str, int], api: tuple[int, int], asked: Any) -> Any:
         connection = self._connections.pop(server, None) or PeerConnection(

@@ -15,7 +15,15 @@ from cluster.tools.drain_command import drain
 from cluster.tools.grow_command import grow
 from cluster.tools.parts import EXIT_PROBLEM, connected, ids_text, place_text, servers_option
 from cluster.tools.reassignment_file import Wanted, parse_reassignment
-from cluster.tools.status import GOOD, MIN_ISR, broker_rows, partition_rows
+from cluster.tools.status import (
+    CONTROLLER,
+    GONE,
+    GOOD,
+    MIN_ISR,
+    broker_rows,
+    partition_rows,
+    summary,
+)
 from cluster.tools.verify_command import verify
 from cluster.tools.wanted_dirs import (
     Copy,
@@ -25,7 +33,7 @@ from cluster.tools.wanted_dirs import (
     state_of_dirs,
     wishes_of,
 )
-from logstore.cli.options import format_option, wrong_usage
+from logstore.cli.options import format_option, note, wrong_usage
 from logstore.cli.output import Column, optional_text, print_rows, to_json
 from logstore.names import validate_partition, validate_topic
 
@@ -81,8 +89,9 @@ def status(
     """List the brokers, and each partition that is not good.
 
     A partition is "offline" if no broker leads it, "below min" if too few replicas are in sync for
-    acks=all, and "under-replicated" if a replica is not in sync. The exit code is 1 if a partition
-    is in one of these states, or if there is no controller.
+    acks=all, and "under-replicated" if a replica is not in sync. A broker is "gone" if it is not
+    registered, but has replicas. The exit code is 1 if a partition or a broker is in one of these
+    states, or if there is no controller.
 
     \b
     Example:
@@ -93,9 +102,11 @@ def status(
         partitions = [*partition_rows(metadata, asked.setting(metadata, MIN_ISR))]
     brokers = [*broker_rows(metadata)]
     bad = [row for row in partitions if row["state"] != GOOD]
+    note(summary(brokers, partitions))
     print_rows([*brokers, *(partitions if is_all else bad)], STATUS_COLUMNS, output_format)
-    has_controller = any(row["state"] != GOOD for row in brokers)
-    click.get_current_context().exit(EXIT_PROBLEM if bad or not has_controller else 0)
+    found = {row["state"] for row in brokers}
+    is_good = not bad and GONE not in found and CONTROLLER in found
+    click.get_current_context().exit(0 if is_good else EXIT_PROBLEM)
 
 
 @cluster.command()
@@ -137,19 +148,19 @@ def elect(
 @cluster.command()
 @servers_option
 @click.option("--file", type=click.File("r"), required=True, help="The reassignment, as JSON.")
-@click.option("--generate", "action", flag_value="generate", help="Propose a reassignment.")
-@click.option("--execute", "action", flag_value="execute", help="Begin the reassignments.")
-@click.option("--verify", "action", flag_value="verify", help="Show ended reassignments.")
-@click.option("--cancel", "action", flag_value="cancel", help="Cancel running reassignments.")
+@click.option("--generate", is_flag=True, help="Propose a reassignment.")
+@click.option("--execute", is_flag=True, help="Begin the reassignments.")
+@click.option("--verify", is_flag=True, help="Show which reassignments are complete.")
+@click.option("--cancel", is_flag=True, help="Cancel running reassignments.")
 @click.option("--brokers", metavar="ID[,ID...]", help="For --generate: the brokers to use.")
 @format_option()
 def reassign(
     bootstrap_servers: str,
     command_config: str | None,
     file: IO[str],
-    action: str | None,
     brokers: str | None,
     output_format: str,
+    **actions: bool,
 ) -> None:
     """Move replicas between brokers and log dirs, as a file in Kafka's JSON format says.
 
@@ -165,10 +176,14 @@ def reassign(
                        "log_dirs": ["any", "/disk2/logs", "any"]}]}
       {"topics": [{"topic": "orders"}]}
     """
-    if action is None:
-        raise click.UsageError("give one of --generate, --execute, --verify and --cancel")
-    if (action == "generate") != (brokers is not None):
-        raise click.UsageError("--generate needs --brokers, and only --generate has it")
+    named = [name for name, is_given in actions.items() if is_given]
+    if len(named) != 1:
+        raise click.UsageError("give exactly one of --generate, --execute, --verify and --cancel")
+    (action,) = named
+    if action == "generate" and brokers is None:
+        raise click.UsageError("--generate needs --brokers, such as --brokers 1,2,3")
+    if action != "generate" and brokers is not None:
+        raise click.UsageError("only --generate has --brokers")
     if brokers is not None:
         _generate(connected(bootstrap_servers, command_config), file, brokers, output_format)
         return
@@ -270,6 +285,9 @@ def _print_outcomes(found: Mapping[Place, Refusal], done: str, output_format: st
         {"name": place_text(place), "state": str(one) if one.code else done}
         for place, one in sorted(found.items())
     ]
-    print_rows(rows, OUTCOME_COLUMNS, output_format)
+    if not rows:
+        note("there was nothing to do: no partition needs this")
+    if rows or output_format != "table":
+        print_rows(rows, OUTCOME_COLUMNS, output_format)
     is_refused = any(one.code and one.code not in NOTHING_TO_DO for one in found.values())
     click.get_current_context().exit(EXIT_PROBLEM if is_refused else 0)

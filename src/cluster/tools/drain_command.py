@@ -30,7 +30,7 @@ COLUMNS = [
     Column("state", "state", optional_text),
 ]
 NARROWER = "planned, in fewer racks"
-NOT_THROTTLED = "The copying is not throttled: the brokers have no settings for it."
+NOT_THROTTLED = "This command does not throttle the copying."
 
 
 @click.command(short_help="Move all replicas off brokers that are to be removed.")

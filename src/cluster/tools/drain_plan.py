@@ -130,7 +130,7 @@ class _Planner:
             return "nobody leads it, so no other broker can copy it"
         for broker in holding.replicas:
             if broker not in self._drained and broker not in self._racks:
-                return f"broker {broker}, which has a replica, does not live: start or drain it too"
+                return f"broker {broker} has a replica, and is gone: start it, or drain it too"
         wanted = list(holding.replicas)
         for index, broker in enumerate(holding.replicas):
             if broker in self._drained:
@@ -148,7 +148,7 @@ class _Planner:
     def _choose(self, taken: Sequence[int], size_bytes: int) -> int | str:
         free = [one for one in self._brokers if one not in taken]
         if not free:
-            return "no other broker lives that has no replica of it; add a broker first"
+            return "each live broker has a replica of it already: add a broker"
         stay = [one for one in taken if one not in self._drained]
         widest = max(self._width([*stay, one]) for one in free)
         wide = [one for one in free if self._width([*stay, one]) == widest]

@@ -13,7 +13,7 @@ import click
 
 from broker.cli import RECORDS, Wish, read_wish
 from broker.coordination.errors import CoordinationError
-from cluster.process.joining import Grown, join
+from cluster.process.joining import Grown, check_store, join
 from logstore import LogStore
 from logstore.cli.interrupts import held
 from logstore.cli.options import log_dirs_option, note, tell_of_opening
@@ -99,6 +99,7 @@ def grow(
             raise click.UsageError("name the ZooKeeper of the cluster: --zookeeper")
         if wish.found.problems:
             raise click.UsageError("; ".join(wish.found.problems))
+        check_store(wish.log_dirs)
         grown = _grow(wish, records)
     partitions = format_count(grown.partition_count, "partition")
     topics = format_count(len(grown.new_topics), "topic")

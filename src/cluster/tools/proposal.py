@@ -73,7 +73,7 @@ def proposed(
     alive = {one.node_id: one.rack or "" for one in metadata.brokers}
     for broker in brokers:
         if broker not in alive:
-            raise ValueError(f"broker {broker} does not live")
+            raise ValueError(f"broker {broker} is not registered")
     racks = {broker: alive[broker] for broker in brokers}
     now = current(metadata, names)
     found: dict[Place, Sequence[int]] = {}

@@ -30,10 +30,12 @@ def parse_reassignment(text: str) -> dict[Place, Wanted]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"the file is no JSON: {error}") from None
+        raise ValueError(f"the file is not JSON: {error}") from None
     entries = document.get("partitions") if isinstance(document, dict) else None
-    if not isinstance(entries, list) or not entries:
+    if not isinstance(entries, list):
         raise ValueError('the file has no list "partitions"')
+    if not entries:
+        raise ValueError('the list "partitions" is empty')
     found: dict[Place, Wanted] = {}
     for entry in entries:
         place, wanted = _entry(entry)

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MIN_ISR = "min.insync.replicas"
 OFFLINE, BELOW_MIN, UNDER_REPLICATED, GOOD = "offline", "below min", "under-replicated", "good"
+CONTROLLER, GONE = "controller", "gone"
 
 Row = dict[str, Any]
 
 
 def broker_rows(metadata: Any) -> Iterator[Row]:
-    """Describe each registered broker; `state` names the controller."""
+    """Describe each broker; `state` names the controller.
+
+    A broker is gone if it is not registered, but a partition has a replica on it.
+    """
     for one in sorted(metadata.brokers, key=lambda broker: broker.node_id):
         is_controller = one.node_id == metadata.controller_id
         yield {
             "kind": "broker",
             "name": str(one.node_id),
-            "state": "controller" if is_controller else GOOD,
+            "state": CONTROLLER if is_controller else GOOD,
             "address": f"{one.host}:{one.port}",
             "rack": one.rack,
         }
+    for broker in sorted(gone_brokers(metadata)):
+        yield {"kind": "broker", "name": str(broker), "state": GONE}
+
+
+def gone_brokers(metadata: Any) -> set[int]:
+    """Return the brokers that have replicas, but are not registered."""
+    partitions = (one for topic in metadata.topics for one in topic.partitions)
+    holders = {broker for one in partitions for broker in one.replica_nodes}
+    return holders - {one.node_id for one in metadata.brokers}
+
+
+def summary(brokers: Sequence[Row], partitions: Sequence[Row]) -> str:
+    """Count the brokers, and the partitions in each state."""
+    gone = sum(row["state"] == GONE for row in brokers)
+    states = Counter(row["state"] for row in partitions)
+    counted = ", ".join(
+        f"{states[state]} {state}" for state in (OFFLINE, BELOW_MIN, UNDER_REPLICATED, GOOD)
+    )
+    is_led = any(row["state"] == CONTROLLER for row in brokers)
+    leader = "" if is_led else "; no broker is the controller"
+    return f"brokers: {len(brokers) - gone} live, {gone} gone; partitions: {counted}{leader}"
 
 
 def partition_rows(metadata: Any, min_isr: Mapping[str, str]) -> Iterator[Row]:

@@ -174,7 +174,7 @@ class Verification:
         name, number = place
         known = self._brokers.get(broker)
         if known is None:
-            raise ReplicaFaultError(reason="the broker does not live")
+            raise ReplicaFaultError(reason="the broker is gone")
         size = self._pace.read_bytes_max
         partition = FetchRequest.FetchPartition(
             partition=number, fetch_offset=offset, partition_max_bytes=size

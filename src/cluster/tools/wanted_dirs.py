@@ -44,7 +44,7 @@ def ask_for_dirs(
     refused: dict[Place, Refusal] = {}
     for broker, paths in wishes.items():
         if broker not in brokers:
-            away = Refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} does not live")
+            away = Refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is gone")
             refused.update(dict.fromkeys(paths, away))
             continue
         for place, code in asked.move_replicas(brokers[broker], paths).items():

@@ -14,9 +14,12 @@ _printed: set[str] = set()
 class _Printer(logging.Handler):
     """Print the engine's warnings on stderr."""
 
+    is_paused = False
+
     def emit(self, record: logging.LogRecord) -> None:
         """Print a warning, unless this command has already printed it."""
-        tell(self.format(record))
+        if not self.is_paused:
+            tell(self.format(record))
 
 
 @contextmanager
@@ -29,6 +32,16 @@ def each_once() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(printer)
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Do not print the engine's warnings, because another handler prints them."""
+    _Printer.is_paused = True
+    try:
+        yield
+    finally:
+        _Printer.is_paused = False
 
 
 def tell(text: str) -> None:
