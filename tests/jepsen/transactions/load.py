@@ -65,7 +65,14 @@ class Load:
         self._go(self, self._watch)
 
     def _go(self, owner: object, run: Callable[..., None], *arguments: object) -> None:
-        thread = threading.Thread(target=run, args=arguments, daemon=True)
+        def noted() -> None:
+            try:
+                run(*arguments)
+            except BaseException as error:
+                self.unsettled.append(f"{type(owner).__name__}: {error!r}")
+                raise
+
+        thread = threading.Thread(target=noted, daemon=True)
         self._threads[owner] = thread
         thread.start()
 

@@ -17,11 +17,12 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaException, Message, TopicPartition
 
+from jepsen.clients import COMMON
 from jepsen.history import History
 from jepsen.plan import INPUTS, OUTPUTS, Plan
 from jepsen.transactions.kinds import Source, output_of
 from jepsen.transactions.producers import (
-    SETTINGS,
+    KEEPS_BROKERS,
     Clock,
     MustAbort,
     MustClose,
@@ -50,7 +51,7 @@ def consumer_of(servers: str, group: str, **settings: object) -> confluent_kafka
         }  # fmt: skip
     return confluent_kafka.Consumer(
         {
-            "bootstrap.servers": servers, **SETTINGS, "debug": "", "log_level": 0,
+            "bootstrap.servers": servers, **COMMON, **KEEPS_BROKERS,
             "group.id": GROUP, "isolation.level": "read_committed", "enable.auto.commit": False,
             "auto.offset.reset": "earliest", "max.poll.interval.ms": POLL_MS,
             "fetch.wait.max.ms": 100, "fetch.error.backoff.ms": 50, **member, **settings,
