@@ -102,6 +102,8 @@ class TransactionalProducer:
                 "bootstrap.servers": servers, **SETTINGS, "transactional.id": self._id,
                 "transaction.timeout.ms": timeout_ms,
                 "socket.timeout.ms": min(SOCKET_MS, timeout_ms), **settings,
+                # Without it, a fatal error is raised in any call that serves callbacks.
+                "error_cb": lambda error: self.errors.append(error.name()),
             }
         )  # fmt: skip
 
