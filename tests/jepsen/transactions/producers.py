@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -102,8 +103,6 @@ class TransactionalProducer:
                 "bootstrap.servers": servers, **SETTINGS, "transactional.id": self._id,
                 "transaction.timeout.ms": timeout_ms,
                 "socket.timeout.ms": min(SOCKET_MS, timeout_ms), **settings,
-                # Without it, a fatal error is raised in any call that serves callbacks.
-                "error_cb": lambda error: self.errors.append(error.name()),
             }
         )  # fmt: skip
 
@@ -143,7 +142,7 @@ class TransactionalProducer:
         except KafkaException as error:
             self._note(error)
             raise (MustClose if error.args[0].fatal() else MustAbort)(str(error)) from error
-        self._producer.poll(0)
+        self._serve(lambda: self._producer.poll(0))
 
     def send_offsets(self, positions: list[TopicPartition], group: Any) -> None:
         """Let the transaction set the offsets of a group."""
@@ -162,7 +161,7 @@ class TransactionalProducer:
 
     def flush(self, seconds: float) -> None:
         """Wait until the records are acknowledged, but not longer than some seconds."""
-        self._producer.flush(seconds)
+        self._serve(lambda: self._producer.flush(seconds))
 
     def commit(self) -> None:
         """Commit the transaction.
@@ -190,7 +189,22 @@ class TransactionalProducer:
     def abandon(self) -> None:
         """Forget everything in the middle of a transaction, as a client that dies does."""
         self._producer.purge()
-        self._producer.poll(0)
+        with suppress(MustClose):
+            self._serve(lambda: self._producer.poll(0))
+
+    def _serve(self, call: Callable[[], Any]) -> None:
+        """Call librdkafka, which calls the callbacks; the Python client raises fatal errors there.
+
+        A delivery that is told after such an error, in the same call, ends with a SystemError.
+        """
+        try:
+            call()
+        except KafkaException as error:
+            self._note(error)
+            raise MustClose(str(error)) from error
+        except SystemError as error:
+            self.errors.append(repr(error.__cause__))
+            raise MustClose(str(error)) from error
 
     def _told(self, what: str, value: str, call: Callable[[], Any]) -> None:
         """Call librdkafka, and write into the history what became of it."""
@@ -216,7 +230,9 @@ class TransactionalProducer:
                     raise MustAbort(str(error)) from error
                 if not found.retriable() or self._clock.is_late:
                     raise MustClose(str(error)) from error
-                self._producer.poll(PAUSE_SECONDS)
+                self._serve(lambda: self._producer.poll(PAUSE_SECONDS))
+            except SystemError as error:
+                raise MustClose(str(error)) from error
 
     def _note(self, error: KafkaException) -> None:
         self.errors.append(error.args[0].name())
