@@ -246,6 +246,12 @@ def hanging(events: list[Event]) -> Planted:
     return [it._replace(offset=it.offset - 1) if it is one else it for it in events], "hanging"
 
 
+def no_end_is_known(events: list[Event]) -> Planted:
+    """Let no broker tell where a partition ends."""
+    one = next(one for one in events if one.what == "end" and one.offset > 0)
+    return [it._replace(offset=-1, value="-1") if it is one else it for it in events], "hanging"
+
+
 def transformed_twice(events: list[Event]) -> Planted:
     """Commit two outputs of one input."""
     log = next(
@@ -290,7 +296,8 @@ PLANTED = [
     a_consumer_reads_an_aborted_record, a_transformer_reads_an_aborted_record, zombie, vanished,
     skipped, doubled, reordered_in_a_transaction, reordered_transactions, a_fenced_producer_writes,
     two_readers_disagree, an_acknowledgement_disagrees, backwards, invented, of_another_partition,
-    a_replica_lacks_a_record, a_replica_shows_an_aborted_record, hanging, transformed_twice,
+    a_replica_lacks_a_record, a_replica_shows_an_aborted_record, hanging, no_end_is_known,
+    transformed_twice,
     not_transformed, wrong_input, wrong_offsets,
 ]  # fmt: skip
 
