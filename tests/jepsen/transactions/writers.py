@@ -123,11 +123,12 @@ class Writer:
         producer, self._left = self._left, None
         if producer is None:
             return
-        if self._rng.random() < 0.5:  # there may be an open transaction of both at this time
+        if self._rng.random() < 0.7:  # the fenced producer must not end this transaction
             present.begin()
             self._write(present)
+            present.flush(FLUSH_SECONDS)
         try:
-            if self._rng.random() < 0.7:
+            if self._rng.random() < 0.5:
                 self._write(producer)
                 producer.flush(self._rng.random())
             producer.commit()
