@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 
 from jepsen.history import History
 from jepsen.plan import INPUTS, LEDGER, Plan
@@ -63,17 +64,23 @@ class Writer:
 
     def _live(self, producer: TransactionalProducer) -> None:
         producer.init()
-        self._strike_back(producer)
+        self._or_abort(producer, self._strike_back)
         while not self._clock.is_over:
             ending = self._rng.choice(ENDINGS)
-            try:
-                self._transact(producer, ending)
-            except MustAbort:
-                producer.abort()
-                self._count("a transaction failed, and was aborted")
+            self._or_abort(producer, partial(self._transact, ending=ending))
             if ending in ("abandon", "replace"):
                 return
             self._clock.wait(self._rng.random() * 2 / max(1.0, self._plan.rate / 10))
+
+    def _or_abort(
+        self, producer: TransactionalProducer, act: Callable[[TransactionalProducer], None]
+    ) -> None:
+        """Let a producer act, and abort the transaction if librdkafka demands it."""
+        try:
+            act(producer)
+        except MustAbort:
+            producer.abort()
+            self._count("a transaction failed, and was aborted")
 
     def _transact(self, producer: TransactionalProducer, ending: str) -> None:
         producer.begin()
