@@ -14,7 +14,7 @@ from jepsen.transactions.producers import Clock, MustAbort, MustClose, Transacti
 RECORDS_MAX = 12
 FLUSH_SECONDS = 2.0
 LATE_SECONDS, LONG_MS = 3.0, 10_000
-ENDINGS = ["commit"] * 12 + ["abort"] * 4 + ["abandon", "replace", "delay"]
+ENDINGS = ["commit"] * 24 + ["abort"] * 6 + ["abandon", "replace", "delay"]
 Count = Callable[[str], None]
 
 
