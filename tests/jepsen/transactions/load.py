@@ -64,6 +64,11 @@ class Load:
             self._go(reader, reader.run, life_seconds)
         self._go(self, self._watch)
 
+    def wait(self) -> None:
+        """Wait until each writer has ended a transaction: the coordinators serve."""
+        for writer in self._writers:
+            assert writer.has_begun.wait(SECONDS), "a writer cannot begin before the first fault"
+
     def _go(self, owner: object, run: Callable[..., None], *arguments: object) -> None:
         def noted() -> None:
             try:

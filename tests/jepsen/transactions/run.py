@@ -48,6 +48,7 @@ def _play(plan: Plan, scene: Scene, result: Result) -> None:
     load.start(life_seconds=max(3.0, plan.seconds / 4))
     epoch = scene.cluster.zookeeper.epoch()
     try:
+        load.wait()
         strike(plan, scene, result)
         mend(scene)
         scene.count("ZooKeeper elected a leader", scene.cluster.zookeeper.epoch() - epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +25,7 @@ class Writer:
     Threads: one thread calls `run`.
 
     Attributes:
+        has_begun: is set when the first transaction has ended.
         unsettled: what did not end as it should.
         errors: the names of the errors of librdkafka.
     """
@@ -37,6 +39,7 @@ class Writer:
         self._rng = random.Random(f"{plan.seed} {self._id}")
         self._left: TransactionalProducer | None = None
         self._topics = {name: plan.topics[name] for name in (INPUTS, LEDGER)}
+        self.has_begun = threading.Event()
         self.unsettled: list[str] = []
         self.errors: list[str] = []
 
@@ -68,6 +71,7 @@ class Writer:
         while not self._clock.is_over:
             ending = self._rng.choice(ENDINGS)
             self._or_abort(producer, partial(self._transact, ending=ending))
+            self.has_begun.set()
             if ending in ("abandon", "replace"):
                 return
             self._clock.wait(self._rng.random() * 2 / max(1.0, self._plan.rate / 10))
