@@ -70,7 +70,7 @@ class Plan:
             timeouts_ms=tuple(own.choice([3_000, 6_000, 60_000]) for _ in range(3)),
             transformers=own.choice([1, 2, 3]),
             group=own.choice(["range", "cooperative-sticky", "consumer"]),
-            segment_bytes=own.choice([1 << 30, 1 << 16]),
+            segment_bytes=own.choice([1 << 30, 1 << 12]),
         )  # fmt: skip
 
     @property
