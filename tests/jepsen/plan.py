@@ -89,9 +89,12 @@ class Plan:
         """The longest pause between two faults of a family.
 
         Operators move no replica while a broker is dead. So the pauses of other families are longer
-        if brokers come and go.
+        if brokers come and go. A transaction needs several brokers, one after another. So all
+        pauses are longer if clients do transactions.
         """
-        return 8.0 if "members" in self.families and family != "members" else 1.5
+        if "members" in self.families and family != "members":
+            return 8.0
+        return 4.0 if self.workload == TRANSACTIONS else 1.5
 
     @property
     def keeper_nodes(self) -> tuple[str, ...]:
