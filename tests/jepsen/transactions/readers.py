@@ -175,14 +175,22 @@ def read_everything(
                 history.add(name, level, "ok", one, records=records, topic=topic)
 
 
-def group_offsets(servers: str, group: str, places: list[Place]) -> dict[Place, int]:
-    """Ask for the committed offsets of the group of transformers; -1 if there is none."""
-    consumer = consumer_of(servers, group)
+def group_offsets(
+    servers: str, group: str, places: list[Place], seconds: float = ASK_SECONDS
+) -> dict[Place, int]:
+    """Ask for the committed offsets of the group of transformers; -1 if there is none.
+
+    Args:
+        seconds: how long to ask; then the result is empty.
+    """
+    consumer, deadline = consumer_of(servers, group), time.monotonic() + seconds
+    asked = [TopicPartition(*place) for place in places]
     try:
-        asked = [TopicPartition(*place) for place in places]
-        with suppress(KafkaException):
-            found = consumer.committed(asked, timeout=ASK_SECONDS)
-            return {(one.topic, one.partition): max(-1, one.offset) for one in found}
+        while True:
+            with suppress(KafkaException):
+                found = consumer.committed(asked, timeout=ASK_SECONDS)
+                return {(one.topic, one.partition): max(-1, one.offset) for one in found}
+            if time.monotonic() > deadline:
+                return {}
     finally:
         consumer.close()
-    return {}

@@ -90,8 +90,9 @@ def finish(plan: Plan, scene: Scene, admin: Admin) -> None:
     racks = [f"r{process.broker}" for process in scene.cluster.present]
     read_everything(servers, plan.topics, history, stable, racks)
     inputs = [place for place in stable if place[0] == INPUTS]
-    for (topic, one), offset in group_offsets(servers, plan.group, inputs).items():
-        history.add(LAST, "group", "ok", one, offset=offset, topic=topic)
+    found = group_offsets(servers, plan.group, inputs, SETTLE_SECONDS)
+    for topic, one in inputs:
+        history.add(LAST, "group", "ok", one, offset=found.get((topic, one), -1), topic=topic)
     for process in scene.cluster.processes.values():
         process.stop()
     for topic, placed in replicas.items():
