@@ -16,7 +16,8 @@ from jepsen.transactions.readers import SessionReader, group_offsets
 from jepsen.transactions.transformers import Transformer
 from jepsen.transactions.writers import Count, Writer
 
-HUNG_SECONDS, LOOK_SECONDS, DRAIN_SECONDS = 60.0, 0.5, 120.0
+LOOK_SECONDS, DRAIN_SECONDS = 0.5, 120.0
+HUNG = "a transformer hung in a call of librdkafka"
 
 
 class Load:
@@ -85,11 +86,9 @@ class Load:
         """Replace a transformer whose call of librdkafka does not return."""
         while not self._watching.wait(LOOK_SECONDS):
             for one in self._transformers:
-                if time.monotonic() - one.progress > HUNG_SECONDS:
-                    self._count("a transformer hung in a call of librdkafka, and was replaced")
-                    one.turn += 1
-                    one.progress = time.monotonic()
-                    self._go(one, one.run, one.turn)
+                if one.is_hung:
+                    self._count(HUNG)
+                    self._go(one, one.run, one.turn_over())
 
     def finish_writers(self) -> None:
         """Begin no transaction more, and wait until each has ended."""
@@ -123,7 +122,12 @@ class Load:
             one.is_over.set()
         self._clock.finish()
         self._readers_clock.finish()
+        deadline = time.monotonic() + SECONDS
         for owner, thread in self._threads.items():
-            thread.join(SECONDS)
-            if thread.is_alive():
-                self.unsettled.append(f"{type(owner).__name__} does not end")
+            while thread.is_alive() and not (isinstance(owner, Transformer) and owner.is_hung):
+                if time.monotonic() > deadline:
+                    self.unsettled.append(f"{type(owner).__name__} does not end")
+                    break
+                thread.join(LOOK_SECONDS)
+            if thread.is_alive() and isinstance(owner, Transformer):
+                self._count(HUNG)

@@ -77,6 +77,7 @@ class TransactionalProducer:
 
     Attributes:
         transaction: the present or the last transaction.
+        progress: when librdkafka was called last, in monotonic time.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class TransactionalProducer:
         """
         self.name, self.transaction = name, ""
         self.errors: list[str] = []
+        self.progress = time.monotonic()
         self._id = name.rpartition(".")[0]
         self._history, self._clock = history, clock
         self._number = self._index = 0
@@ -219,6 +221,7 @@ class TransactionalProducer:
     def _persist(self, call: Callable[[], Answer]) -> Answer:
         """Call librdkafka again for as long as an error is retriable."""
         while True:
+            self.progress = time.monotonic()
             try:
                 return call()
             except KafkaException as error:

@@ -34,6 +34,7 @@ GROUP = "transformers"
 SESSION_MS, POLL_MS = 6_000, 15_000
 TAKE_SECONDS, TAKEN_MAX = 0.3, 20
 TIMEOUT_MS = 10_000
+HUNG_SECONDS = 30.0
 ENDINGS = ["commit"] * 20 + ["abort"] * 3 + ["abandon"]
 
 
@@ -111,7 +112,6 @@ class Transformer:
     which thread counts.
 
     Attributes:
-        progress: when the last call of librdkafka returned, in monotonic time.
         turn: how many threads were given up.
     """
 
@@ -123,9 +123,23 @@ class Transformer:
         self._rng = random.Random(f"{plan.seed} {self._id}")
         self._lives = itertools.count()
         self.is_over = threading.Event()
-        self.progress, self.turn = time.monotonic(), 0
+        self.turn = 0
+        self._progress = time.monotonic()
+        self._producer: TransactionalProducer | None = None
         self.unsettled: list[str] = []
         self.errors: list[str] = []
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether a call of librdkafka has taken much longer than it may take."""
+        producer = self._producer
+        latest = max(self._progress, producer.progress if producer else 0.0)
+        return time.monotonic() - latest > HUNG_SECONDS
+
+    def turn_over(self) -> int:
+        """Give the present thread up, and return the turn of the next thread."""
+        self.turn, self._progress = self.turn + 1, time.monotonic()
+        return self.turn
 
     def run(self, turn: int) -> None:
         """Begin new lives until `is_over` is set."""
@@ -134,6 +148,7 @@ class Transformer:
                 self._servers, self._history, self._clock, f"{self._id}.{next(self._lives)}",
                 TIMEOUT_MS, **{"linger.ms": 1},
             )  # fmt: skip
+            self._producer = producer
             try:
                 producer.init()
                 self._live(producer, turn)
@@ -145,7 +160,7 @@ class Transformer:
         inputs = Inputs(self._servers, self._plan.group)
         try:
             while not self.is_over.is_set() and turn == self.turn:
-                self.progress = time.monotonic()
+                self._progress = time.monotonic()
                 messages = inputs.take(self._rng.randint(1, TAKEN_MAX))
                 if not messages:
                     continue
@@ -177,7 +192,6 @@ class Transformer:
             nexts = {one.partition(): one.offset() + 1 for one in messages}
             positions = [TopicPartition(INPUTS, *pair) for pair in sorted(nexts.items())]
             producer.send_offsets(positions, inputs.member)
-            self.progress = time.monotonic()
             if ending == "abandon":
                 producer.abandon()
                 self._count("a transformer was abandoned in its transaction")
