@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: kill-transactions bench-tls browser secure-broker secure-cluster broker-clients fuzz fuzz-broker kafka-parity kill-broker fuzz-batches fuzz-frames kafka-damage kafka-interop help demo demo-broker demo-cluster bench-broker test tests-together tests-alone quick lint format bench-peers bench-move bench-kafka bench-history bench-gate bench-layouts kill kill-moves soak soak-moves media crash faults startup-model io-errors interrupts exhaustion hanging-start small-files build tools clean
 SPARK_KILL_RUN := LOGSTORE_SPARK_KILLS=20 LOGSTORE_SPARK_CUT_STEP=1
-.PHONY: kafka-hands consumer-groups bench-cluster cluster-sim kill-cluster jepsen operate-cluster bench-compaction bench-spark bench-spark-brokers bench-kafka-spark spark-kill spark-cluster spark-brokers spark-fuzz
+.PHONY: kafka-hands consumer-groups bench-cluster cluster-sim kill-cluster jepsen jepsen-transactions operate-cluster bench-compaction bench-spark bench-spark-brokers bench-kafka-spark spark-kill spark-cluster spark-brokers spark-fuzz
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' \
@@ -175,6 +175,10 @@ kill-cluster: $(VENV)/stamp-test ## 100 times kill -9 of brokers of a cluster, o
 jepsen: $(VENV)/stamp-test ## partitions, kills, bad disks and clocks, joins and drains in a cluster: 200 runs of 60 s (root)
 	@scripts/install-tools.sh jepsen
 	@PYTHONPATH=src:tests $(BIN)/python -m jepsen all
+
+jepsen-transactions: $(VENV)/stamp-test ## the same faults under transactions: 100 runs of 60 s (root)
+	@scripts/install-tools.sh jepsen
+	@PYTHONPATH=src:tests $(BIN)/python -m jepsen transactions
 
 operate-cluster: $(VENV)/stamp-test ## what OPERATIONS.md tells operators of a cluster to do, while a client produces
 	@$(PYTEST) tests/cluster/operate.py -s

@@ -11,6 +11,9 @@ A history is a list of events. Kinds of events:
 
 A value is `<process>:<number>`. The numbers of one producer rise within a partition. Each producer
 has a process name of its own, also if it replaces another one.
+
+Histories with transactions have further kinds of events, and name the topic of each partition: see
+`transactions/kinds.py`.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ class Event(NamedTuple):
         offset: of an acknowledged value; -1 if the client did not hear it.
         records: the offsets and values that were read.
         time: in seconds, from any beginning.
+        topic: where the partition is, if there are several topics.
     """
 
     process: str
@@ -46,6 +50,7 @@ class Event(NamedTuple):
     offset: int = -1
     records: tuple[Record, ...] = ()
     time: float = 0.0
+    topic: str = ""
 
 
 class History:
@@ -64,10 +69,11 @@ class History:
         value: str = "",
         offset: int = -1,
         records: Iterable[Record] = (),
+        topic: str = "",
     ) -> None:
         """Append an event that happens now."""
         now = time.monotonic()
-        event = Event(process, what, kind, partition, value, offset, tuple(records), now)
+        event = Event(process, what, kind, partition, value, offset, tuple(records), now, topic)
         with self._changing:
             self._events.append(event)
 
@@ -95,7 +101,7 @@ def read(path: Path) -> list[Event]:
 
 
 def of_line(line: str) -> Event:
-    """Make an event of a line."""
-    process, what, kind, partition, value, offset, records, when = json.loads(line)
+    """Make an event of a line; lines of old histories have no topic."""
+    process, what, kind, partition, value, offset, records, when, *topic = json.loads(line)
     pairs = tuple((int(at), str(held)) for at, held in records)
-    return Event(process, what, kind, partition, value, offset, pairs, when)
+    return Event(process, what, kind, partition, value, offset, pairs, when, *topic)

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from jepsen.brokers import Process
-from jepsen.clients import Admin
-from jepsen.plan import TOPIC
+from jepsen.clients import Admin, Placed
 from jepsen.scene import Fault, Scene
 from support.places import environment
 
@@ -50,16 +49,15 @@ def _join(scene: Scene, rng: random.Random, process: Process) -> str:
 
 def _reassign(scene: Scene, rng: random.Random, process: Process) -> str:
     """Let a broker have replicas of some partitions."""
-    found = Admin(scene.cluster.servers).partitions(TOPIC)
     present = [one.broker for one in scene.cluster.present if one is not process]
     rows = []
-    for partition, placed in found.items():
+    for topic, partition, placed in _placed(scene):
         if rng.random() < 0.3:
             continue
         others = [broker for broker in placed.replicas if broker != process.broker]
         kept = rng.sample(others, 2) if rng.random() < 0.7 else rng.sample(present, 2)
         wanted = rng.sample([*kept, process.broker], 3)
-        rows.append({"topic": TOPIC, "partition": partition, "replicas": wanted})
+        rows.append({"topic": topic, "partition": partition, "replicas": wanted})
     if not rows:
         return "none"
     path = scene.cluster.base / "plan.json"
@@ -98,8 +96,19 @@ def _kill(process: Process | None, seconds: float) -> None:
 
 
 def _has_replicas(scene: Scene, process: Process) -> bool:
-    found = Admin(scene.cluster.servers).partitions(TOPIC)
-    return not found or any(process.broker in one.replicas for one in found.values())
+    found = _placed(scene)
+    is_known = {topic for topic, _, _ in found} == set(scene.topics)
+    return not is_known or any(process.broker in placed.replicas for _, _, placed in found)
+
+
+def _placed(scene: Scene) -> list[tuple[str, int, Placed]]:
+    """Ask where each partition of each topic is; leave out topics about which nobody answers."""
+    admin = Admin(scene.cluster.servers)
+    return [
+        (topic, partition, placed)
+        for topic in scene.topics
+        for partition, placed in admin.partitions(topic).items()
+    ]
 
 
 def _persist(scene: Scene, *words: str) -> bool:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 BROKERS, SPARE = (1, 2, 3), 4
 TOPIC = "orders"
+INPUTS, LEDGER, OUTPUTS = "inputs", "ledger", "outputs"
+RECORDS, TRANSACTIONS = "records", "transactions"
+WORKLOADS = RECORDS, TRANSACTIONS
 
 
 @dataclass
@@ -18,6 +21,11 @@ class Plan:
         families: which families of faults strike, each in a thread of its own.
         keepers: how many ZooKeepers there are.
         timestamps: whose clock the records have: CreateTime or LogAppendTime.
+        workload: what the clients do: they send records, or they do transactions.
+        timeouts_ms: the timeouts of the transactional producers, one for each.
+        transformers: how many clients consume, transform and produce.
+        group: how the transformers share the partitions: an assignor, or the new group protocol.
+        segment_bytes: the size of a segment of the topics with transactions.
     """
 
     seed: int
@@ -33,10 +41,15 @@ class Plan:
     lag_ms: int = 3_000
     keepers: int = 1
     timestamps: str = "CreateTime"
+    workload: str = RECORDS
+    timeouts_ms: tuple[int, ...] = (4_000, 8_000, 60_000)
+    transformers: int = 2
+    group: str = "range"
+    segment_bytes: int = 1 << 30
 
     @classmethod
-    def of(cls, seed: int, seconds: float) -> Plan:
-        """Draw a plan.
+    def of(cls, seed: int, seconds: float, workload: str = RECORDS) -> Plan:
+        """Draw a plan. A seed draws the same faults for each workload.
 
         A disk loses records only where two replicas have each acknowledged record, and only the
         disk of one broker: the promise is about fewer than `min` lossy brokers.
@@ -46,12 +59,18 @@ class Plan:
         sick = rng.choice(BROKERS) if min_isr > 1 and rng.random() < 0.6 else 0
         families = rng.choice([("network",), ("processes",), ("network", "processes")])
         rate = rng.choice([20.0, 60.0, 150.0])
+        own = random.Random(f"{seed} {TRANSACTIONS}")
         more = [family for family in ("clocks", "members") if rng.random() < 0.5]
         return cls(
             seed, seconds, min_isr, sick=sick, rate=rate,
             families=(*families, *more, *(["disk"] if sick else [])),
             keepers=rng.choice([1, 3]),
             timestamps=rng.choice(["CreateTime", "LogAppendTime"]),
+            workload=workload,
+            timeouts_ms=tuple(own.choice([3_000, 6_000, 60_000]) for _ in range(3)),
+            transformers=own.choice([1, 2, 3]),
+            group=own.choice(["range", "cooperative-sticky", "consumer"]),
+            segment_bytes=own.choice([1 << 30, 1 << 12]),
         )  # fmt: skip
 
     @property
@@ -59,13 +78,23 @@ class Plan:
         """All brokers; the spare one is there if brokers come and go."""
         return (*BROKERS, SPARE) if "members" in self.families else BROKERS
 
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics that clients write to, and how many partitions each has."""
+        if self.workload == TRANSACTIONS:
+            return {INPUTS: self.partitions, LEDGER: 2, OUTPUTS: self.partitions}
+        return {TOPIC: self.partitions}
+
     def rest_seconds_max(self, family: str) -> float:
         """The longest pause between two faults of a family.
 
         Operators move no replica while a broker is dead. So the pauses of other families are longer
-        if brokers come and go.
+        if brokers come and go. A transaction needs several brokers, one after another. So all
+        pauses are longer if clients do transactions.
         """
-        return 8.0 if "members" in self.families and family != "members" else 1.5
+        if "members" in self.families and family != "members":
+            return 8.0
+        return 4.0 if self.workload == TRANSACTIONS else 1.5
 
     @property
     def keeper_nodes(self) -> tuple[str, ...]:

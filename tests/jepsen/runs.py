@@ -3,6 +3,7 @@
 jepsen-runs/
 seed                  of the first run; the others follow
 random/SEED/          one random run
+transactions/SEED/    one random run with transactions
 isr/CASE-ENDING-N/    one run of the scenario with an ISR of one
 result.json         what was found; a run without it is not finished
 history.jsonl.gz    what all clients did and saw
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jepsen.isr_of_one import CASES, ENDINGS
+from jepsen.plan import RECORDS
 from support.places import environment
 
 EXTRA_SECONDS_MAX = 600.0
@@ -54,14 +56,16 @@ class Run(NamedTuple):
     seconds: float
 
 
-def random_runs(results: Path, count: int, seconds: float) -> list[Run]:
-    """List the random runs: their seeds follow each other."""
+def random_runs(results: Path, count: int, seconds: float, workload: str = RECORDS) -> list[Run]:
+    """List the random runs of a workload: their seeds follow each other."""
     first = first_seed(results)
     print(
-        f"jepsen: {count} runs of {seconds:g} s, seeds {first} to {first + count - 1}", flush=True
+        f"jepsen: {count} runs with {workload}, each of {seconds:g} s, "
+        f"seeds {first} to {first + count - 1}",
+        flush=True,
     )
-    place = results / "random"
-    words = ["--seconds", str(seconds), "--results", str(place)]
+    place = results / ("random" if workload == RECORDS else workload)
+    words = ["--seconds", str(seconds), "--results", str(place), "--workload", workload]
     seeds = range(first, first + count)
     return [Run(place / str(seed), ["run", str(seed), *words], seconds) for seed in seeds]
 

@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +23,7 @@ from jepsen.brokers import Cluster, Process, node_of
 from jepsen.clients import Admin, read_all
 from jepsen.clocks import compile_library
 from jepsen.history import History
-from jepsen.plan import SPARE, TOPIC, Plan
+from jepsen.plan import SPARE, TOPIC, TRANSACTIONS, Plan
 from logstore import LogStore
 from support.loop_disk import LoopDisk, loop_disk
 from support.network import inside, network
@@ -31,6 +31,12 @@ from support.places import fast_directory
 
 SETTLE_SECONDS = 90.0
 LOOK_SECONDS = 0.2
+# Consumers of a rack read from its replica. Transactions that take too long are ended soon.
+TRANSACTION_SETTINGS = """
+transaction.state.log.num.partitions=4
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+replica.selector.class=RackAwareReplicaSelector
+"""
 
 
 class Scene:
@@ -38,14 +44,21 @@ class Scene:
 
     Attributes:
         sick: the broker with a log dir on the disk; 0 if there is none.
+        topics: the topics that clients write to.
         lost_dirs: the log dirs that an operator must bring back.
         end: when the last fault begins, in monotonic time.
     """
 
     def __init__(
-        self, cluster: Cluster, history: History, disk: LoopDisk | None = None, sick: int = 0
+        self,
+        cluster: Cluster,
+        history: History,
+        disk: LoopDisk | None = None,
+        sick: int = 0,
+        topics: Sequence[str] = (TOPIC,),
     ) -> None:
         self.cluster, self.history, self.disk, self.sick = cluster, history, disk, sick
+        self.topics = tuple(topics)
         self.lost_dirs: set[Path] = set()
         self.end = float("inf")
         self._effects: Counter[str] = Counter()
@@ -113,8 +126,10 @@ def scene_of(plan: Plan, history: History) -> Iterator[Scene]:
         stack.callback(cluster.close)
         if disk is not None:
             stack.callback(disk.thaw)  # a process that a frozen disk holds cannot be killed
-        cluster.start(plan.session_ms, plan.lag_ms, f"min.insync.replicas={plan.min_isr}\n")
-        yield Scene(cluster, history, disk, plan.sick)
+        settings = f"min.insync.replicas={plan.min_isr}\n"
+        settings += TRANSACTION_SETTINGS if plan.workload == TRANSACTIONS else ""
+        cluster.start(plan.session_ms, plan.lag_ms, settings)
+        yield Scene(cluster, history, disk, plan.sick, tuple(plan.topics))
 
 
 def act(
@@ -173,14 +188,14 @@ def finish(scene: Scene, admin: Admin, partitions: int) -> None:
     read_replicas(scene, replicas)
 
 
-def wait_for_deletions(scene: Scene, replicas: dict[int, list[int]]) -> None:
+def wait_for_deletions(scene: Scene, replicas: dict[int, list[int]], topic: str = TOPIC) -> None:
     """Wait until the brokers that lost a partition to others have deleted their replicas."""
     deadline, pause = time.monotonic() + SETTLE_SECONDS, threading.Event()
     while left := [
         str(place)
         for partition, brokers in replicas.items()
         for process in scene.cluster.processes.values()
-        for place in (log_dir / f"{TOPIC}-{partition}" for log_dir in process.log_dirs)
+        for place in (log_dir / f"{topic}-{partition}" for log_dir in process.log_dirs)
         if process.broker not in brokers and place.exists()
     ]:
         assert time.monotonic() < deadline, f"replicas that nobody deletes: {left}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from jepsen.nemesis import FAMILIES, faults_of
-from jepsen.plan import BROKERS, SPARE, Plan
-from jepsen.runs import Run, finished, table_of_faults
+from jepsen.plan import BROKERS, RECORDS, SPARE, TOPIC, TRANSACTIONS, Plan
+from jepsen.runs import Run, finished, random_runs, table_of_faults
 
 SEEDS = 100
 
@@ -24,6 +25,32 @@ def test_the_seeds_draw_everything() -> None:
     assert {plan.keepers for plan in plans} == {1, 3}
     assert {plan.timestamps for plan in plans} == {"CreateTime", "LogAppendTime"}
     assert {plan.sick for plan in plans} == {0, *BROKERS}
+
+
+def test_the_seeds_draw_everything_of_transactions() -> None:
+    """Short and long timeouts, each way to share partitions, and small segments."""
+    plans = [Plan.of(seed, 60.0, TRANSACTIONS) for seed in range(SEEDS)]
+    assert {timeout for plan in plans for timeout in plan.timeouts_ms} == {3_000, 6_000, 60_000}
+    assert {plan.group for plan in plans} == {"range", "cooperative-sticky", "consumer"}
+    assert {plan.transformers for plan in plans} == {1, 2, 3}
+    assert len({plan.segment_bytes for plan in plans}) == 2
+
+
+def test_a_seed_draws_the_same_faults_for_each_workload() -> None:
+    """Only the clients and their topics differ."""
+    for seed in range(SEEDS):
+        plan, other = Plan.of(seed, 60.0), Plan.of(seed, 60.0, TRANSACTIONS)
+        assert (plan.workload, other.workload) == (RECORDS, TRANSACTIONS)
+        assert plan == replace(other, workload=RECORDS)
+        assert list(plan.topics) == [TOPIC] and len(other.topics) == 3
+
+
+def test_each_workload_has_its_own_results(tmp_path: Path) -> None:
+    """The seeds are the same."""
+    for workload, name in ((RECORDS, "random"), (TRANSACTIONS, "transactions")):
+        (run,) = random_runs(tmp_path, 1, 20.0, workload)
+        assert run.place == tmp_path / name / (tmp_path / "seed").read_text().strip()
+        assert run.words[-2:] == ["--workload", workload]
 
 
 def test_no_plan_breaks_more_than_is_promised() -> None:

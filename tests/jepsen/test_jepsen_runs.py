@@ -1,6 +1,6 @@
-"""Two short runs with real brokers in network namespaces; `make jepsen` does long ones.
+"""Three short runs with real brokers in network namespaces; `make jepsen` does long ones.
 
-Both need root and network namespaces.
+They need root and network namespaces.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pytest
 from jepsen import clocks
 from jepsen.history import read
 from jepsen.isr_of_one import play
-from jepsen.plan import Plan
+from jepsen.plan import TRANSACTIONS, Plan
 from jepsen.random_run import run
 from jepsen.runs import Run, faults_of, finished, table_of_faults, table_of_isr
+from jepsen.transactions.run import run_transactions
 from support.layers import demand
 from support.network import why_not
 
@@ -56,3 +57,18 @@ def test_a_random_run_breaks_no_promise(tmp_path: Path) -> None:
     (again,) = finished([Run(tmp_path, ["not started again"], 0.0)])
     assert not faults_of(again) and again["acknowledged"] == result.acknowledged
     assert f"1 runs, {result.acknowledged} records acknowledged" in table_of_faults([again])
+
+
+def test_a_random_run_with_transactions_breaks_no_promise(tmp_path: Path) -> None:
+    """Transactions end as their clients were promised, while the network and processes fail."""
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"seed {seed}")
+    plan = Plan(seed, SECONDS, readers=1, lag_ms=1_500, workload=TRANSACTIONS)
+    result = run_transactions(plan, tmp_path)
+    assert result.is_good, result
+    assert result.acknowledged > 10 and result.counts
+    events = read(tmp_path / "history.jsonl.gz")
+    assert {event.what for event in events} >= {"init", "write", "commit", "committed", "end"}
+    assert {event.process for event in events if event.what == "committed"} >= {
+        "last", "last in r1", "b3",
+    }  # fmt: skip
