@@ -68,10 +68,10 @@ def test_regression_a_broker_starts_although_one_replica_cannot_be_read(
     brokers[2].stop()
     real = replica_facts.describe
 
-    def describe(log: Log) -> Opened:
+    def describe(store: LogStore, log: Log) -> Opened:
         if log.log_dir in brokers[2].store.log_dirs and log.partition == 4:
             raise RuntimeError("a bug")
-        return real(log)
+        return real(store, log)
 
     def partition(number: int) -> PartitionView:
         return brokers[1].broker.member.metadata.view.topics["orders"].partitions[number]
