@@ -25,6 +25,7 @@ from support.kafka_tools.clusters import BROKERS, ClusterServer, KafkaCluster, O
 from support.kafka_tools.comparing import NO_APIS, Difference, Pair, calls_of, missing_apis
 from support.places import fast_directory
 
+pytestmark = pytest.mark.timeout(900)  # the first test also starts five Java processes
 RECORDS = 600
 PRODUCER = ["--max-messages", str(RECORDS), "--throughput", "100", "--acks", "-1"]
 CONSUMER = ["--group-id", "life", "--reset-policy", "earliest", "--verbose"]
