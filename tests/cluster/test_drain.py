@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace as Facts
 from typing import Any
 
 import pytest
@@ -169,3 +170,53 @@ def test_a_target_that_dies_is_replaced(four: Cluster) -> None:
     assert view.replicas == (other, 1)
     cancelled = f"cancelled, because brokers [{target}] are away: late-0"
     assert any(line.startswith(cancelled) for line in lines), lines
+
+
+class Late:
+    """A cluster whose metadata is late: a reassignment ends before the metadata shows it."""
+
+    def __init__(self, looks: int) -> None:
+        self.shown, self.looks, self.asked = (3, 1), looks, list[dict[Any, Any]]()
+
+    def metadata(self) -> Any:
+        if self.asked:
+            self.looks -= 1
+        if self.asked and self.looks < 0:
+            self.shown = tuple(self.asked[0]["orders", 0])
+        one = Facts(partition_index=0, replica_nodes=self.shown, leader_id=1)
+        brokers = [Facts(node_id=broker, rack=None) for broker in (1, 2, 3, 4)]
+        return Facts(topics=[Facts(name="orders", partitions=[one])], brokers=brokers)
+
+    def log_dirs(self, broker: Any) -> list[Any]:
+        held = Facts(partition_index=0, partition_size=100, is_future_key=False)
+        has_it = broker.node_id in self.shown
+        topics = [Facts(name="orders", partitions=[held])] if has_it else []
+        room = {"total_bytes": 1 << 30, "usable_bytes": 1 << 29}
+        return [Facts(error_code=0, log_dir="a", topics=topics, **room)]
+
+    def reassignments(self, metadata: Any) -> dict[Any, Any]:
+        return {}
+
+    def hidden(self, metadata: Any, names: Any) -> list[str]:
+        return []
+
+    def reassign(self, metadata: Any, wanted: dict[Any, Any]) -> dict[Any, Any]:
+        self.asked.append(wanted)
+        return {}
+
+
+def test_regression_a_partition_is_not_reassigned_again_before_the_metadata_shows_its_end() -> None:
+    """It was moved to another broker, and the drain ended while this move was running."""
+    late, now = Late(looks=3), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    settings = DrainSettings(DRAINED, 5, 0.0, look_seconds=1.0)
+    asked: Any = late
+    Drain(asked, settings, lambda _: None, sleep, lambda: now[0]).run()
+    assert len(late.asked) == 1
+    cancelled = Late(looks=20)  # an operator has cancelled the reassignment
+    asked = cancelled
+    Drain(asked, settings, lambda _: None, sleep, lambda: now[0]).run()
+    assert len(cancelled.asked) == 2

@@ -270,7 +270,7 @@ class HostedReplica:
         """Raise LogStoreError if the log dir does not work, or was removed."""
         log = self._log
         path = self._rules.dir_id if log is None else log.log_dir
-        self._store.host.dir_named(path).check()
+        self._store.host.dir_of(path).check()
 
     def _handle(self, event: Any) -> None:
         before = self.role, self.leader, self.leader_epoch

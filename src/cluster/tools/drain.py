@@ -33,6 +33,7 @@ DEAD_SECONDS_MAX = 60.0  # if a target is down for this time, another broker get
 DELETION_SECONDS_MAX = 30.0
 SHOW_SECONDS = 10.0  # the time between two lines about the progress of copies
 REFUSALS_MAX = 10
+STALE_SECONDS_MAX = 10.0  # the metadata may be older than the end of a reassignment by this much
 
 Show = Callable[[str], None]
 
@@ -201,6 +202,8 @@ class Drain:
         self._refusals: Counter[Place] = Counter()
         self._shown_done: set[Place] = set()
         self._dead_since: dict[int, float] = {}
+        # when the reassignment of a partition ended, although the metadata does not show its result
+        self._ended_at: dict[Place, float] = {}
         self._shown_at = clock()
         self._emptying_since: float | None = None
         self._stuck_since: float | None = None
@@ -233,6 +236,7 @@ class Drain:
         if not seen.left and not seen.running:
             return self._is_deleted(seen)
         self._show_running(seen)
+        seen = self._without_ended(seen)
         if free <= 0 or not seen.left:
             return False
         plan = plan_now(self._asked, seen, self._settings)
@@ -242,6 +246,21 @@ class Drain:
         self._stuck_since = None
         self._begin(seen, plan.moves[:free])
         return False
+
+    def _without_ended(self, seen: Look) -> Look:
+        """Leave out partitions whose reassignment has ended just now.
+
+        The metadata of a broker may be older than the end of the reassignment. Otherwise, such a
+        partition would be reassigned again, to other brokers.
+        """
+        now = self._clock()
+        ended = {place for place in self.begun if place in seen.left}
+        self._ended_at = {place: self._ended_at.get(place, now) for place in ended}
+        left = {
+            place: one for place, one in seen.left.items()
+            if place not in ended or now - self._ended_at[place] >= STALE_SECONDS_MAX
+        }  # fmt: skip
+        return seen._replace(left=left)
 
     def _wait_for_targets(self, plan: Plan) -> None:
         """Wait for a broker that may be restarting; raise DrainError after some time."""
@@ -259,6 +278,7 @@ class Drain:
             refusal = found.get(one.place)
             if refusal is None or not refusal.code:
                 self.begun[one.place] = one
+                self._ended_at.pop(one.place, None)
                 self._show(f"{place_text(one.place)}: begun, {_brokers_text(one)}")
                 continue
             self._refusals[one.place] += 1
@@ -286,6 +306,8 @@ class Drain:
             names = ", ".join(place_text(place) for place in sorted(stuck))
             self._show(f"cancelled, because brokers {sorted(late)} are away: {names}")
             self._asked.reassign(seen.metadata, stuck)
+            for place in stuck:
+                self.begun.pop(place, None)
 
     def _show_done(self, seen: Look) -> None:
         """Show the partitions that were completed since the last look, and how many are left."""
