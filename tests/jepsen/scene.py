@@ -170,11 +170,25 @@ def mend(scene: Scene) -> None:
         process.come()
     for process in cluster.processes.values():
         process.wait(max(1.0, deadline - time.monotonic()))
+    reopen_hung(scene)
     while scene.lost_dirs:
         assert time.monotonic() < deadline, f"log dirs that do not return: {scene.lost_dirs}"
         scene.return_dirs()
         threading.Event().wait(LOOK_SECONDS)
     scene.note("all is mended")
+
+
+def reopen_hung(scene: Scene) -> None:
+    """Reopen the log dirs that did not answer when their broker started, as an operator does.
+
+    On a crowded machine, a thread may get no processor for as long as a disk may hang.
+    """
+    for process in scene.cluster.processes.values():
+        for log_dir in process.log_dirs:
+            hung = f"log dir {log_dir} is offline: it hangs during the start"
+            if process.broker != scene.sick and hung in process.said():
+                process.reopen(log_dir)
+                scene.count("a log dir did not answer in time at a start, and was reopened")
 
 
 def finish(scene: Scene, admin: Admin, partitions: int) -> None:
