@@ -9,7 +9,7 @@ import pytest
 from cluster.pure.exchange import Opened
 from cluster.run import replica_facts
 from cluster.view import PartitionView
-from logstore import Log, ReplicaOfflineError
+from logstore import Log, LogStore, ReplicaOfflineError
 from support.cluster_brokers import ClusterBrokers, Running
 from support.cluster_questions import create
 from support.places import fast_directory
