@@ -38,10 +38,10 @@ RECORDS = "/run/logstore"
 OPTIONS = {
     "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
 }  # fmt: skip
-# The package `cluster` imports this package, so this package must not import `cluster`. So this is
-# only the name of a module, as in the table of commands in `logstore.cli.app`. The module is
-# imported only if the user asks for a cluster, because a single broker needs neither `cluster` nor
-# kazoo.
+# The package `cluster` imports this package, so this package must not import `cluster`.
+# So this is only the name of a module, as in the table of commands in `logstore.cli.app`.
+# The module is imported only if the user asks for a cluster.
+# The reason is that a single broker needs neither `cluster` nor kazoo.
 CLUSTER = "cluster.process.joining"
 CHECK_COLUMNS = [
     Column("kind", "what"),

@@ -19,16 +19,16 @@ from logstore.config import parse_duration, parse_size
 DAY_MS = 24 * 3600 * 1000
 ASSIGNORS = frozenset({"uniform", "range"})  # as in `broker.consumer_groups`
 SIZES_MAX = 2**31 - 1
-# Kafka's names of an authorizer that decides by ACLs. All of them mean the authorizer of this
-# broker.
+# Kafka's names of an authorizer that decides by ACLs.
+# All these names mean the authorizer of this broker.
 AUTHORIZERS = (
     "AclAuthorizer",
     "StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
-# These defaults of Kafka differ from the defaults of this library. Records are stored in Kafka's
-# own layout.
+# These defaults of Kafka differ from the defaults of this library.
+# Records are stored in Kafka's own layout.
 KAFKA_LOG_CONFIG = LogConfig(
     record_format="kafka", max_message_bytes=1_048_588, retention_ms=7 * DAY_MS
 )

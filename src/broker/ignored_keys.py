@@ -5,8 +5,8 @@ The lists have the keys of Kafka 4.1, and keys of earlier releases that old file
 
 from __future__ import annotations
 
-# Keys with these prefixes configure parts of Kafka. A single broker does not have these parts, or
-# implements them in another way.
+# Keys with these prefixes configure parts of Kafka.
+# A single broker lacks these parts, or implements them in another way.
 PREFIXES = (
     "alter.log.dirs.replication.quota.", "broker.heartbeat.", "broker.session.",
     "controlled.shutdown.", "controller.", "delegation.token.", "group.consumer.",
@@ -44,8 +44,8 @@ IGNORED = frozenset({
     "unstable.feature.versions.enable",
 })  # fmt: skip
 
-# These keys ask for a protection that this broker gives in another way, or does not give. For each
-# key, or for the first part of a key, the text says what the user should do.
+# These keys ask for a protection that this broker gives in another way, or does not give.
+# For each key, or for the first part of a key, the text says what the user should do.
 SECRET = "a secret does not belong in this file"
 PEM_FILE = "write the PEM text to a file, and name the file"
 ADVICE = {

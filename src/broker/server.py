@@ -32,8 +32,7 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# If a log dir becomes SUSPECT, the broker assumes that every request that has run longer than this
-# time waits for that log dir.
+# The time after which the broker assumes that a running request waits for a SUSPECT log dir.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 

@@ -41,8 +41,8 @@ class Default(NamedTuple):
     unit: int = 1
 
 
-# A file may have several keys for one default. Then, as in Kafka, the key that comes last in this
-# dict is used.
+# A file may have several keys for one default.
+# Then, as in Kafka, the key that is last in this dict is used.
 TOPIC_DEFAULTS = {
     "compression.type": Default("compression.type"),
     "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),
@@ -73,8 +73,8 @@ TOGETHER = frozenset({
     "listener.security.protocol.map", "listeners", "log.dir", "log.dirs", "node.id",
     "process.roles",
 })  # fmt: skip
-# In Kafka, -1 means that these keys set no limit. For -1, this broker uses the largest number that
-# the key accepts: 2 GiB, or 24 days.
+# In Kafka, -1 means that these keys set no limit.
+# For -1, this broker uses the largest number that the key accepts: 2 GiB, or 24 days.
 UNLIMITED = frozenset({"connections_max_idle_ms", "queued_max_request_bytes"})
 
 

@@ -13,8 +13,7 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Room for bytes beside the present segments: index files, small files, and records that are
-# appended during the move.
+# Extra room for index files, for small files, and for records that are appended during the move.
 ALLOWANCE_BYTES = 1 << 20
 INDEX_SHARE = 256  # this many bytes of batches need one byte of index files (an entry each 4 KiB)
 

@@ -113,8 +113,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
             if key in replicas.running_moves or target in replicas.returning:
                 continue
             if target is None and mark.target_directory_id not in replicas.missing_ids:
-                # The move was given up, or its target was removed, so the move can never be
-                # completed.
+                # The move was given up, or its target was removed, so it can never be completed.
                 unmark(replicas, key)
             elif target is None or target.is_refusing:
                 if mark.move_id not in errors:

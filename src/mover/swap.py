@@ -41,8 +41,8 @@ from mover.copying.catch_up import copy_all, is_caught_up
 from mover.copying.copy_segments import Ends
 from mover.copying.target import Target
 
-# At most this many bytes are copied under the lock, because any disk writes them in a few
-# milliseconds.
+# At most this many bytes are copied under the lock.
+# Any disk writes so few bytes in some milliseconds.
 LOCKED_BYTES_MAX = 64 << 10
 FLUSHES_MAX = 8
 

@@ -72,8 +72,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# An ALLOW entry for any of the operations in a value also allows the operation in the key. A DENY
-# entry for one operation denies only this operation.
+# An ALLOW entry for any of the operations in a value also allows the operation in the key.
+# A DENY entry for one operation denies only this operation.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     operation: frozenset({operation, Operation.ALL}) for operation in Operation
 } | {
@@ -139,8 +139,8 @@ class Binding(NamedTuple):
     entry: Entry
 
 
-# If the entries of a pattern cannot be read, this entry replaces them. It denies everything to
-# every client.
+# If the entries of a pattern cannot be read, this entry replaces them.
+# This entry denies everything to every client.
 CLOSED = Entry(EVERY_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
 
 

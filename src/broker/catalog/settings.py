@@ -110,8 +110,8 @@ class Synonym(NamedTuple):
     source: int
 
 
-# Kafka's tool sets these settings while it moves replicas between brokers. A single broker has no
-# such moves, so it accepts these settings, but does not store them.
+# Kafka's tool sets these settings while it moves replicas between brokers.
+# A single broker has no such moves, so it accepts these settings, but does not store them.
 IGNORED = frozenset(key for key in FIXED if key.endswith(".throttled.replicas"))
 
 

@@ -38,8 +38,8 @@ from logstore.names import validate_topic
 LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
 CHANGE_SECONDS = 1.0  # a thread waits this long for another change of the same topic
-# An alteration of settings, or the addition of partitions, waits this long. Both may take longer
-# than a second, and clients do not repeat them.
+# A change of settings, and the addition of partitions, wait this long for another change.
+# These changes may take longer than a second, and clients do not repeat them.
 ALTER_SECONDS = 5.0
 # Kafka stores the state of groups and transactions in the topics with these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -216,9 +216,9 @@ class TopicCatalog:
         """Create all partitions of a topic. If one partition fails, delete the others."""
         name, count = record.name, len(record.ids)
         try:
-            # `is_new` permits the creation even while a log dir is OFFLINE. The store knows the
-            # partitions in the OFFLINE log dir. So if the topic exists in that log dir, the store
-            # refuses to create it.
+            # `is_new` permits the creation even while a log dir is OFFLINE.
+            # The store knows the partitions in the OFFLINE log dir.
+            # So if the topic exists in that log dir, the store refuses to create it.
             self.store.create_topic(
                 name, count, config=record.config, is_new=True, topic_id=record.id
             )

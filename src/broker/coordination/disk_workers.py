@@ -48,8 +48,8 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
-# For each log dir, the newest call of its newest worker. A forked child process does not have these
-# threads.
+# For each log dir, the newest call of its newest worker.
+# A forked child process does not have these threads.
 _last_calls: dict[str, Call] = {}
 os.register_at_fork(after_in_child=_last_calls.clear)
 

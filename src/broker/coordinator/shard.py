@@ -29,8 +29,8 @@ from logstore import Log, LogDirFullError, LogStoreError, RecordTooLargeError
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
-# The log is read only after all its records are replicated, which is checked at intervals. These
-# are the first and the longest interval. Each interval is twice as long as the previous interval.
+# The log is read only after all its records are replicated, which is checked at intervals.
+# The first and the longest interval; each interval is twice as long as the previous interval.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
 NO_LONGER_LED = "this broker no longer leads the partition"
 

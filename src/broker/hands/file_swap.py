@@ -87,8 +87,8 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
         if files.exists(new):
             _move_all(new, path, {LOCK_NAME})
             if files.exists(os.path.join(new, LOCK_NAME)):
-                # Keep the content of the new lock file: it identifies the last start of the store,
-                # after which the store was closed cleanly.
+                # Keep the content of the new lock file: it identifies the last start of the store.
+                # After that start, the store was closed cleanly.
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)

@@ -26,8 +26,10 @@ from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, e
 from logstore.store.kafka.adoption import Adopted, Place, adopt
 from logstore.store.kafka.hands import BUILDING, STORE_NEW, Change, write_change
 
-# Kafka's producer ids begin at 0. The store's producer ids begin far above Kafka's, and at another
-# number after each take-over. So no new producer gets an id that the logs already have.
+# Kafka's producer ids begin at 0.
+# The store's producer ids begin far above Kafka's producer ids.
+# After each take-over, the store's producer ids begin at another number.
+# So no new producer gets an id that the logs already have.
 PRODUCER_IDS_FROM = 2**61
 PRODUCER_IDS_PER_MS = 2**18
 MS_MAX = 2**42

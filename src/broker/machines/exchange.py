@@ -19,8 +19,8 @@ from broker.security.authentication import Authentication
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
 
-# The file of a range has the methods `fileno()`, `close()` and `failed()`. If a read fails,
-# `failed()` is called.
+# The file of a range has the methods `fileno()`, `close()` and `failed()`.
+# If a read fails, `failed()` is called.
 Piece = Data | FileRange
 # The pieces are sent one after another. An empty list means that the client expects no answer.
 Answer = list[Piece]

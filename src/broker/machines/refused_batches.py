@@ -29,11 +29,12 @@ from typing import NamedTuple
 
 from broker.machines.topic_keys import may_exist
 
-# Long before this time is over, the client has all answers to the requests that it has sent. After
-# this time, only the log decides.
+# Long before this time is over, the client has all answers to the requests that it has sent.
+# After this time, only the log decides.
 KEPT_SECONDS = 60.0
-# If a batch timed out, it is most likely in the log. The client may give up this batch and send the
-# next batch. So later batches are refused for a shorter time.
+# If a batch timed out, the log most likely has the batch.
+# The client may give up this batch and send the next batch.
+# So later batches are refused for a shorter time.
 TIMED_OUT_KEPT_SECONDS = 10.0
 LOOK_SECONDS = 0.1  # the shortest time between two searches of a log for a refused batch
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 4 MB for a connection

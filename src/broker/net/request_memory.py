@@ -21,8 +21,7 @@ from broker.machines.memory_budget import MemoryBudget
 from broker.net.connection import Connection, Phase
 
 ARRIVAL_BYTES_PER_SECOND = 64 << 10
-# When a request has waited for memory for this share of `request_arrival_ms`, the slowest request
-# is cut.
+# If a request waits for memory for this share of `request_arrival_ms`, the slowest request is cut.
 PATIENT_SHARE = 1 / 3
 
 

@@ -11,9 +11,10 @@ forgotten.
 from __future__ import annotations
 
 BURST_SECONDS = 0.25
-# One answer delays a client at most this long. If the longest wait were short, many clients that
-# share a rate could exceed it: each of them gets one request executed in this time. But a client
-# whose rate was too low by mistake should work again after some minutes.
+# One answer delays a client at most this long.
+# If the longest wait were short, many clients that share a rate could exceed the rate.
+# The reason is that each of these clients gets one request executed in this time.
+# But a client whose rate was too low by mistake should work again after some minutes.
 THROTTLE_SECONDS_MAX = 900.0
 
 

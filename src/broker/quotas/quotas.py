@@ -22,11 +22,12 @@ from broker.quotas.entities import Entity, Sharer, candidates_of
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 KEYS = (PRODUCE, FETCH, REQUEST)
-# A request that had to wait for a disk may have taken much of the time. As in Kafka, this delays
-# its client only for a short time.
+# A request that had to wait for a disk may have taken much of the time.
+# As in Kafka, such a request delays its client only for a short time.
 SECONDS_MAX = {REQUEST: 20.0}
-# Clients may set any rate above 0, but a bucket uses a rate in this range. A client cannot notice
-# the difference. With other rates, the tokens of the bucket could become infinite, or not a number.
+# Clients may set any rate above 0, but a bucket uses a rate in this range.
+# A client cannot notice the difference.
+# With other rates, the tokens of the bucket could become infinite, or not a number.
 RATE_MIN, RATE_MAX = 1e-9, 1e18
 BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
 

@@ -33,8 +33,8 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError
 BY_ID = 13  # the first version that names topics by their ids
 STORAGE_ERROR_FROM = 6  # earlier versions do not know error 56
 READ_COMMITTED = 1
-# Kafka's replica id for tools that compare replicas. Such a request reads any replica, and never
-# waits.
+# Kafka's replica id for tools that compare replicas.
+# A request with this id reads any replica, and never waits.
 COMPARING = -2
 LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
 NO_EPOCH = -1
@@ -125,8 +125,8 @@ class _Fetch:
         left = min(asked.max_bytes, services.config.fetch_max_bytes)
         min_bytes, burst = asked.min_bytes, self._call.burst(FETCH)
         if burst is not None:
-            # A batch is never cut, so an answer may stay below the limit. Half of the limit must be
-            # enough.
+            # A batch is never cut, so an answer may stay below the limit.
+            # Half of the limit must be enough.
             left, min_bytes = min(left, burst), min(min_bytes, burst // 2)
         read_bytes, is_final, results = 0, False, []
         for key, wanted in self._opened.partitions:

@@ -191,8 +191,8 @@ def _offsets_of(
         known, unstable = services.groups.offsets_with_unstable(group, *member)
     except CoordinatorError as error:
         return LATER.get(error.code, error.code), {}, frozenset()
-    # If a topic was deleted, its offsets may still exist, because of a crash, or of a disk that did
-    # not work. So offsets with another topic id are left out.
+    # A crash, or a log dir that did not work, may leave offsets of a deleted topic.
+    # So offsets with another topic id are left out.
     present = {key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))}
     return ErrorCode.NONE, present, unstable
 

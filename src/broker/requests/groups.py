@@ -121,8 +121,9 @@ def answer_sync(call: Call) -> Answer | Pending:
         call.services.groups.sync(asked.group_id, syncing, waiter)
     except CoordinatorError as error:
         code = code_for_member(error)
-        # If the answer to SyncGroup is error 14, some clients end. So clients get error 27, and
-        # join again, as in Kafka before version 4. The answer to JoinGroup may be error 14.
+        # If the answer to SyncGroup is error 14, some clients end.
+        # So clients get error 27, and join again, as in Kafka before version 4.
+        # The answer to JoinGroup may be error 14.
         return encode(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if code is LOADING else code))
     return waiter
 

@@ -283,8 +283,9 @@ SENT_AGAIN = {
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }  # fmt: skip
-# After these errors, too. But for a later batch, they would mean that the batch may be in the log,
-# or that its bytes are wrong.
+# After these errors, too.
+# But for a later batch, these errors would mean that the log may have the batch.
+# They could also mean that the bytes of the later batch are wrong.
 OF_ONE_BATCH = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE}
 
 

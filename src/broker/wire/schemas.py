@@ -62,8 +62,8 @@ class Schema(NamedTuple):
     key: int | None
     versions: Versions
     flexible: Versions
-    # The fields of each struct; the key is the name of the struct. The fields of the message itself
-    # have the name of the message.
+    # The fields of each struct; the key is the name of the struct.
+    # The fields of the message itself have the name of the message.
     structs: dict[str, tuple[Field, ...]]
 
     def is_flexible(self, version: int) -> bool:

@@ -160,8 +160,8 @@ class SettingsSync:
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind in REPLICA_IS_NEW and event.topic is not None:
             # The settings may have changed after they were read and before the replica was created.
-            # After a move, the thread of the source log dir may hang before it has applied the
-            # settings.
+            # After a move, the thread of the source log dir may hang.
+            # Then this thread may not have applied the settings.
             self._is_due(event.topic)
         elif event.kind in DIR_IS_GONE and event.log_dir is not None:
             self._drop(event.log_dir)
@@ -315,8 +315,9 @@ class SettingsSync:
                 if self._tasks.get(place) is task and task.wanted is found:
                     del self._tasks[place]
                     return
-        # The log dir has failed, and may have returned. Then another thread may also have changed
-        # the log, so the settings of the log are compared again.
+        # The log dir has failed, and may have returned.
+        # Then another thread may also have changed the log.
+        # So the settings of the log are compared again.
         self._is_due(place.topic)
 
     def _set(self, place: Place, wanted: Usable) -> None:

@@ -32,13 +32,13 @@ from cluster.wire.metadata_updates import API, VERSION, Update, encode_update
 
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
-# A change waits this long, so that one message has several changes. Because of this wait, a new
-# leader usually has its role before clients learn that it leads.
+# A change waits this long, so that one message has several changes.
+# Because of this wait, a new leader usually has its role before clients learn its name.
 GATHER_SECONDS = 0.005
 CHECK_SECONDS = 0.1  # the time between two checks of an unused connection
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-# A broker answers with one of these errors if the controller was replaced, or if the update names
-# an earlier broker epoch.
+# A broker answers with one of these errors in two cases.
+# The controller was replaced, or the update names an earlier broker epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 

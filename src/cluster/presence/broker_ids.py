@@ -29,8 +29,8 @@ from cluster.znode_document import ID_MAX, ZnodeDocument
 
 HOSTS, SEQUENCE = "/brokers/hosts", "/brokers/seqid"
 HOST_VERSION = 0
-# ZooKeeper ends sessions only at its ticks, so a session may end after its timeout. A timeout has
-# at least two ticks.
+# ZooKeeper ends sessions only at its ticks, so a session may end after its timeout.
+# A timeout has at least two ticks.
 WAIT_PART = 1.5
 LOOKS_PER_WAIT = 20
 

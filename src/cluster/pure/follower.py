@@ -83,8 +83,9 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         is_compacted = answer.may_lack and answer.high_watermark > replica.log.end
         truncate(replica, min(replica.log.end_of(epoch)[1], end), is_compacted=is_compacted)
     else:
-        # Set the high watermark of the log first. After the append, the leader's deleted records
-        # are deleted here, too, but only records below the high watermark.
+        # Set the high watermark of the log first.
+        # After the append, the records that the leader has deleted are deleted here, too.
+        # But only records below the high watermark are deleted.
         replica.leader_high_watermark = answer.high_watermark
         replica.leader_start = answer.log_start
         follow_high_watermark(replica)

@@ -307,8 +307,8 @@ def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
     replica.begin_life()
     if replica.exists or opened.exists:
-        # if no log exists, keep the known topic: a late request must not create the replica again
-        # (P19)
+        # If no log exists, keep the known topic.
+        # A late request must not create the replica again (P19).
         replica.topic = opened.topic
     replica.dir_id, replica.exists = opened.dir_id, opened.exists
     replica.log = LogEnds(opened.spans, opened.flushed, opened.start, opened.log_start_offset)

@@ -154,8 +154,8 @@ class ClusterMember:
         """
         controller_store = ControllerStore(self._session, self.settings.broker)
         controller_store.prepare()
-        # The replicas must be read before the controller can ask for a replica. A replica that is
-        # not found would be created again, because all log dirs work (P17).
+        # The replicas must be read before the controller can ask for a replica.
+        # All log dirs work, so a replica that is not found would be created again (P17).
         self.replicas.open(self.store)
         self.store.add_listener(self._on_event)  # from now on, each failure of a log dir is noticed
         with self._news.lock:
@@ -345,8 +345,8 @@ class ClusterMember:
         """Report a changed log dir to the cluster, and a move of a replica to the rules."""
         if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
             if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
-                # Read the replicas of the log dir before the log dir counts as good. While a log
-                # dir is not good, no missing replica is created (P17).
+                # Read the replicas of the log dir before the log dir counts as good.
+                # If some log dir is not good, no missing replica is created (P17).
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
         elif event.kind is StoreEventKind.REPLICA_MOVED and event.topic is not None:

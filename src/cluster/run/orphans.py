@@ -18,8 +18,8 @@ from cluster.wire.topic_ids import bytes_of
 
 LOG = logging.getLogger("cluster")
 LOOK_SECONDS = 5.0
-# A topic must be unknown for this time, because the metadata of a broker may be older than the role
-# of a replica.
+# A topic must be unknown for this long.
+# The reason is that a broker's metadata may be older than the role of a replica.
 UNKNOWN_SECONDS = 30.0
 SHOWN_MAX = 10
 

@@ -126,8 +126,8 @@ class ClusterGroupLogs:
             if not is_offline and self._will_lead(partition):
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOT_YET) from error
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
-        # The epoch is read first. If the role changes now, the replica no longer leads in this
-        # epoch.
+        # The epoch is read first.
+        # If the role changes now, the replica no longer leads in this epoch.
         led = LedGroupLog(replica, log, replica.leader_epoch, self._is_leased)
         if not led.is_led:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED)

@@ -24,8 +24,8 @@ from cluster.run.peer_connection import PeerConnection
 from cluster.serve.cluster_leadership import NO_METADATA, ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
-# How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
-# than the metadata of the previous coordinator of the transaction.
+# How long a topic must be unknown before it counts as deleted.
+# The previous coordinator of the transaction may have had newer metadata than this broker.
 UNKNOWN_SECONDS = 10.0
 FORGET_SECONDS = 60.0  # a marker is tried again much sooner, even if a broker does not answer
 

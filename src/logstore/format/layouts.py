@@ -40,8 +40,8 @@ OLD_MESSAGE_BYTES_MIN = 26  # a message of Kafka's format v0 with offset and siz
 # This many bytes of a batch are enough to read its header in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
-# How many bytes of a file to read at once: of columnar batches, and of Kafka's batches. The second
-# number is larger, because Kafka's batches are decoded in groups.
+# How many bytes of a file to read at once: of columnar batches, and of Kafka's batches.
+# The second number is larger, because Kafka's batches are decoded in groups.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 

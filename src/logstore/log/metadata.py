@@ -25,24 +25,26 @@ from logstore.disk.documents.generations import Generation
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
-# True if offsets may be missing, because this engine or a broker compacted the log in Kafka's
-# layout.
+# True if offsets may be missing, because the log was compacted in Kafka's layout.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The recovery point after the last truncation. A higher recovery point in an older checkpoint is
-# wrong.
+# The recovery point after the last truncation.
+# A higher recovery point in an older checkpoint is wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
-# The high watermark, but at most the recovery point. Only a replicated log has this key. The log
-# dir's checkpoint has a newer high watermark, except after a move or after damage to a file.
+# The high watermark, but at most the recovery point.
+# Only a replicated log has this key.
+# The log dir's checkpoint has a newer high watermark, except in two cases.
+# These cases are a move, and damage to a file.
 HIGH_WATERMARK = "high_watermark"
 
 # Small facts about this log, kept for programs that use the store (see `log_facts`).
 FACTS = "facts"
 
-# The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. The other log dirs record recovery points of this log dir's logs. A recovery point that
-# was recorded before this generation does not show where the log ends.
+# The generation of the log dir when the log was created or last truncated.
+# It is a list of three values: directory id, number, step.
+# The other log dirs record recovery points of this log dir's logs.
+# If a recovery point was recorded before this generation, it does not show the end of the log.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -52,8 +54,8 @@ CLEANED = "cleaned"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
-# The rates at which a later process continues the running move; this key exists only together with
-# `moving`.
+# The rates at which a later process continues the running move.
+# This key exists only together with `moving`.
 MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"

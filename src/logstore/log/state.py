@@ -45,14 +45,14 @@ from logstore.log.write.hung_locks import NOT_WRITING, Commits, held, keeping
 from logstore.log.write.rules import NEVER, AppendRules, require_layout
 
 UNFLUSHED_SEGMENTS_MAX = 32
-# An offset in a segment is at most this much larger than the segment's base offset, as in Kafka, so
-# that a broker can read the segment. The index entries of this engine have room for 32 bits, which
-# is one bit more than Kafka allows.
+# An offset in a segment is at most this much larger than the segment's base offset.
+# This is Kafka's limit, so a broker can read the segment.
+# The index entries of this engine have room for 32 bits, one bit more than Kafka allows.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
-# A segment that may have unflushed bytes, and its open file. The file is None if this process has
-# not opened it for writing.
+# A segment that may have unflushed bytes, and its open file.
+# The file is None if this process has not opened it for writing.
 Unflushed = tuple[Segment, Handle | None]
 
 
@@ -387,8 +387,8 @@ class LogState(Replica):
                 return
             self.is_left_by_dir = of is not None
             self.unavailable = lambda: kind(message, **facts)
-            # Take the files here and close them below, because a swap may attach other files
-            # meanwhile.
+            # Take the files here and close them below.
+            # The reason is that a swap may attach other files meanwhile.
             segments, held_files = self.view[0], (self.unflushed, self.writer)
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)

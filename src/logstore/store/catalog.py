@@ -58,13 +58,13 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # For each log dir path, the lock for its catalog file. A thread holds the lock while it
-        # writes the file.
+        # For each log dir path, the lock for its catalog file.
+        # A thread holds the lock while it writes the file.
         self._writing: dict[str, threading.Lock] = {}
         # For each log dir path, the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}
-        # For each log dir path, the lines that must be appended to its catalog file; None if the
-        # file must be rewritten.
+        # For each log dir path, the lines that must be appended to its catalog file.
+        # The value is None if the file must be rewritten.
         self._pending: dict[str, list[bytes] | None] = {}
 
     # --- lookups ----------------------------------------------------------------------------------

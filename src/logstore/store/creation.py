@@ -183,8 +183,8 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
-            # If a log dir fails during the creation, it may keep a part of the replica. The copy on
-            # the next log dir gets a higher generation, so that it outranks this part.
+            # If a log dir fails during the creation, it may keep a part of the replica.
+            # The copy on the next log dir gets a higher generation, so that it outranks this part.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
@@ -323,8 +323,8 @@ def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the record of the deletion. The purge follows immediately and
-    # frees space.
+    # A full disk has no room for the record of the deletion.
+    # The purge follows immediately and frees space.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:
@@ -371,8 +371,8 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # First wait until running operations end. Otherwise a running operation could write into
-        # another log that gets this name later.
+        # First wait until running operations end.
+        # Otherwise a running operation could write into another log that gets this name later.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

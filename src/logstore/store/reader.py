@@ -167,8 +167,8 @@ class StoreReader:
         from logstore.store.state import CLOSED
 
         timeout = timeout_of(timeout)
-        # If the opening failed, nothing is open. In a forked child, everything belongs to the
-        # parent.
+        # If the opening failed, nothing is open.
+        # In a forked child, everything belongs to the parent.
         return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:

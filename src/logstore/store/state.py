@@ -25,8 +25,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.store.host import Keeper, StoreHost
 from logstore.store.replicas import Replicas
 
-# Functions that open or close a store import the modules that only they need, so that `import
-# logstore` stays cheap.
+# Functions that open or close a store import the modules that only they need.
+# So `import logstore` stays cheap.
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin
     from logstore.store.dirs.dir_failures import DirFailures

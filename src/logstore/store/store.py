@@ -18,8 +18,8 @@ from logstore.store.dirs import dir_changes
 from logstore.store.reader import StoreReader
 from logstore.store.topics import partition_changes
 
-# Functions that open or close a store import the modules that only they need, so that `import
-# logstore` stays cheap.
+# Functions that open or close a store import the modules that only they need.
+# So `import logstore` stays cheap.
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
     from logstore.store.dirs.dir_failures import FailureCallback

@@ -239,8 +239,8 @@ class SegmentCopy:
             self.scan.is_checked = ends.is_verified
             self.scan.run(self.fd, same)
             position = self.scan.good_end
-            # The old indexes may have entries for bytes that are cut off here. `seal` makes new
-            # indexes.
+            # The old indexes may have entries for bytes that are cut off here.
+            # `seal` makes new indexes.
             files.remove_if_there(self.segment.index_path)
             files.remove_if_there(self.segment.time_index_path)
             if position < size_bytes:

@@ -92,8 +92,8 @@ class Target:
         """Remove copies of this replica that earlier moves failed to remove."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
-        # Compare the names of the directories first. With thousands of replicas, a disk call for
-        # each name would take too long.
+        # Compare the names of the directories first.
+        # With thousands of replicas, a disk call for each name would take too long.
         for name in files.names(self.log_dir.path):
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)

@@ -261,11 +261,11 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir, so earlier generations are ignored. The new
-            # generation has the next number; no number is skipped. The reason: this process may be
-            # killed before other log dirs record the generation. Then the disk with the later state
-            # starts with the same number and another id. So this copy is still recognised as an old
-            # copy.
+            # The user accepts this copy as the log dir, so earlier generations are ignored.
+            # The new generation has the next number; no number is skipped.
+            # The reason: this process may be killed before other log dirs record the generation.
+            # Then the disk with the later state starts with the same number and another id.
+            # So this copy is still recognised as an old copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:

@@ -27,8 +27,8 @@ from logstore.format.kafka.varints import varint
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
-# This many runs and single records are recognised. A later run is recognised only if it extends
-# to the end of the batch, or to the first longer offset delta.
+# This many runs and single records are recognised.
+# A later run must extend to the end of the batch, or to the first longer offset delta.
 RUNS_MAX = 64
 # Offset deltas below these limits have one, two and three bytes.
 # The last limit is the size of the table `_deltas`; a batch with more records is not recognised.

@@ -55,19 +55,20 @@ class OpenTransactions:
         open: for each producer id, the first offset of its open transaction; the oldest is first.
     """
 
-    # All logs share one counter. So if a log's state is rebuilt, its older tokens are never valid
-    # again.
+    # All logs share one counter.
+    # So if a log's state is rebuilt, its older tokens are never valid again.
     _tokens = count(1)
 
     def __init__(
         self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
-        # Pairs of first offset and marker offset; both offsets rise from pair to pair. If a
-        # transaction lies inside another (outer) transaction, only the outer transaction is kept.
-        # The outer transaction begins earlier and ends later, so it alone decides the last stable
-        # offset. A log that is not replicated keeps pairs, too, because the log may be replicated
-        # later. So the number of pairs is limited.
+        # Pairs of first offset and marker offset; both offsets rise from pair to pair.
+        # If a transaction lies inside an outer transaction, only the outer transaction is kept.
+        # The outer transaction begins earlier and ends later.
+        # So the outer transaction alone decides the last stable offset.
+        # A log that is not replicated keeps pairs, too, because the log may be replicated later.
+        # So the number of pairs is limited.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 

@@ -23,8 +23,8 @@ _NO_BATCHES = _EMPTY[NEWEST_AT:]
 _pack_id = struct.Struct("<q").pack_into
 _pack_epoch = struct.Struct("<h").pack_into
 
-# The parts of a producer's row. `take` reads a row's batches except the oldest, and writes them
-# back after the new batch.
+# The parts of a producer's row.
+# `take` reads a row's batches except the oldest, and writes them back after the new batch.
 LAST = struct.Struct("<36xh26xi")  # epoch, last sequence
 EPOCH_AND_BATCHES = struct.Struct(f"<36xh10x{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
 USED_AND_BATCHES = struct.Struct(f"<qqqiI{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")

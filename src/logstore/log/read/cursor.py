@@ -103,8 +103,7 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where the walk without checks began. The value is None after the walk has begun to check
-        # every batch.
+        # Where the walk without checks began; None after the walk has begun to check every batch.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
@@ -259,8 +258,8 @@ class Cursor:
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
         while found is not None and found[1] < least:
-            # The base offset of this batch is wrong, or the batch does not belong here. So the
-            # batch is part of the damage.
+            # The base offset of this batch is wrong, or the batch does not belong here.
+            # So the batch is part of the damage.
             place = found[0]
             if place == position:
                 head = files.read_up_to(fd, PREFIX_BYTES, place)
@@ -352,8 +351,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # The block is damaged, or its batches need too much memory. So return only the batch that
-        # contains the offset, if this batch is undamaged.
+        # The block is damaged, or its batches need too much memory.
+        # So return only the batch that contains the offset, if this batch is undamaged.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:

@@ -106,8 +106,9 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
     if known is not None and known.size_bytes == size_bytes:
         return known.events
     first = max(segment.base_offset, state.log_start_offset)
-    # Another owner may replace the bytes of its file. Then the segment is walked from its start. If
-    # the log start was moved over batches that were not walked, they may have markers.
+    # Another owner may replace the bytes of its file.
+    # Then the segment is walked from its start.
+    # If the log start was moved over batches that were not walked, they may have markers.
     is_other = known is None or known.size_bytes > size_bytes or segment.inode
     if known is None or is_other or known.next_offset < first:
         known = Walked(0, first, [], frozenset())

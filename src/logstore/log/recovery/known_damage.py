@@ -64,8 +64,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
     """Return damage that may explain why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
-    # The opening of a log corrects a log start that is after the log end. After this correction,
-    # the log can be empty although its partition was never removed.
+    # The opening of a log corrects a log start that is after the log end.
+    # After this correction, the log can be empty although its partition was never removed.
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]

@@ -118,10 +118,10 @@ def open_log(
         lost = known_damage.lost_configuration(directory, state.metadata)
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
-            # A truncation has set a limit on the recovery point. Remove the limit if the checkpoint
-            # was written after the truncation, or is not above the limit. The log end offset does
-            # not show whether the checkpoint is older than the truncation, because a killed process
-            # may have appended records without a flush.
+            # A truncation has set a limit on the recovery point.
+            # If the checkpoint is newer, or not above the limit, the limit is removed.
+            # The log end offset does not show whether the checkpoint is older than the truncation.
+            # The reason is that a killed process may have appended records without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -169,9 +169,9 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # A user had deleted records that were not flushed, and a crash lost these records. The log
-        # begins again at its recorded log start, so that no offset is used twice. If a crash
-        # interrupts this step, the next recovery completes it.
+        # A user had deleted records that were not flushed, and a crash lost these records.
+        # The log begins again at its recorded log start, so that no offset is used twice.
+        # If a crash interrupts this step, the next recovery completes it.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)
@@ -183,8 +183,8 @@ def load(
     else:
         is_wrong = small is not None and _start_within(state, small, recovered)
         state.unflushed = [(segment, None) for segment in recovered.unflushed]
-        # The next flush writes the indexes of these segments, even if they end before the recovery
-        # point.
+        # The next flush writes the indexes of these segments.
+        # This is true even if the segments end before the recovery point.
         state.names_changed = int(bool(recovered.unflushed))
         _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
@@ -286,8 +286,8 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 def _write_small_files(state: LogState) -> None:
     """Rewrite the log's small files, because a file is wrong. Raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    # Write the file of the epochs first: its log start must never be before the log start in
-    # `partition.metadata`.
+    # Write the file of the epochs first.
+    # Its log start must never be before the log start in `partition.metadata`.
     flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)
 

@@ -37,8 +37,8 @@ from logstore.log.segments.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-# If a recovery point is this far after the log end, the recovery point is wrong: a disk does not
-# lose this many flushed records.
+# If a recovery point is this far after the log end, the recovery point is wrong.
+# The reason is that a disk does not lose this many flushed records.
 MISSING_MAX = 2**40
 
 
@@ -58,12 +58,11 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # `check` is called before each change. `check` raises an error if the store gave up the log
-        # dir meanwhile.
+        # `check` is called before each change.
+        # If the store gave up the log dir meanwhile, `check` raises an error.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
-        # If only one file has this log start, the records before the log start are hidden, but not
-        # deleted.
+        # If only one file has this log start, earlier records are hidden, but not deleted.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata

@@ -67,9 +67,8 @@ def repair(state: LogState) -> RepairReport:
         state.check_current()
         state.cut_offset = 0
         try:
-            # Sync all segments first. The rewritten segments will be durable. If earlier segments
-            # were not durable, a power cut could remove records before the rewritten segments, and
-            # leave a gap.
+            # Sync all segments first, because the rewritten segments will be durable.
+            # Otherwise, a power cut could remove earlier records, and leave a gap.
             flush.sync_segments(state, state.segments)
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # How often the check of a segment begins again if another file replaces the segment.
 TRIES_MAX = 5
 
-# A function that makes the walk over a segment. The arguments are the segment, and the base offset
-# of the next segment (None for the last segment).
+# A function that walks over a segment.
+# Its arguments are the segment, and the base offset of the next segment.
+# This base offset is None for the last segment.
 NewScan = Callable[[Segment, int | None], Scan]
 
 

@@ -27,8 +27,8 @@ from logstore.log.write.hung_locks import held
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-# A timestamp may be in the future, for example the time when a task is due. If a timestamp is more
-# than a year ahead, it counts as wrong.
+# A timestamp may be in the future, for example the time when a task is due.
+# If a timestamp is more than a year ahead, it counts as wrong.
 AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
 
 

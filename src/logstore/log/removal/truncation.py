@@ -182,8 +182,8 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
         gone = (cut, *gone)
     flush.sync_segments(state, kept)
     limit = min(offset, state.recovery_point)
-    # A `.move` copy of a running move may have the dropped records. So the field `moving` is
-    # removed, and no later process continues the copy.
+    # A `.move` copy of a running move may have the dropped records.
+    # So the field `moving` is removed, and no later process continues the copy.
     generation = state.log_dir.generation
     lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
     lowered = lowered.with_cleaned(lowered.cleaned.until(offset))
@@ -224,13 +224,13 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file, without opening a file. Raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
-    # Lower these offsets first. Otherwise, if the log dir fails during the truncation and comes
-    # back, the log dir would count as an old copy.
+    # Lower these offsets first.
+    # Otherwise, if the log dir failed now and returned later, it would count as an old copy.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point. If one of
-    # these two files is damaged, the limit in the other file still holds.
+    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point.
+    # If one of these two files is damaged, the limit in the other file still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))

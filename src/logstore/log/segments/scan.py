@@ -26,9 +26,10 @@ from logstore.log.segments.time_index import TimeIndex
 if TYPE_CHECKING:
     from logstore.format.kafka.sound import SoundHeaders
 
-# Other threads run while a window is read, and after each YIELD_BATCHES batches of a window. A
-# batch longer than a window is hashed in one call, without the interpreter's lock. A smaller
-# YIELD_BATCHES would make the walk too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
+# Other threads run while a window is read, and after each YIELD_BATCHES batches of a window.
+# A batch longer than a window is hashed in one call, without the interpreter's lock.
+# A smaller YIELD_BATCHES would make the walk too slow.
+# A yield costs up to 77 us, as much as hashing 1 MiB.
 WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
 YIELD_BATCHES = 32
 # After a batch of at least this size, a walk without checksums reads only the next batch's header.

@@ -76,8 +76,8 @@ def find_batch(
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first try the position at which the damaged batch
-        # should end, according to the size in its header.
+        # A Kafka batch may begin at any byte.
+        # So first try the end of the damaged batch, according to the size in its header.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := whole_at(fd, position + size_bytes, end, layout)):

@@ -67,8 +67,8 @@ class _Batch:
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: Bell | None = None
-        # Functions that wake waiting coroutines, called when the batch is done. Any thread may add
-        # a function at any time.
+        # Functions that wake waiting coroutines; they are called when the batch is done.
+        # Any thread may add a function at any time.
         self.wakers: list[Callable[[], object]] = []
         # The next batch; set once. After it is set, nothing is added to this batch.
         self.next: _Batch | None = None
@@ -150,8 +150,9 @@ class Appender:
         self._linger = linger
         self._is_durable = flag(durable, "durable")
         self._max_bytes = max_bytes
-        # A thread holds this lock while it sends. A thread that holds the mutex never takes this
-        # lock, because the mutex may be held only for moments.
+        # A thread holds this lock while it sends.
+        # A thread that holds the mutex never takes this lock.
+        # The reason is that the mutex may be held only for a short time.
         self._send_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._batch = self._oldest = _Batch()
@@ -159,8 +160,8 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # While records wait, this list contains the appender; otherwise it is empty. The thread
-        # refers only to this list.
+        # While records wait, this list contains the appender; otherwise the list is empty.
+        # The thread refers only to this list.
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:

@@ -22,8 +22,10 @@ TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
-# The largest overhead in bytes. For each batch: header, checksum, ends of the columns. For each
-# record: timestamp, starts, validity. For each record header: starts, validity.
+# The largest overhead in bytes.
+# For each batch: header, checksum, ends of the columns.
+# For each record: timestamp, starts, validity.
+# For each record header: starts, validity.
 BATCH_OVERHEAD_BYTES = 256
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16

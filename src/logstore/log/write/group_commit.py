@@ -31,8 +31,8 @@ from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# The longest time that a leader waits for the previous group. The leader waits for this long only
-# if a thread of the previous group was interrupted.
+# The longest time that a leader waits for the previous group.
+# The wait takes this long only if a thread of the previous group was interrupted.
 PATIENCE_SECONDS = 0.005
 
 

@@ -29,9 +29,9 @@ from logstore.log.state import (
 from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 
-# If `half_made` has this value, the active segment may have extra bytes at its end. The value is a
-# constant, so assigning it calls no function, and no second interrupt can come before the
-# assignment.
+# If `half_made` has this value, the active segment may have extra bytes at its end.
+# The value is a constant, so its assignment calls no function.
+# So no second interrupt can come before the assignment.
 TORN = ("",)
 # If `half_made` has this value, the small files may have a log start that the log does not use.
 WRONG_START = ("log start",)
@@ -87,8 +87,8 @@ def roll(state: LogState, base_offset: int) -> None:
     flush comes before any record in the new segment is acknowledged as durable.
     """
     active = state.active
-    # Segments are contiguous; only a log without records can continue at a later offset
-    # (`follower_appends`).
+    # Segments are contiguous.
+    # There is one exception: a log without records can continue later (`follower_appends`).
     is_empty = active.end_offset <= state.log_start_offset
     assert base_offset == active.end_offset or (is_empty and active.end_offset < base_offset)
     segment = Segment(state.directory, base_offset)

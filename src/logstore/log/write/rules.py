@@ -27,8 +27,8 @@ def require_layout(config: LogConfig, path: str) -> None:
     layout.require(compression.CODEC_IDS[config.compression_type])
     codec_id = _encoded_codec(config)
     if codec_id is not None:
-        # Import the library now: later, when an append needs it, the process may have no free
-        # descriptor.
+        # Import the library now.
+        # Later, when an append needs the library, the process may have no free descriptor.
         from logstore.format.kafka import recompress  # noqa: F401
 
         layout.require(codec_id)

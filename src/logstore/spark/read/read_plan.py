@@ -24,11 +24,11 @@ from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, Re
 from logstore.spark.read.views import check_all_serve, find, forget, view_of
 from logstore.store.store import LogStore
 
-# A task reads this many bytes in about a tenth of a second. Smaller pieces cost more time for
-# scheduling.
+# A task reads this many bytes in about a tenth of a second.
+# With smaller pieces, the scheduling takes more time.
 PIECE_BYTES = 32 << 20
-# Columns that are not read cost almost nothing. So pieces are larger if key, value and headers are
-# not read.
+# Columns that are not read cost almost nothing.
+# So pieces are larger if key, value and headers are not read.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
 # Topics that a broker keeps for itself. The option `subscribePattern` does not select these topics.

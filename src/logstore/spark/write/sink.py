@@ -45,9 +45,9 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# If another process writes a commit to the store, wait at most this long for its end. That process
-# is the driver of another query, or a driver that was killed. Even on a slow disk, a commit takes
-# less time.
+# If another process writes a commit to the store, wait at most this long for its end.
+# That process is the driver of another query, or a driver that was killed.
+# Even on a slow disk, a commit takes less time.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 

@@ -95,8 +95,7 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # A directory that is made now would be on the wrong disk: the disk with the mount
-            # point.
+            # A new directory would be on the wrong disk: the disk with the mount point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:

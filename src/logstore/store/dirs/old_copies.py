@@ -34,8 +34,8 @@ from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import Replicas, key_of
 
-# The number of other log dirs that record the recovery points of a log dir. Recovery points show
-# which records an old copy lacks.
+# The number of other log dirs that record the recovery points of a log dir.
+# Recovery points show which records an old copy lacks.
 WITNESSES = 2
 
 REMEDY = (
@@ -198,8 +198,8 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             if _is_in_doubt(replicas, key, log_dir)
         }
         if log_dir.is_outdated:
-            # Write this even if `doubts` is empty: the current disk may have replicas that this
-            # copy lacks.
+            # Write this even if `doubts` is empty.
+            # The current disk may have replicas that this copy lacks.
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -258,9 +258,11 @@ def checkpoint(
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
     """Write the other log dirs' generations to one log dir if they changed. Raises OSError."""
-    # The generation of a log dir that was given up stays recorded. If the log dir is added again,
-    # its generation continues after the recorded generation. Another log dir may be missing at that
-    # time. When it returns, its older record does not make the added log dir an old copy.
+    # The generation of a log dir that was given up stays recorded.
+    # If the log dir is added again, its generation continues after the recorded generation.
+    # Another log dir may be missing at that time.
+    # When the missing log dir returns, its record is older than the added log dir.
+    # So this record does not make the added log dir an old copy.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()

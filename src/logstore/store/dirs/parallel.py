@@ -17,10 +17,11 @@ from logstore.disk.threads import Thread
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
-# In an open store, background work is mostly Python code. After a quick system call, the background
-# thread takes the interpreter's lock again before a waiting thread is awake. Without a pause, the
-# append of another thread would wait until the end of a whole part of the work. So the background
-# thread sleeps `TURN_SECONDS` between the parts of its work.
+# In an open store, background work is mostly Python code.
+# After a quick system call, the background thread takes the interpreter's lock again.
+# At that moment, a thread that waits for the lock is not awake yet.
+# Without a pause, the append of this other thread would wait for a whole part of the work.
+# So the background thread sleeps `TURN_SECONDS` between the parts of its work.
 TURN_SECONDS = 0.001
 
 

@@ -228,8 +228,8 @@ def note_missing(
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}
     for key, log_dir in {**said, **known}.items():
         own = log_dir.generation
-        # Do not use `key in replicas` here: it is True for an absent replica, and a replica counts
-        # as absent while its log dir returns.
+        # Do not use `key in replicas` here, because it is True for an absent replica.
+        # While a log dir returns, its replicas count as absent.
         if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         if own.is_accepted and key not in own.doubts:

@@ -151,8 +151,9 @@ def _fill(
 ) -> tuple[int, int, int]:
     """Fill the new directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # The topic id is random, and no other directory has it. So if a crash leaves this directory,
-    # its purge as a deleted replica removes nothing else.
+    # The topic id is random, and no other directory has it.
+    # If a crash leaves this directory, it is purged as a deleted replica.
+    # This purge removes nothing else.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0

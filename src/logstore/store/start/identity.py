@@ -249,8 +249,8 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
             files.sync_dir(os.path.dirname(directory))
 
 
-# A function that takes one step on several log dirs in parallel. A dir that fails or hangs goes
-# offline.
+# A function that takes one step on several log dirs in parallel.
+# A dir that fails or hangs goes OFFLINE.
 Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 
 

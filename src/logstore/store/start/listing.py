@@ -65,16 +65,17 @@ OUR_FILES = frozenset(
         WITNESS_NAME,
     }
 )
-# The largest number of listings. If replicas come or go during a listing, the log dirs are listed
-# again. The last listing is used.
+# The largest number of listings.
+# If replicas come or go during a listing, the log dirs are listed again.
+# The last listing is used.
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
 
 NO_LOG = "a directory that holds no log; it was not changed"
 
-# The directory in which Spark's writers stage and commit (logstore.spark.write.commits), and the
-# directories that a change between a store and a broker uses.
+# Spark's writers stage and commit in the first directory (logstore.spark.write.commits).
+# A change of hands between a store and a broker uses the other directories.
 OUR_DIRS = frozenset({".spark"}) | WORK_DIRS
 
 

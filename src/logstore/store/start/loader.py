@@ -110,8 +110,8 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # This dir may lack a replica that it once had. For example, a deletion renamed the
-        # directory, and then failed.
+        # This dir may lack a replica that it once had.
+        # For example, a deletion renamed the directory, and then failed.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
                 self.replicas.forget_record(key, record)
@@ -233,9 +233,9 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. If a dir fails, only its own queue stops."""
-        # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
-        # Several threads would only wait for each other. If the store is already open, these
-        # threads would also slow down its callers, because they take the interpreter's lock.
+        # After a clean close, opening a log is Python code that does not wait for the disk.
+        # Several threads would only wait for each other.
+        # In an open store, they would also take the interpreter's lock, and slow down callers.
         lanes = [
             log_dir
             for log_dir in good

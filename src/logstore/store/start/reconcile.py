@@ -103,8 +103,8 @@ def settle_again(
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # Only the first pass skips replicas that are open. So the passes end even if callers
-        # create and delete replicas all the time.
+        # Only the first pass skips replicas that are open.
+        # So the passes end even if callers create and delete replicas all the time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -223,8 +223,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """List the replicas that may change because a dir has returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # A replica that was open in the returned dir may no longer exist there. A move may have left a
-    # copy of the replica in another dir.
+    # A replica that was open in the returned dir may no longer exist there.
+    # A move may have left a copy of the replica in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:

@@ -249,8 +249,8 @@ class _Existing:
                 path=ours[0].path,
                 reason=f"broker id {self.broker_id} is recorded, but {broker_id} is configured",
             )
-        # If two rosters have the same epoch, each roster was changed while the dirs of the other
-        # roster were missing. So the new roster gets the members of both.
+        # Rosters with the same epoch: each was changed while the dirs of the others were missing.
+        # So the new roster gets the members of all these rosters.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}

@@ -82,8 +82,8 @@ class _Listening:
         self.bell = Bell()
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
-        # `end` adds this `_Listening` to `_kept` if the last events must still be delivered. While
-        # the thread of the listener waits, it refers only to `_kept`.
+        # `end` adds this `_Listening` to `_kept` if the last events must still be delivered.
+        # While the thread of the listener waits, it refers only to `_kept`.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
         arguments = (entry, self._kept, self.bell)

@@ -70,8 +70,8 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
         for facts in (incomplete.facts, *incomplete.others)
         if facts.superseded_by is not None
     ]
-    # A deletion that failed or crashed may have left a record of the deletion. With that record,
-    # the next start would delete the replica.
+    # A deletion that failed or crashed may have left a record of the deletion.
+    # With that record, the next start would delete the replica.
     metadata = metadata.with_move_record(None).with_superseded_by(None).without_deletion()
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
 
