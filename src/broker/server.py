@@ -65,8 +65,8 @@ class Broker:
 
     Attributes:
         config: the configuration of the broker.
-        store: the store that the broker serves. Other code of this process may use the store at the
-            same time.
+        store: the store that the broker serves. Other code of this process may also use the store
+            at the same time.
         bootstrap_servers: the value of `bootstrap.servers` for clients.
     """
 

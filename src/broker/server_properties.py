@@ -1,10 +1,10 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
-There are four kinds of keys. Some keys configure this broker. Some keys are not used by this
-broker, and are ignored. If the file has no `zookeeper.connect`, this broker also ignores the keys
-of clusters. Some keys ask for a protection that this broker does not give, and are refused. All
-other keys are unknown. All keys are read before the command fails, so that the user sees every
-problem at once. The values of refused keys may be secrets, so no message shows these values.
+There are four kinds of keys. Some keys configure this broker. Some keys have no use in this broker,
+and are ignored. If the file has no `zookeeper.connect`, this broker also ignores the keys of
+clusters. Some keys ask for a protection that this broker does not give, and are refused. All other
+keys are unknown. All keys are read before the command fails, so that the user sees every problem at
+once. The values of refused keys may be secrets, so no message shows these values.
 """
 
 from __future__ import annotations
@@ -171,7 +171,10 @@ class _Reader:
         self.problems: list[str] = []
 
     def attempt(self, key: str, field: str, read: Callable[[str], None]) -> None:
-        """If the file has this key, read it. If this fails, add a problem that names the key."""
+        """If the file has this key, read it.
+
+        If the value cannot be read, add a problem that names the key.
+        """
         text = self.entries.get(key)
         if text is None:
             return

@@ -10,9 +10,8 @@ from cluster.requests import NEVER
 class DirEntry(NamedTuple):
     """The facts that a log dir stores about itself and about the other log dirs of its broker.
 
-    Attributes:
-        failed: the other log dirs that failed, and whose new `whole_since` the broker does not know
-            yet.
+    Attributes: failed: the other log dirs that failed, if the broker does not know their new
+        `whole_since` yet.
     """
 
     boot_id: str

@@ -1,7 +1,7 @@
 """Define the requests between brokers, and their answers, as data.
 
-A request may arrive late. So that a late request does no harm, each request names its topic, the
-broker epoch or registration epoch, the leader epoch, and the version of the state.
+A request may arrive late. To make late requests harmless, each request names its topic, the broker
+epoch or registration epoch, the leader epoch, and the version of the state.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class RoleAnswer(NamedTuple):
         whole_since: the replica lost no record since this registration epoch.
         last_epoch: the leader epoch of the last record; -1 for an empty log.
         version: the version of the last state that the replica obeyed.
-        held_since: the log dir of the replica did not fail and return after this registration
-            epoch. A replica that was elected at an earlier epoch cannot lead.
+        held_since: after this registration epoch, the log dir of the replica neither failed nor
+            returned. A replica that was elected at an earlier epoch cannot lead.
     """
 
     topic: TopicIdentity
@@ -113,7 +113,7 @@ class FollowerFetch(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """Answer a fetch with records, or with the end of an epoch to which the follower truncates.
+    """Answer a fetch with records, or with an epoch and the offset to which the follower truncates.
 
     Attributes:
         request: the fetch that is answered.

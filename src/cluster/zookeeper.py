@@ -6,9 +6,9 @@
 kazoo owns the connection. If the connection is lost, the session is SUSPENDED, a running write
 raises OutcomeUnknownError, and kazoo connects again. On the new connection, the watches are set
 again. If a watched znode has changed in the meantime, its watch is called at once. If ZooKeeper has
-ended the session, the session is EXPIRED for ever, and no new session replaces it. If ZooKeeper
-refuses the user, or kazoo itself fails, the session is FAILED for ever. But ZooKeeper ends a FAILED
-session only after its time-out.
+ended the session, the session is EXPIRED for ever, and no new session replaces this session. If
+ZooKeeper refuses the user, or kazoo itself fails, the session is FAILED for ever. But ZooKeeper
+ends a FAILED session only after its time-out.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Credentials(NamedTuple):
 
 
 class ZooKeeperStore(Store):
-    """A store in ZooKeeper. All its znodes are below one path.
+    """A store in ZooKeeper. All znodes of the store are below one path.
 
     Args:
         hosts: the servers as in `zookeeper.connect`: `host:port,host:port/path`. A missing path is

@@ -26,7 +26,7 @@ from broker.authorization.bindings import (
     usual_host,
 )
 
-# For each principal: the host, the operation and the permission of each of its entries.
+# For each principal, its entries: each entry has a host, an operation and a permission.
 Grouped = dict[str, tuple[tuple[str, Operation, Permission], ...]]
 Entries = frozenset[Entry]
 

@@ -4,10 +4,10 @@
             Entry("User:alice", "*", Operation.READ, Permission.ALLOW))
 
 The numbers are those of the wire protocol. A LITERAL pattern matches the resource with the same
-name. If its name is `*`, it matches every resource. A PREFIXED pattern matches each resource whose
-name begins with the pattern's name. In an entry, the principal `User:*` means every client, and the
-host `*` means every address. Any other host is one IP address; networks and names of hosts are not
-supported.
+name. A LITERAL pattern with the name `*` matches every resource. A PREFIXED pattern matches each
+resource whose name begins with the pattern's name. In an entry, the principal `User:*` means every
+client, and the host `*` means every address. Any other host is one IP address; networks and names
+of hosts are not supported.
 """
 
 from __future__ import annotations

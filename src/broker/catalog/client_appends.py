@@ -79,8 +79,9 @@ class Appends(Protocol):
         """Append the marker that ends a transaction in a partition.
 
         Args:
-            is_raised: whether the epoch is higher than that of the transaction's batches. Then a
-                late copy of the marker, which came after the producer's next batch, is refused.
+            is_raised: whether the epoch is higher than that of the transaction's batches. If so,
+                the log refuses a late copy of the marker that comes after the producer's next
+                batch.
 
         Returns:
             A wait, if other in-sync replicas do not have the marker yet.

@@ -170,7 +170,10 @@ class SoleBroker:
         return [Node(self.broker_id, endpoint.host, endpoint.port)]
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition. If its log dir does not work, it has no leader."""
+        """Describe a partition.
+
+        If the log dir of the partition does not work, the partition has no leader.
+        """
         replicas = (self.broker_id,)
         try:
             epoch = self._topics.log(name, partition).leader_epoch

@@ -23,8 +23,8 @@ from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = PRODUCER_IDS_END
-FOREIGN_IDS = 2**61  # if a log has a larger id, a client made it up
-GIVEN_IDS = FOREIGN_IDS + 2**60  # more than any broker has given
+FOREIGN_IDS = 2**61  # a client has made up each larger id in a log
+GIVEN_IDS = FOREIGN_IDS + 2**60  # larger than any id that a broker has given
 FACT = "broker.producer_id_block_end"
 
 

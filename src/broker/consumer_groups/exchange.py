@@ -88,7 +88,8 @@ class ConsumerSettings(NamedTuple):
         member_bytes_max: the largest total size of the texts that describe one member and its
             subscriptions.
         bytes_max: the largest total size of these texts for all members of a group together.
-        assignors: the names of the assignors. A group without a preference uses the first assignor.
+        assignors: the names of the assignors. If the members of a group prefer no assignor, the
+            group uses the first assignor.
     """
 
     session: float = 45.0

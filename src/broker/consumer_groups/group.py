@@ -215,7 +215,7 @@ class ConsumerGroup:
             self.unsaved_patterns[member.pattern] = None
 
     def place(self, member: Member, assigned: Iterable[Place], revoking: Iterable[Place]) -> None:
-        """Change the partitions that a member has."""
+        """Replace the partitions of a member."""
         before = member.assigned | member.revoking
         member.assigned, member.revoking = frozenset(assigned), frozenset(revoking)
         after = member.assigned | member.revoking

@@ -5,8 +5,8 @@ If a disk fails, or hangs while other disks answer, its log dir is left out. The
 record which log dir is left out before the next change is complete. If a disk is full, the change
 is removed again from all log dirs, and the caller gets an error. There are two exceptions: an open,
 and a change that only deletes. In these cases, if a disk is full and another disk has space, the
-log dir with the full disk is left out. An open uses the newest copy, if no missing copy can be
-newer (see `members`). The content of the newest copy then replaces the content of the other copies.
+log dir with the full disk is left out. If no missing copy can be newer, an open uses the newest
+copy (see `members`). The content of the newest copy then replaces the content of the other copies.
 
 The caller must hold the locks of the log dirs. Only one thread at a time calls `append`.
 """
@@ -106,7 +106,7 @@ class Copies:
     # --- the open ---------------------------------------------------------------------------------
 
     def _start_workers(self, log_dirs: Sequence[str]) -> None:
-        """Start a thread for each log dir. If a call of an earlier store hangs, leave it out."""
+        """Start a thread for each log dir; leave out a log dir if an earlier store's call hangs."""
         deadline = time.monotonic() + self._settings.disk_seconds_max
         for path in log_dirs:
             if is_free(path, max(0.0, deadline - time.monotonic())):
@@ -161,7 +161,7 @@ class Copies:
     def _at_open(
         self, calls: Mapping[str, Callable[[], Any]], seconds_more: float = 0.0
     ) -> dict[str, Any]:
-        """Call disks. Leave out log dirs that fail; return the results of the others."""
+        """Call disks. Leave out log dirs that fail; return the results of all other log dirs."""
         seconds = self._settings.disk_seconds_max + seconds_more
         results, errors = ask(dict(self._workers), calls, seconds)
         for path, error in errors.items():
@@ -182,8 +182,8 @@ class Copies:
         """Write a change durably to all log dirs. The caller must call `confirm` next.
 
         Raises:
-            CopyFullError: a disk is full, and no log dir has the change. For a change that only
-                deletes, this means that all disks are full.
+            CopyFullError: a disk is full, and no log dir has the change. If the change only
+                deletes, CopyFullError means that all disks are full.
             CopiesOfflineError: no log dir works, or an earlier change has an unknown outcome.
         """
         if self._is_undecided:

@@ -88,7 +88,7 @@ class DiskWorker:
         return begun
 
     def end(self, last: Callable[[], object]) -> Call:
-        """Queue the last call. After this call, the thread ends."""
+        """Queue the last call. The thread ends after this call."""
         begun = Call(last)
         with self._lock:
             self._is_ended = True
@@ -117,8 +117,7 @@ def ask(
 ) -> tuple[dict[str, Any], dict[str, OSError]]:
     """Call the disks of some log dirs at the same time, and wait as `wait_for` does.
 
-    Returns:
-        The results of the log dirs that have answered, and the errors of the others.
+    Returns: The results of the log dirs that have answered, and the errors of all other log dirs.
 
     Raises:
         StoreClosedError: another thread has ended a worker.

@@ -120,7 +120,7 @@ class EmbeddedStore(Store):
         on_failure(path, error)
 
     def _let_return(self) -> None:
-        """From time to time, try to use the log dirs again that are left out."""
+        """From time to time, try to use again the log dirs that were left out."""
         while self._wake.wait() and not self._is_closing.is_set():
             self._wake.clear()
             seconds = min(self._settings.return_seconds, RETURN_STEP_SECONDS_MAX)

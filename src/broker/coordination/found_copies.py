@@ -21,7 +21,8 @@ class Past(NamedTuple):
     """A store as its process used it last, before it closed the store.
 
     If a process opens its store again in other log dirs, each copy there may lack changes of the
-    process. But nobody else has changed a copy whose last epoch the process has begun or knew.
+    process. But no other process has changed a copy whose last epoch this process has begun or
+    knew.
 
     Attributes:
         begun: the ids of all epochs that the process has begun, even if no copy has them.

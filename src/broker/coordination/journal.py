@@ -74,7 +74,7 @@ class Journal(NamedTuple):
 
 
 def encode_line(document: object, seed: int, position: int) -> tuple[bytes, int]:
-    """Encode one line; return it and its checksum, which is the seed for the next line."""
+    """Encode a line; return the line and its checksum, which is the seed for the next line."""
     text = json.dumps(document, separators=(",", ":")).encode("ascii")
     if (position + DIGEST_BYTES + len(text) + 2) % BLOCK_BYTES == 0:
         text += b" "
@@ -135,7 +135,7 @@ class _Reader:
         return CopyDamagedError(self.path, self.position, reason)
 
     def line(self) -> Any:
-        """Return what the next line says, but do not step over it; None if it is incomplete."""
+        """Return what the next line says, but do not step over it; None for an incomplete line."""
         end = self.data.find(b"\n", self.position)
         start = self.position + DIGEST_BYTES
         text = self.data[start + 1 : max(end, 0)]

@@ -41,7 +41,7 @@ from broker.coordination.verbs import (
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
-DOCUMENTS_MAX = 20_000  # of one kind; the broker keeps all documents in memory
+DOCUMENTS_MAX = 20_000  # of one kind: the broker keeps all documents of a kind in memory
 NAME_BYTES_MAX = 2_000
 HISTORY_VERSION = 1
 HISTORY_BYTES_MAX = 16 << 10  # the largest data of a parent; every change writes them
@@ -119,8 +119,8 @@ class SharedDocuments:
     def follow(self, kind: str, callback: Follower) -> Callable[[], None]:
         """Call back now, and after each change of the documents of a kind.
 
-        If the store cannot be read now, the first call has no documents (see `is_known`). Then the
-        next call comes after `refresh` has read the documents.
+        If the store cannot be read now, the first call has no documents (see `is_known`). In this
+        case, the next call comes after `refresh` has read the documents.
 
         Returns:
             A function that ends the calls. It never waits, so a running call may still continue.
@@ -313,7 +313,7 @@ def encode_name(name: str) -> str:
 def _read_documents(
     session: Session, parent: str, found: dict[str, bytes], children: Iterable[str]
 ) -> dict[str, bytes]:
-    """Read some documents into a dictionary, and return it; leave out those that are deleted."""
+    """Read some documents into a dictionary, and return it; leave out deleted documents."""
     for child in children:
         try:
             found[unquote(child)] = session.get(f"{parent}/{child}").data
@@ -323,7 +323,7 @@ def _read_documents(
 
 
 def _changed(known: int, parent: Znode) -> set[str] | None:
-    """Return the znodes of the documents that changed after a version; None if they are unknown."""
+    """Return the znodes of the documents that changed after a version; None means unknown."""
     if not 0 <= known <= parent.version:
         return None
     changes = {version: names for version, names in _history_of(parent) if version > known}

@@ -77,7 +77,7 @@ class Tree:
         self.size_bytes = 1
 
     def copy(self) -> Tree:
-        """Return a tree that does not change with this tree."""
+        """Return a copy of this tree; later changes of this tree do not change the copy."""
         made = Tree(self.zxid)
         made.nodes, made.size_bytes = dict(self.nodes), self.size_bytes
         made.children = {parent: set(names) for parent, names in self.children.items()}

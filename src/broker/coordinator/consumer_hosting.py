@@ -63,8 +63,8 @@ class ConsumerHosting:
         """Return all topics by name.
 
         Raises:
-            CoordinatorError: the broker does not know its topics yet. If this returned an empty
-                list instead, each member would lose its partitions.
+            CoordinatorError: the broker does not know its topics yet. An empty list instead of this
+                error would take the partitions from each member.
         """
         topics = self.topics()
         if NAME not in topics:

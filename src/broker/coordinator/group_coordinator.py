@@ -1,9 +1,9 @@
 """Answer requests of clients about consumer groups.
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. If
-the group has changed, the coordinator then writes it. After that, it sends the answers that are
-ready. A request that waits is a `Waiter`, and uses no thread. A group has one timer, which is set
-to its first deadline.
+the group has changed, the coordinator then writes the group to the log. After that, the coordinator
+sends the answers that are ready. A request that waits is a `Waiter`, and uses no thread. A group
+has one timer, which is set to its first deadline.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class GroupCoordinator(Shards[Hosted]):
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self.locked(hosted):  # a heartbeat only makes a deadline later
+        with self.locked(hosted):  # a heartbeat only moves a deadline to a later time
             group = consumer_hosting.classic_member(hosted)
             return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
 
@@ -290,7 +290,7 @@ class GroupCoordinator(Shards[Hosted]):
         if hosted.is_unused:
             self._forget(shard, hosted)
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
-            self._watch(shard, hosted)  # other heartbeats only make a deadline later
+            self._watch(shard, hosted)  # other heartbeats only move a deadline to a later time
 
     def _apply(
         self,
@@ -352,7 +352,7 @@ class GroupCoordinator(Shards[Hosted]):
                 self._watch(shard, hosted)
 
     def on_held(self, entry: Hosted) -> None:
-        """Note that a request of a group, perhaps a heartbeat, was refused."""
+        """Store that a request of a group, perhaps a heartbeat, was refused."""
         entry.was_held = True
 
     def _expire(self, shard: Shard[Hosted], hosted: Hosted) -> None:

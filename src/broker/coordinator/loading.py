@@ -48,7 +48,10 @@ def last_rows(log: Log) -> tuple[Rows, Undecided]:
 
 
 def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
-    """Add a batch of an open transaction. If keys are equal, the later record counts."""
+    """Add a batch of an open transaction.
+
+    If two records have the same key, the later one counts.
+    """
     producer_id = batch.header.producer_id
     if not undecided or undecided[-1][0] != producer_id:
         for one, rows in undecided:
@@ -108,7 +111,7 @@ def _restore(
     now: Now,
     hosted: dict[str, Hosted],
 ) -> None:
-    """Make a group of the new protocol, unless a classic group of this name has members."""
+    """Unless a classic group of this name has members, make a group of the new protocol."""
     made = restoring.restored(name, its_records, settings, now)
     if made is None:
         return

@@ -57,7 +57,7 @@ class Entry(Protocol):
         """End the entry, with an error for waiting requests. The caller must hold the lock."""
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Send an error to requests that wait for replicas. The caller must hold the lock."""
+        """Send an error to requests that wait for replicas; the caller must hold the lock."""
 
 
 One = TypeVar("One", bound=Entry)

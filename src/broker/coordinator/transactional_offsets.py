@@ -43,7 +43,10 @@ class TransactionalOffsets:
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Set the scheduler. If a group cannot be changed now, the scheduler tries it again."""
+        """Set the scheduler.
+
+        If a group cannot be changed now, the scheduler repeats the change later.
+        """
         self._scheduler = scheduler
 
     def token(self, name: str, producer_id: int, epoch: int) -> tuple[int, int]:
@@ -138,9 +141,10 @@ class TransactionalOffsets:
             epoch_limit: the marker ends only offsets of epochs below this limit. If each end of a
                 transaction raises the epoch, the limit is the epoch of the marker, because offsets
                 with this epoch belong to the next transaction.
-            then: is called when the offsets in all groups are ended. The caller must complete the
-                transaction only after the call of `then`. Otherwise, the producer could begin its
-                next transaction, and this method could end offsets of that transaction.
+            then: this function is called when the transaction has no pending offsets in any group.
+                The caller must complete the transaction only after the call of `then`. Otherwise,
+                the producer could begin its next transaction, and this method could end offsets of
+                that transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

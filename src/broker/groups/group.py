@@ -129,7 +129,7 @@ class Group:
         return ErrorCode.NONE
 
     def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return NONE if a request is from a member of the present generation; else an error."""
+        """Return NONE if a request is from a member of the present generation, or else an error."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)

@@ -254,7 +254,7 @@ def _gaps(numbers: list[int]) -> list[str]:
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
     """Choose the configuration of each topic."""
     topics = sorted({key.topic for key in found.logs})
-    # These defaults can be changed while Kafka runs; then only the metadata log has the new values.
+    # If these defaults are changed while Kafka runs, only the metadata log has the new values.
     inherited = {
         key: image.broker_configs[name][BROKER_KEYS[key]]
         for name in ("", found.node_id)

@@ -36,7 +36,7 @@ MS_MAX = 2**42
 # While the log dirs change hands, nothing is compacted or deleted.
 QUIET = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=2**31)
 
-Show = Callable[[int, int], object]  # partitions that are done, all partitions
+Show = Callable[[int, int], object]  # the number of partitions that are done, and of all partitions
 
 
 class TakenOver(NamedTuple):
@@ -137,7 +137,7 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> None:
         for path, target in targets.items():
             rights.give_tree(target, path)
     except BaseException as error:
-        if isinstance(error, Exception):  # after Ctrl-C, the next call removes the files
+        if isinstance(error, Exception):  # after Ctrl-C, the next take-over removes the files
             for path in paths:
                 file_swap.discard(path, STORE_NEW)
                 file_swap.forget(path)

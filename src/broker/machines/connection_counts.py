@@ -15,7 +15,7 @@ class ConnectionCounts:
         self._by_address: Counter[str] = Counter()
 
     def add(self, address: str) -> str:
-        """Count a new connection and return ""; if it is refused, return only the reason."""
+        """Count a new connection and return ""; if the broker refuses it, return the reason."""
         if self.count >= self.limit:
             return f"there are {self.count} connections; the limit is max_connections={self.limit}"
         if self._by_address[address] >= self.limit_per_address:

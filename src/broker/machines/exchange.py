@@ -89,7 +89,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, or None to wait longer; None is not allowed if `is_last` is True."""
+        """Return the answer, or None to wait longer; if `is_last` is True, None is not allowed."""
 
     @abc.abstractmethod
     def close(self) -> None:

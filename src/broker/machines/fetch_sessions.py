@@ -11,9 +11,9 @@ If a request names a partition twice, the second entry is used. If a request bot
 a partition, the session forgets the partition, as in Kafka.
 
 The broker may always answer with session id 0. Then the next request of the client names every
-partition again. So if the cache is full, the broker can refuse a new session. Before that, it tries
-to make room: if the least recently used session was not used for `age_min` seconds, this session is
-closed.
+partition again. So if the cache is full, the broker can refuse a new session. Before a refusal, the
+broker tries to make room. If the least recently used session was not used for `age_min` seconds,
+the broker closes this session.
 
 A session does not keep names that no topic can have, because such a name can be long. A client that
 names such a topic gets no session.
@@ -191,7 +191,7 @@ class FetchSessions:
         return session.id, results
 
     def _change(self, session: Session, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> bool:
-        """Change the partitions of a session; return False if there are too many now."""
+        """Change the partitions of a session; return False if it has too many of them now."""
         partitions = session.partitions
         before = len(partitions)
         for key, request in wanted:

@@ -8,15 +8,15 @@ the new epoch, a broker does not recognise the records that it already has, so i
 twice. To prevent this, the broker refuses the third batch with the same error as the second batch.
 The client then sends both batches again, in their order.
 
-Several batches can be refused one after another. When the first of them comes again, the next batch
-must be the batch that follows the first one, and not a batch that the client has sent in the
-meantime. So for each producer, a row holds two batches: the batch that must come first, and the
-refused batch with the highest sequence number.
+Several batches can be refused one after another. When the first refused batch comes again, the
+batch that follows it must be next. A batch that the client has sent in the meantime must not be
+next. So for each producer, a row holds two batches: the batch that must come first, and the refused
+batch with the highest sequence number.
 
 There is a second case: a batch was appended, but its wait for other replicas ended with
-REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So the
-broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which tells the client that
-none of their records was written.
+REQUEST_TIMED_OUT. If the leader loses its role, it may remove this batch from its log, and later
+lead again. So the broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which
+tells the client that none of their records was written.
 
 The client may send the refused batch to another leader, and this broker may lead again later. Then
 the batch is in the log. So the caller must look into the log from time to time. If the batch is

@@ -56,7 +56,8 @@ class ApiTimes(NamedTuple):
     """The number and the times of the requests of one API.
 
     Attributes:
-        counts: the number of requests in each bucket of `BOUNDS`, and above the last bound.
+        counts: the number of requests in each bucket of `BOUNDS`, and the number above the last
+            bound.
         seconds: the total time in each of `PHASES`.
     """
 

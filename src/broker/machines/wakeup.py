@@ -69,7 +69,7 @@ class Wakeup:
             return True
 
     def end(self) -> bool:
-        """End the wait; return False if it had already ended."""
+        """End the wait; return False if the wait had already ended."""
         with self._lock:
             is_first = self.phase is not Phase.DONE
             self.phase = Phase.DONE

@@ -77,7 +77,8 @@ class Connection:
             thread claims the connection earlier, the deadline has no effect.
         sent_bytes: the number of all bytes that were sent to the client.
         sent_since: the last time when bytes were sent.
-        unread_bytes: the memory of the answer that the client does not take; 0 while it takes all.
+        unread_bytes: the memory of the answer that the client does not take; 0 while the client
+            takes all bytes.
         arriving_since: the time when the first byte of an incomplete frame arrived.
         received_at: the last time when bytes arrived.
         clock: the times of the request that is not answered yet.
@@ -212,14 +213,14 @@ class Connection:
     def output_bytes(self) -> int:
         """Return the memory of the answer that is left; a range of a file needs none.
 
-        A piece of which a part was sent still needs the memory of the whole piece.
+        If only a part of a piece was sent, the piece still needs all its memory.
         """
         data = [piece for piece in self.outgoing if not isinstance(piece, FileRange)]
         whole = [piece.obj if isinstance(piece, memoryview) else piece for piece in data]
         return sum({id(one): memoryview(one).nbytes for one in whole}.values())
 
     def cut(self) -> None:
-        """Shut down the socket. Then the thread that owns the connection closes it."""
+        """Shut down the socket. The thread that owns the connection then closes the connection."""
         with suppress(OSError):  # the socket is closed already
             self.socket.shutdown(socket.SHUT_RDWR)
 

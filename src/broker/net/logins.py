@@ -60,7 +60,10 @@ class Logins:
             scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
 
     def _look(self, scheduler: Scheduler) -> None:
-        """Load changed files. If they cannot be used, keep the old certificates and warn once."""
+        """Load changed files.
+
+        If the new certificates cannot be used, keep the old certificates and warn once.
+        """
         try:
             seen = file_state(self._config)
             if seen != self._seen:

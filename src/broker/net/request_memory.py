@@ -1,7 +1,6 @@
 """Reserve memory for large requests before they are read. A waiting connection has no thread.
 
-    reserve -> RUNNING, if there is memory
-            -> MEMORY, until other requests release theirs
+    reserve -> RUNNING, if there is memory -> MEMORY, until other requests release memory
 
 If a request arrives slowly, it holds all its memory while it arrives. If another request has waited
 for memory for too long, the connection of the slowest request is cut: the request that would hold
@@ -99,8 +98,8 @@ class RequestMemory:
         """Return the connection to cut, because another request waits too long for memory.
 
         Choose the connection whose request would hold its memory for the longest time, if the rest
-        of each request arrives as fast as its first part. If all of them will arrive soon, return
-        None.
+        of each request arrives as fast as its first part. If all incomplete requests will arrive
+        soon, return None.
         """
         with self._lock:
             since = next(iter(self._waiting.values()), now)
@@ -116,7 +115,7 @@ class RequestMemory:
 
 
 def _seconds_left(connection: Connection, now: float) -> float:
-    """Estimate the seconds until the rest of a request arrives; 0 if all of it has arrived.
+    """Estimate the seconds until the rest of a request arrives; 0 for a request that has arrived.
 
     Another thread may receive bytes of the request meanwhile. Then the estimate is a little too
     large.

@@ -6,9 +6,9 @@
       +---------------------------------------------+----------+
 
 A request that waits holds no thread: its connection is in the phase WAITING. This phase ends when
-the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. But the
-delay of a failed login ends only at its deadline. A client that has only shut down its sending
-direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
+the request's `Pending` wakes the connection, the deadline comes, or the client hangs up. There is
+one exception: the delay of a failed login ends only at its deadline. A client that has only shut
+down its sending direction (`shutdown(SHUT_WR)`) gets the answers to all requests that it sent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
 
 LOG = logging.getLogger("broker")
-CUT_SECONDS = 1.0  # after a stop has cut connections, it waits this long for their threads
+CUT_SECONDS = 1.0  # after a stop has cut connections, the stop waits this long for their threads
 
 
 class Server:
@@ -130,7 +130,7 @@ class Server:
         return is_clean
 
     def _hurry(self, connection: Connection) -> None:
-        """Close an idle connection. If a request of the connection waits, answer it now."""
+        """Close an idle connection; if one of its requests waits, answer this request now."""
         if connection.phase is Phase.WAITING:
             self._wake(connection)
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
@@ -213,7 +213,7 @@ class Server:
     # --- phases ---------------------------------------------------------------------------------
 
     def _park(self, connection: Connection, phase: Phase) -> None:
-        """Release a connection until its next event; from now on, another thread may own it."""
+        """Release a connection until its next event; then another thread may own the connection."""
         now = time.monotonic()
         config, splitter = self.config, connection.splitter
         if phase is Phase.OUTPUT:
@@ -286,7 +286,7 @@ class Server:
         until = min(until, connection.login_deadline)
         self._set_deadline(connection, until)
         connection.phase = Phase.MUTED
-        self._poller.arm(connection, 0)  # if a timer fired before this phase, it did nothing
+        self._poller.arm(connection, 0)  # a timer that fired before this phase did nothing
         return time.monotonic() < until or connection.claim(Phase.MUTED) is None
 
     def _handle(self, connection: Connection, frame: memoryview) -> None:
@@ -382,7 +382,7 @@ class Server:
         self._close(connection)
 
     def _close(self, connection: Connection) -> None:
-        """Close a connection. The calling thread must own it."""
+        """Close a connection. The calling thread must own the connection."""
         self._poller.cancel(connection.timer)
         self._poller.remove(connection)
         pending, connection.pending = connection.pending, None

@@ -55,7 +55,10 @@ class Workers:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether tasks wait for a thread. If so, no thread should wait for bytes of a client."""
+        """Whether tasks wait for a thread.
+
+        If tasks wait, no thread should wait for a client's bytes.
+        """
         return bool(self._tasks)
 
     def submit(self, task: Task) -> None:

@@ -189,7 +189,10 @@ class HttpServer:
         return True
 
     def _cut_older(self, seconds: float) -> None:
-        """Shut down old connections. Then their threads notice an end or an error."""
+        """Shut down old connections.
+
+        Then the threads of these connections notice an end or an error.
+        """
         limit = time.monotonic() - seconds
         for connection, since in self._open.copy().items():
             if since < limit:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 
 class Default:
-    """The type of `DEFAULT`, which means every name without its own quota."""
+    """The type of `DEFAULT`; `DEFAULT` means every name without its own quota."""
 
     __slots__ = ()
 

@@ -89,7 +89,7 @@ class Quotas:
         return None if found is None else found[1]
 
     def charge(self, quota: str, user: str, client_id: str, amount: float, now: float) -> float:
-        """Charge an amount to the rate of a client; return the seconds that it must wait.
+        """Charge an amount to the rate of a client; return the seconds that the client must wait.
 
         Args:
             now: the seconds of a monotonic clock.
@@ -125,7 +125,7 @@ class Quotas:
         return None
 
     def _drop_full(self, now: float) -> None:
-        """Drop full buckets. If there are too many, drop the least recently used bucket.
+        """Drop full buckets. If there are too many buckets, drop the least recently used one.
 
         Only a few buckets are checked, the least recently used first. So no request waits long.
         """

@@ -223,7 +223,7 @@ class _Fetch:
         return leadership.log_for_rack(name, wanted.partition, epoch, rack)
 
     def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
-        """Refuse a partition. If another broker leads it, name the leader (KIP-951)."""
+        """Refuse a partition. If another broker leads the partition, name that broker (KIP-951)."""
         data = _failed(key, error.code)
         if error.code not in ELSEWHERE or self._call.request.version < LEADERS_FROM:
             return data
@@ -235,7 +235,7 @@ class _Fetch:
         log, number = reading.log, wanted.partition
         end = log.log_end_offset
         if reading.is_following and wanted.fetch_offset > end:
-            # the follower will have these records soon
+            # the follower will soon have these records
             return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
         diverging = _diverging_epoch(reading, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
@@ -259,7 +259,7 @@ class _Fetch:
             else:
                 found = log.read_range(offset, max_bytes, isolation_level=level)
         except OffsetOutOfRangeError:
-            if self._is_comparing:  # the fields of `data` show the tool which offsets exist
+            if self._is_comparing:  # the fields of `data` show to the tool which offsets exist
                 return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             raise
         if not found.size_bytes or (found.size_bytes > limit and not is_first):
@@ -291,8 +291,8 @@ class SentRange:
 def end_of_epoch(reading: Reading, epoch: int) -> tuple[int, int]:
     """Return the log's largest leader epoch up to `epoch`, and the offset at which it ends.
 
-    If the log has only later epochs, the records of `epoch` were deleted, and they ended where the
-    log's first epoch begins. (-1, -1) means that no leader has had this epoch.
+    If the log has only later epochs, the records of `epoch` were deleted. These records ended where
+    the log's first epoch begins. (-1, -1) means that no leader has had this epoch.
     """
     log, present = reading.log, max(reading.leader_epoch, reading.log.leader_epoch)
     if not 0 <= epoch <= present:
@@ -344,7 +344,7 @@ class _WaitingFetch(Pending):
         fetch.forget()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when one of the logs changes, or when this broker no longer leads it."""
+        """Call `wake` when a log changes, or when this broker no longer leads a partition."""
         self._watches = self._fetch.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:

@@ -29,7 +29,9 @@ LATER = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_LOAD_IN_PROG
 
 
 def answer_commit(call: Call) -> Answer | Pending:
-    """Commit offsets. If one partition has an error, the others are still committed.
+    """Commit offsets.
+
+    If one partition has an error, the offsets of all other partitions are still committed.
 
     In a cluster, the request waits until the offsets are replicated.
     """
@@ -93,7 +95,7 @@ def fault_of_offset(services: Services, key: Key, metadata: str) -> ErrorCode:
 def _commit(
     call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
 ) -> ErrorCode | None:
-    """Commit offsets; return None if `waiter` gets the code later."""
+    """Commit offsets. If `waiter` gets the code later, return None."""
     generation, is_old = asked.generation_id_or_member_epoch, call.request.version < EPOCHS_FROM
     try:
         code = call.services.groups.commit(
@@ -139,7 +141,8 @@ def _check_coordinator(codes: Sequence[int]) -> None:
 
     After the error NOT_COORDINATOR, a consumer of librdkafka 2.16 finds the coordinator, but never
     asks it for the offsets. So it never reads a record. After the end of a connection, each client
-    finds the coordinator and asks again. A request about several groups gets an error for each.
+    finds the coordinator and asks again. A request about several groups gets an error for each of
+    these groups.
     """
     if list(codes) == [ErrorCode.NOT_COORDINATOR]:
         raise CloseConnectionError("another broker coordinates the group of an OffsetFetch")

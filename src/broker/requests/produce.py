@@ -189,7 +189,8 @@ def _is_replicated(
 ) -> bool:
     """Check whether this log has a refused batch, replicated: another leader may have written it.
 
-    If so, the batch that follows in the log must come first. This can be another refused batch.
+    If the log has such a batch, the batch that follows in the log must come first. The following
+    batch may have been refused, too.
     """
     refused, services = call.client.refused, call.services
     earlier = refused.to_look_for(partition, producer_id, services.clock())
@@ -368,7 +369,7 @@ class _WaitingProduce(Pending):
 
 
 def _settled(rows: list[_Appended]) -> list[_Appended]:
-    """Replace the rows of unacknowledged records by error rows."""
+    """Replace the rows of unacknowledged records by rows with errors."""
     return [
         one._replace(row=_failed(one.row.index, one.wait.error.code, str(one.wait.error)).row)
         if one.wait is not None and one.wait.error is not None

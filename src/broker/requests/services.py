@@ -75,7 +75,8 @@ class Parts(NamedTuple):
         set_replication_rate: a function that sets the rates of replication; None without a cluster.
         gauges: a function that returns the additional values of a cluster's broker for Prometheus.
         elr: a function for the page. It returns the eligible leader replicas of each partition that
-            has some. Only the controller knows them; on any other broker, it returns None.
+            has some. Only the controller knows these replicas; on any other broker, the function
+            returns None.
     """
 
     topics: ServedTopics
@@ -268,8 +269,7 @@ class Call(NamedTuple):
     def is_from_broker(self) -> bool:
         """Report whether the client may send the requests of brokers.
 
-        If there is an authorizer, and the client did not log in as a broker, it needs
-        CLUSTER_ACTION.
+        If there is an authorizer, a client that did not log in as a broker needs CLUSTER_ACTION.
         """
         peers, principal = self.services.peers, self.client.principal
         if self.services.acls is None or (not peers.is_open and peers.accepts(principal)):

@@ -56,7 +56,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
 
 
 def answer_create(call: Call) -> Answer | Pending:
-    """Create topics. If one topic fails, the others are still created.
+    """Create topics. If one topic fails, all other topics are still created.
 
     The answer waits until this broker's metadata has the topics and their leaders. So the next
     request of the client does not fail.
@@ -123,7 +123,7 @@ def _refused(name: str, refusal: TopicRefusedError) -> Any:
 
 
 def answer_delete(call: Call) -> Answer | Pending:
-    """Delete topics. If one topic fails, the others are still deleted.
+    """Delete topics. If one topic fails, all other topics are still deleted.
 
     The answer waits until this broker's metadata no longer has the topics.
     """

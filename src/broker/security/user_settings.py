@@ -96,7 +96,10 @@ def merged(settings: Settings, changes: Mapping[str, ScramCredential | None]) ->
 
 
 def credential_in(settings: Settings, mechanism: str, user: str) -> ScramCredential | None:
-    """Read a user's credential for a mechanism. If it cannot be read, log this; return None."""
+    """Read a user's credential for a mechanism.
+
+    If the credential cannot be read, log this fact and return None.
+    """
     text = settings.get(mechanism)
     if text is None or mechanism not in HASHES:
         return None

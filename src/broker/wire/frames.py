@@ -39,7 +39,7 @@ class FrameSplitter:
     Attributes:
         declared_bytes: the size of the incomplete frame; 0 if no frame is begun, or if the size is
             not known yet.
-        frame_bytes_max: the largest size of a frame. It may be changed between two frames.
+        frame_bytes_max: the largest size of a frame. This limit may be changed between two frames.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:

@@ -3,7 +3,7 @@
 A message is a named tuple with the fields of all its versions, in snake_case. The classes of a
 message's structs are attributes of the message's class, such as
 `MetadataResponse.MetadataResponseBroker`. If no value was given for a field, it has the default of
-the schema. The same holds if the version of a decoded message does not have the field. An encoder
+the schema. A decoded message also has the default of a field that its version lacks. An encoder
 leaves out the fields that its version does not have. So one message can be encoded in every version
 (ADR 21).
 """

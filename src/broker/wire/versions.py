@@ -1,7 +1,7 @@
 """List the versions of each API that this broker announces and accepts, with the milestones.
 
-An API is announced only when its milestone is done. If a broker announces an API and does not have
-it, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
+An API is announced only when its milestone is done. If a broker announces an API that it does not
+have, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
 librdkafka's `close` hangs if a broker does not announce FindCoordinator.
 """
 

@@ -90,7 +90,7 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
     """Return the settings of a topic after some changes.
 
     Args:
-        texts: the present settings. If one of them cannot be used, a change of the others is still
+        texts: the present settings. If one setting cannot be used, a change of the others is still
             accepted.
         defaults: the values of the settings that are not set.
 
@@ -157,7 +157,7 @@ def rows_of(texts: Texts, config: BrokerConfig, factor: int) -> list[SettingRow]
     """Describe the settings of a topic.
 
     Args:
-        factor: the number of replicas. The default of `min.insync.replicas` depends on it.
+        factor: the number of replicas. The default of `min.insync.replicas` depends on this number.
     """
     defaults = config.log_config
     own, faults = usable(texts, defaults)

@@ -78,7 +78,7 @@ class SettingsSync:
 
     Threads: any thread may call any method. One thread reads the store. Each log dir has a thread
     that changes the logs in this log dir. So if a disk hangs, only the logs on this disk wait. If
-    the log dir fails or is removed, its tasks are dropped, because its thread may never return.
+    the log dir fails or is removed, its tasks are dropped, because its thread may hang for ever.
 
     Attributes:
         on_texts: this function gets the settings of a topic, as texts, when they have been read.

@@ -96,7 +96,7 @@ class TopicChanges:
         self._session, self._cache, self._config = session, cache, config
         self._draw = draw or random.SystemRandom()
         self._registered = ControllerStore(session, NO_BROKER)
-        # this broker makes one change at a time, so only other brokers can interfere
+        # this broker makes one change at a time, so only other brokers can change a znode first
         self._changing = threading.Lock()
 
     @property
@@ -136,7 +136,7 @@ class TopicChanges:
         return CreatedTopic(Topic(name, topic_id, tuple(assignment)), factor, rows)
 
     def _reserve(self, name: str) -> list[Operation]:
-        """Refuse a name that collides with another topic's name, even if this topic is new, too.
+        """Refuse a name that collides with the name of another topic, even of a new topic.
 
         Two names with "." or "_" can collide. So the creation of such a topic also writes the
         parent of all topics. If two such topics are created at the same time, the store refuses the
@@ -386,7 +386,10 @@ def _inconsistent(reason: str) -> TopicRefusedError:
 
 
 def _new_id() -> bytes:
-    """Draw a topic id. If its text began with "-", tools would read the text as an option."""
+    """Draw a topic id.
+
+    If the text of an id began with "-", tools would read the text as an option.
+    """
     while True:
         topic_id = os.urandom(16)
         if not text_of(topic_id).startswith("-"):

@@ -62,7 +62,7 @@ class BrokerSender:
         self._thread.start()
 
     def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
-        """Queue a request. It replaces a queued request about the same partition.
+        """Queue a request. The new request replaces a queued request about the same partition.
 
         If the replaced request says that the topic is new, the later request says so, too.
         Otherwise, a broker with a bad log dir would never create the replica (P17).

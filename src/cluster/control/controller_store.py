@@ -246,7 +246,7 @@ class ControllerStore:
         self._create(path, znodes.encode_deletion(named))
 
     def forget(self, topic: TopicIdentity, partition: int) -> None:
-        """Remove a deletion that is complete."""
+        """Remove the record of a complete deletion."""
         with suppress(NoNodeError):
             self.session.delete(znodes.deletion_path(topic, partition))
 
@@ -314,7 +314,7 @@ class ControllerStore:
             except BadVersionError as error:
                 if error.operation != 1:
                     raise
-                self._found = None  # a topic was deleted: find out whether it was this one
+                self._found = None  # a topic was deleted: find out whether it was this topic
         raise BadVersionError(znodes.TOPICS)
 
     def _find(self, asked: WriteState) -> int:

@@ -10,8 +10,8 @@ later controller. If the old controller still runs, although its port refused a 
 write is refused (P2). So the old controller learns that there is a new controller.
 
 A candidate that cannot connect to any broker must not take over the cluster. So after a deletion,
-the candidate first lets other candidates stand. It deletes a second znode only after it has reached
-a controller, or after `AGAIN_SECONDS`.
+the candidate first lets other candidates stand. The candidate deletes a second znode only after it
+has reached a controller, or after `AGAIN_SECONDS`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 If a log dir is full or slow, the write of its entry may fail. Then the other steps still run, and
 the entry is written later. Until the new entry is written, the recorded failures of this log dir
-stay. If another log dir fails in this time, this entry cannot note the failure. If there is no
-third log dir, only tmpfs has the record of this failure.
+stay. If another log dir fails in this time, the failure cannot be noted in this entry. If there is
+no third log dir, only tmpfs has the record of the other log dir's failure.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ class Registering:
             self._tell(attest.DirReturned(log_dir))
 
     def removed(self, log_dir: str) -> None:
-        """Register again without a removed log dir, unless the store has added it again."""
+        """Unless the store has added a removed log dir again, register without this log dir."""
         if log_dir in self._host.dirs and log_dir not in self._store.log_dirs:
             self._tell(attest.DirRemoved(log_dir, self._directory_ids[log_dir]))
 
     def _join(self, log_dir: str) -> bool:
-        """Add a log dir, which counts as failed at first; False if the store no longer has it."""
+        """Add a log dir, which counts as failed at first; return False if the store lost it."""
         directory_id = dir_facts.directory_ids(self._store).get(log_dir)
         if directory_id is None:
             return False
@@ -163,7 +163,8 @@ class Registering:
 
     def _attest(self, log_dir: str, entries: Mapping[str, DirEntry | None]) -> None:
         try:
-            dir_facts.read_entry(self._store, log_dir)  # this raises if the log dir does not work
+            # this raises an error if the log dir does not work
+            dir_facts.read_entry(self._store, log_dir)
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:

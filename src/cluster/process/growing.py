@@ -80,7 +80,7 @@ def topics_of(store: LogStore) -> list[GrownTopic]:
 
 
 def _fault_of(record: TopicRecord) -> str:
-    """Return the reason why a topic cannot join a cluster; "" if it can."""
+    """Return the reason why a topic cannot join a cluster; "" means that the topic can join."""
     if any(one != record.id for one in record.ids.values()):
         return "has partitions of different topic ids"
     if len(record.ids) > PARTITIONS_MAX:
@@ -125,7 +125,7 @@ def adopt(session: Session, broker: int, topics: Iterable[GrownTopic]) -> list[s
     Raises:
         ClusterGrowthError: the cluster has another topic with one of these names; see
             `check_names`.
-        CoordinationError: the coordination store refused a request; call again.
+        CoordinationError: the coordination store refused a request; the caller may call again.
     """
     admitted = session.get(znodes.broker_path(broker)).mzxid
     controller_epoch = znodes.parse_controller_epoch(session.get(znodes.CONTROLLER_EPOCH).data)

@@ -56,9 +56,10 @@ class DirFound(NamedTuple):
     Attributes:
         entry: the entry of the log dir; None if no entry can be read.
         is_noted: whether another log dir notes that this log dir has failed (`noted_failures`).
-        lacks_notes: whether another log dir has no entry. Then the notes of that log dir are lost.
-        is_synced: whether `syncfs` succeeded. This call also reports failed writes of a process
-            that was killed.
+        lacks_notes: whether another log dir has no entry. If so, the notes of that log dir are
+            lost.
+        is_synced: whether `syncfs` succeeded. `syncfs` also reports failed writes of a process that
+            was killed.
     """
 
     dir_id: str
@@ -237,7 +238,7 @@ class Host:
     def whole_since(
         self, dir_id: str, own_since: int, *, flushes: bool, placed_since: int = 0
     ) -> int:
-        """Return a replica's `whole_since`: its own number or its log dir's, whichever is larger.
+        """Return a replica's `whole_since`: the larger of its own number and its log dir's number.
 
         If the log dir lost records only before the replica was placed there, this loss is ignored.
 
@@ -251,7 +252,7 @@ class Host:
     def on_failure(self, dir_id: str) -> list[Effect]:
         """Return the effects of a failure.
 
-        The record is first, because the process may be killed.
+        The record of the failure is written first, because the process may be killed.
         """
         return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
 
@@ -283,7 +284,10 @@ class Host:
         return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
-        """Ask for a new registration epoch. It ends the roles of all replicas on the log dir."""
+        """Ask for a new registration epoch.
+
+        The new epoch ends the roles of all replicas on the log dir.
+        """
         return [WriteRegistration(dir_id)]
 
     def _begin_session(self, epoch: int) -> list[Effect]:

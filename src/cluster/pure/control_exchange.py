@@ -16,8 +16,8 @@ class TopicConfig(NamedTuple):
     """The settings of a topic that elections and roles depend on.
 
     Attributes:
-        version: the zxid of the last write of the settings; 0 if there was no write. A read with a
-            smaller zxid than an earlier read is out of date.
+        version: the zxid of the last write of the settings; 0 if there was no write. If a read has
+            a smaller zxid than an earlier read, it is out of date.
     """
 
     min_isr: int

@@ -387,7 +387,7 @@ class Controller:
             self.effects += deletions.requests_of(deletion, self.seen)
 
     def _create(self, event: ce.CreateTopic) -> None:
-        """Write the first state. Its ISR has the registered brokers among the replicas."""
+        """Write the first state, whose ISR has the registered brokers among the replicas."""
         fault = operators.fault_of_creation(event, self.seen)
         if not fault and not self._is_later_topic(event.key, event.topic):
             fault = "this topic or a later one of its name is known"

@@ -105,7 +105,7 @@ def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
 
 
 def follow_high_watermark(replica: Replica) -> None:
-    """Set the high watermark to the leader's high watermark, but not above the end of this log."""
+    """Set the high watermark to the leader's, or to the end of this log if that is lower."""
     end = min(replica.leader_high_watermark, replica.log.end)
     replica.set_high_watermark(max(replica.high_watermark, end))
 
@@ -158,10 +158,10 @@ def truncate(replica: Replica, offset: int, *, is_compacted: bool = False) -> No
     """Remove the records from an offset on, but no record that may have been acknowledged.
 
     There is one exception. If compaction has removed all records of an epoch, a replica that was
-    copied after that does not know this epoch. If such a replica leads, the last epoch of this log
-    may be unknown to it, although no record was lost. Then this log is cut, too, and the records
-    that are left are fetched again. No election can choose this replica before that, because it
-    lacks records below the leader's high watermark anyway.
+    copied after the compaction does not know this epoch. If such a replica leads, it may not know
+    the last epoch of this log, although no record was lost. Then this log is cut, too, and the
+    records that are left are fetched again. Until then, no election can choose this replica,
+    because it lacks records below the leader's high watermark anyway.
 
     Records below the high watermark are removed only after an election that may have lost records.
     After such an election, all removed records are kept in a file, even the records above the high

@@ -49,7 +49,9 @@ def maximal_isr(replica: Replica) -> set[int]:
 
 
 def is_followed(replica: Replica, since: float) -> bool:
-    """Check that each member has fetched at or after `since`. So no other broker led then (P7).
+    """Check that each member has fetched at or after `since`.
+
+    So no other broker led at the time `since` (P7).
 
     Each broker that can be elected is a member of the maximal ISR. A member that leads stops
     fetching from this leader. So these fetches prove that this replica leads, even while the
@@ -105,8 +107,8 @@ def acknowledge_waiting(replica: Replica) -> None:
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     """Count the position of a follower, and answer with records or with a divergence (P9, P26).
 
-    If the follower's log has records that are not in this log, the position is ignored, and the
-    follower does not join the ISR.
+    If the follower's log has records that this log lacks, the position is ignored, and the follower
+    does not join the ISR.
     """
     state = replica.state
     if replica.role is not Role.LEADER or state is None or fetch.follower not in state.replicas:
@@ -151,12 +153,12 @@ def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None
     """Return where a follower must truncate: an epoch and its end; None if it need not truncate.
 
     The follower need not truncate if its log is a part of this log. If the result is NO_EPOCH and
-    the start of this log, this log has none of the follower's records. Then the follower removes
-    its log, and begins at the start of this log. This happens in two cases. In the first case, the
-    follower fetches from an offset before the start of this log. In the second case, the follower
-    fetches from the start of this log, and this log does not know the epoch of the follower's last
-    record. Then the follower's last record may differ from the record that was deleted here. A log
-    without records is a part of every log.
+    the start of this log, this log has no record of the follower. In this case, the follower
+    removes its log, and begins at the start of this log. This result has two reasons. First, the
+    follower may fetch from an offset before the start of this log. Second, the follower may fetch
+    from the start of this log, and this log does not know the epoch of the follower's last record.
+    That record may differ from the record that was deleted here. A log without records is a part of
+    every log.
     """
     log = replica.log
     if fetch.offset < log.start:
@@ -232,11 +234,11 @@ def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
 
 
 def on_refusal(replica: Replica, version: int) -> None:
-    """Keep the refused proposal, because another copy of the request may still be accepted (P7)."""
+    """Keep a refused proposal, because another copy of the request may still be accepted (P7)."""
 
 
 def withdraw(replica: Replica, now: float) -> None:
-    """Propose the present ISR again. After it is accepted, no proposal is open."""
+    """Propose the present ISR again. When this proposal is accepted, no proposal is unanswered."""
     assert replica.state is not None
     if replica.proposed:
         propose(replica, dict(replica.state.isr), now)
@@ -256,7 +258,7 @@ def lagging(replica: Replica, now: float) -> frozenset[int]:
 
 
 def on_tick(replica: Replica, now: float) -> None:
-    """Repeat an unanswered proposal. If no proposal is open, look for members that lag."""
+    """Repeat an unanswered proposal. If all proposals were answered, look for members that lag."""
     if replica.role is not Role.LEADER:
         return
     if is_cut_off(replica, now):
@@ -273,8 +275,8 @@ def is_cut_off(replica: Replica, now: float) -> bool:
     """Check that the lease has ended, and that a member of the ISR has not fetched for too long.
 
     A leader in this situation was most likely replaced, and can acknowledge nothing. So the clients
-    should ask other brokers for the leader. If only the store does not answer, the members of the
-    ISR continue to fetch, and this check is false.
+    should ask other brokers for the leader. If the store is the only part that does not answer, the
+    members of the ISR still fetch, and this check is false.
     """
     if replica.has_lease or replica.state is None:
         return False
@@ -335,7 +337,7 @@ def on_append(replica: Replica, appended: Appended) -> None:
 def on_deletion(replica: Replica, waiter: Waiter) -> None:
     """Let a client wait until all in-sync replicas have deleted the same records.
 
-    If the client did not wait, and this leader failed, the records would come back.
+    Without this wait, the records would come back if this leader failed.
     """
     if replica.role is not Role.LEADER:
         replica.emit(Refuse(waiter, ProduceError.NOT_LEADER))

@@ -210,8 +210,8 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead. In this epoch, it has sent proposals for the ISR that it has
-    forgotten, and the controller may still accept these proposals (P7).
+    Such a replica must not lead. In this epoch, the replica has sent proposals for the ISR, and has
+    forgotten them. The controller may still accept these proposals (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
@@ -276,7 +276,7 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 
 
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
-    """Check that this broker has no replica of a topic, and will never create a replica of it.
+    """Check that this broker has no replica of a topic, and will never create such a replica.
 
     If a log dir is bad, it may have a replica of the topic, so the check is false. A replica
     without a topic id may also belong to the topic.
@@ -334,7 +334,7 @@ def on_lease_end(replica: Replica) -> None:
 
 
 def suspend(replica: Replica) -> None:
-    """Stop leading if there is no lease. Keep the proposals: they may still be accepted (P7)."""
+    """Stop leading if there is no lease; keep proposals, which may still be accepted (P7)."""
     is_bound = replica.state is not None and replica.state.is_unclean_allowed
     if replica.role is Role.LEADER and is_bound and not replica.has_lease:
         replica.fail_waiting()
@@ -363,7 +363,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
     is_counted = flushed >= replica.log.flushed
     assert is_counted or not replica.counts_flushed, "the copy lacks flushed records"
     log_dir = replica.host.dirs[dir_id]
-    placed_since = log_dir.whole_since if log_dir.is_good else 0  # any later number means a loss
+    placed_since = log_dir.whole_since if log_dir.is_good else 0  # a later epoch means a loss
     numbers = moved_since(replica), placed_since
     replica.dir_id = dir_id
     replica.log.flushed = min(max(flushed, replica.log.start), replica.log.end)
@@ -378,7 +378,7 @@ def _move(replica: Replica, dir_id: str, flushed: int) -> None:
 def moved_since(replica: Replica) -> int:
     """Return the `whole_since` of a moved replica, with the losses of the source log dir (P4).
 
-    Earlier losses of the target log dir are ignored, because the copy was made after them.
+    Earlier losses of the target log dir are ignored, because the copy is newer than these losses.
     """
     return replica.whole_since_if(flushes=replica.counts_flushed)
 

@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
 These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting appends. Only a leader has proposals, and it keeps
-them when its lease ends. A replica without a state has no role.
+nor after the log end. Only a leader has waiting appends. Only a leader has proposals. When the
+lease of the leader ends, the leader keeps its proposals. A replica without a state has no role.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Replica:
 
     Attributes:
         topic: the latest topic of this name that the broker knows.
-        dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
+        dir_id: the log dir of the replica. If the replica does not exist yet, it is created in this
+            log dir.
         own_since: the replica may lack records that were written before this registration epoch.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
         counts_flushed: whether the metadata says that only flushed records are acknowledged (P24).
@@ -146,7 +147,10 @@ class Replica:
 
     @property
     def held_since(self) -> int:
-        """The larger of the epochs of log dir and replica. Roles of earlier epochs have ended."""
+        """The larger of two epochs: that of the log dir, and that of the replica.
+
+        Roles of earlier epochs have ended.
+        """
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property
@@ -201,7 +205,7 @@ class Replica:
         return log.is_same_life(self.log_life)
 
     def is_of_this_copy(self, log: LogLife) -> bool:
-        """Check that the log was neither cut nor moved since a flush began."""
+        """Check that the log was neither cut nor moved after a flush began."""
         return self.is_of_this_life(log) and log.copy == self.copy
 
     def emit(self, effect: Any) -> None:
@@ -235,7 +239,7 @@ class Replica:
         self.emit(SendToController(answer))
 
     def fail_waiting(self) -> None:
-        """Fail all waiting requests. The error does not say whether the log has changed."""
+        """Fail all waiting requests. From the error it is not known whether the log has changed."""
         for waiter in (*self.waiting, *self.deletions):
             self.emit(Refuse(waiter, ProduceError.TIMED_OUT))
         self.waiting, self.deletions = {}, {}

@@ -105,7 +105,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def remove(self, replica: HostedReplica) -> None:
-        """Stop fetching for a replica. If a fetch is running, it may still be answered."""
+        """Stop fetching for a replica. A running fetch may still be answered."""
         with self._changed:
             self._replicas.pop(replica, None)
             self._refusals.pop(replica, None)
@@ -135,7 +135,7 @@ class Fetcher:
                 LOG.exception("a fetch for %d replicas failed, and is tried again", len(due))
 
     def _fetch_for(self, due: list[HostedReplica]) -> None:
-        """Fetch once, if a replica wants records. Report a leader that does not answer."""
+        """Fetch once, if a replica wants records. If the leader does not answer, report this."""
         asked = self._ask_rules(due)
         if not asked:
             return
@@ -285,7 +285,7 @@ class Fetcher:
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
     """Report whether the log has the changes of an answer.
 
-    If not, the next fetch would be equal.
+    Without these changes, the next fetch would be equal.
     """
     log = replica.log
     if log is None:

@@ -161,7 +161,7 @@ class HostedReplica:
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Check that all members fetched in the last `seconds`. No other broker led until then."""
+        """Check that all members fetched in the last `seconds`, so that no other broker led."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
@@ -232,7 +232,7 @@ class HostedReplica:
         """Flush the log without the lock, and report the flushed offset."""
         if (log := self._log) is None:
             return
-        life = self._rules.log_life  # if an event changes the life, the flush does not count
+        life = self._rules.log_life  # a flush does not count if the life of the log changes
         try:
             flushed = log.flush()
         except LogStoreError as error:
@@ -337,7 +337,7 @@ class HostedReplica:
     # --- records ----------------------------------------------------------------------------------
 
     def _append(self, effect: x.AppendAsLeader) -> None:
-        """Append a client's records. If the log refuses, only this client gets an error.
+        """Append a client's records; if the log refuses, only this client gets an error.
 
         Even if the append raises an error, the records may be in the log.
         """

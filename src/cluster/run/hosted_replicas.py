@@ -137,7 +137,7 @@ class HostedReplicas:
                 self._workers.submit(dir_id, partial(self._read_again, replica))
 
     def _read_again(self, replica: HostedReplica) -> None:
-        """Read a replica again. If its log dir was removed, choose another log dir."""
+        """Read a replica again. If the log dir of a replica was removed, choose another log dir."""
         replica.open()
         if replica.dir_id not in self._host.dirs:
             with self._lock:
@@ -203,7 +203,7 @@ class _ByTopic:
         return self._replicas.get(partition)
 
     def put(self, replica: HostedReplica, topic: TopicIdentity) -> None:
-        """Record the new topic of a replica. It is no longer found by its old topic."""
+        """Record the new topic of a replica. The replica is no longer found by its old topic."""
         with self._lock:
             before = self._keys.pop(replica, None)
             if before is not None and self._replicas.get(before) is replica:

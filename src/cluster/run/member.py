@@ -94,7 +94,7 @@ class MemberSettings(NamedTuple):
 
 
 class ClusterMember:
-    """A member of a cluster. The caller must give it an open store and a live session.
+    """A member of a cluster. The caller must pass an open store and a live session.
 
     Threads: any thread may call any method.
     """
@@ -171,7 +171,7 @@ class ClusterMember:
         self._ticker.start()
 
     def close(self, shutdown_seconds: float = SHUTDOWN_SECONDS) -> None:
-        """Leave the cluster: let other brokers lead, mark a clean stop, end the registration.
+        """Leave the cluster: let other brokers lead, mark a clean stop, and end the registration.
 
         The store and the session stay open. The replicas keep their logs, but have no roles.
 

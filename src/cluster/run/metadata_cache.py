@@ -57,7 +57,7 @@ class MetadataCache:
         self._callbacks: tuple[ViewCallback, ...] = ()
 
     def is_in_sync(self, name: str, partition: int, broker: int) -> bool:
-        """Report whether the newest metadata has a broker in the ISR of a partition."""
+        """Report whether a broker is in the ISR of a partition in the newest metadata."""
         topic = self.view.topics.get(name)
         found = None if topic is None else topic.partitions.get(partition)
         return found is not None and broker in found.isr

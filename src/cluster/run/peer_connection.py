@@ -174,7 +174,7 @@ class PeerConnection:
             self._disconnect()
 
     def _finish(self) -> None:
-        """Mark the end of a call; after an interruption, clear it and close the connection."""
+        """Mark the end of a call; if it was interrupted, forget this and close the connection."""
         with self._lock:
             is_over = self._is_closed or self._is_interrupted
             self._is_asking = self._is_interrupted = False
@@ -219,7 +219,7 @@ class PeerConnection:
     def _read_large(
         self, stream: ByteStream, size_bytes: int, seconds: float, large: Callable[..., Any]
     ) -> Any:
-        """Let `large` read an answer. `large` must read the whole answer, and no more."""
+        """Let `large` read an answer. `large` must read the whole answer, and nothing after it."""
         left = size_bytes
 
         def read(size: int) -> bytes:

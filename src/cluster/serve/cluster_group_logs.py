@@ -44,8 +44,8 @@ class ClusterGroupLogs:
 
     Args:
         partitions: how many partitions the topic gets if it is created now.
-        factor: how many replicas each partition gets; if there are fewer live brokers, each of them
-            gets one replica.
+        factor: how many replicas each partition gets. If there are fewer live brokers, each live
+            broker gets one replica.
         is_leased: returns whether it is certain that the broker's session has not ended (P16).
     """
 
@@ -181,7 +181,7 @@ class LedGroupLog(NamedTuple):
     def is_settled(self) -> bool:
         """Whether all records are replicated.
 
-        After that, only the groups of this broker append records.
+        From then on, only the groups of this broker append records.
         """
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
@@ -234,7 +234,10 @@ class GroupAppend(ReplicaAppend):
         self._producer = producer
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records. Refuse if another broker may have led since the groups were read."""
+        """Append the records.
+
+        Refuse the append if another broker may have led after the groups were read.
+        """
         is_same = leader_epoch == self._led.leader_epoch and log is self._led.log
         if not is_same or leader_epoch < log.leader_epoch:
             raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason=NOT_LED)

@@ -85,8 +85,8 @@ class ClusterRoutes:
         self._clock = clock
         self._leadership, self._metadata, self._peers = leadership, metadata, peers
         self._lock = threading.Lock()
-        # The time since which a partition is unknown, and the time of the last question about it.
-        # The partition of the latest question is last. `_lock` guards it.
+        # When a partition became unknown, and when a thread last asked about the partition. The
+        # partition of the latest question is last. `_lock` guards it.
         self._unknown: OrderedDict[Place, tuple[float, float]] = OrderedDict()
 
     def route(self, place: Place) -> int | None:
@@ -118,8 +118,8 @@ class ClusterRoutes:
     def _is_deleted(self, place: Place) -> bool:
         """Report whether a partition that is not known now counts as deleted.
 
-        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions are
-        forgotten: the partition may have been known in between.
+        If no thread has asked for a partition for `FORGET_SECONDS`, the earlier questions are
+        forgotten, because the partition may have been known in between.
         """
         now = self._clock()
         with self._lock:
@@ -131,7 +131,7 @@ class ClusterRoutes:
             return False
 
     def _forget_old(self, now: float) -> None:
-        """Forget the partitions that nobody has asked for; the caller holds `_lock`."""
+        """Forget the partitions that no thread has asked for; the caller holds `_lock`."""
         while self._unknown:
             first, (_, asked_at) = next(iter(self._unknown.items()))
             if now - asked_at <= FORGET_SECONDS:

@@ -4,8 +4,8 @@
     another broker is the coordinator  -> the queue for that broker -> one request per queue
 
 Each client that begins a transaction needs an answer before its first batch in a partition is
-appended, and the coordinator first replicates the change. So questions that arrive while a request
-is running wait in a queue (`_Line`), and the next request asks them together.
+appended, and the coordinator first replicates the change. If questions arrive while a request is
+running, they wait in a queue (`_Line`), and the next request has all of them.
 """
 
 from __future__ import annotations

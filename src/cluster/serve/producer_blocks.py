@@ -32,7 +32,7 @@ class ProducerBlocks:
         self._session, self._broker = session, broker
 
     def claim(self, first: int) -> range:
-        """Take the next block. All its ids are at or above `first`.
+        """Take the next block. All ids of the block are at or above `first`.
 
         Raises:
             LogStoreError: the coordination store does not answer, or the znode cannot be read.
@@ -49,7 +49,7 @@ class ProducerBlocks:
         )
 
     def _claim_once(self, first: int) -> range | None:
-        """Take a block; return None if another broker has taken it first.
+        """Take a block; return None if another broker was faster.
 
         If the answer of the store is lost, no broker uses the ids of this block.
         """

@@ -4,8 +4,8 @@
 
 One broker is not enough. A broker that is cut off from the controller does not know that another
 broker leads now. A broker that has just started may know no topic. For each partition, the answer
-with the largest leader epoch is used. A topic counts as missing if none of the answers has the
-topic, and enough of these brokers know a controller.
+with the largest leader epoch is used. A topic counts as missing if two conditions hold: no answer
+has the topic, and enough of the brokers that answered know a controller.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ClusterMap(NamedTuple):
     Attributes:
         brokers: the rows of the brokers; the key is the broker id.
         topics: the topics that exist.
-        codes: the errors of topics that some broker knows, but that cannot be described.
+        codes: the errors of topics that some broker knows but cannot describe.
         is_certain: whether a topic that is in neither `topics` nor `codes` is certainly missing.
     """
 

@@ -2,9 +2,9 @@
 
     DescribeLogDirs to each broker -> path and directory id of its log dirs, size of each replica
 
-A piece names every in-sync replica, because any of them may be on the machine of the task. The path
-of a log dir alone proves nothing, because another machine may have another disk at the same path.
-So a piece also has the directory ids, which are random and are stored on the disks.
+A piece names every in-sync replica, because any of these replicas may be on the machine of the
+task. The path of a log dir alone proves nothing, because another machine may have another disk at
+the same path. So a piece also has the directory ids, which are random and are stored on the disks.
 
 Kafka's own brokers send no directory ids, so the tasks fetch all records of such brokers.
 """
@@ -124,7 +124,8 @@ def dirs_of(
 ) -> dict[int, DirsFound]:
     """Ask the brokers with in-sync replicas for their log dirs, several brokers at once.
 
-    If a broker does not answer, it is left out. Then the tasks do not read its files.
+    If a broker does not answer, it is left out. In this case, the tasks do not read the files of
+    this broker.
     """
     wanted: dict[int, list[TopicPartition]] = {}
     for key in keys:

@@ -7,7 +7,7 @@
         username="admin" password="...";
 
 Instead of `sasl.jaas.config`, the key `sasl.credentials.file` may name a file with a line
-`user:password`. If the value of a setting may be a secret, no error shows it.
+`user:password`. If the value of a setting may be a secret, no error shows the value.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Comparison:
         return min((one.offset for one in self.readers.values()), default=0)
 
     def seek(self, offset: int) -> None:
-        """Continue at another offset, because the records before it were deleted."""
+        """Continue at another offset, because the records before this offset were deleted."""
         for reader in self.readers.values():
             if reader.offset < offset:
                 reader.seek(offset)
@@ -116,7 +116,8 @@ class Comparison:
             if not ends:
                 self._drop(broker, f"no other replica says where the batch at {offset} ends")
                 continue
-            # All batches that end before this offset were taken, so the other batches end after it.
+            # All batches that end before this offset were taken, so each other batch ends after
+            # this offset.
             end = min(ends)
             self._reported = max(self._reported, end)
             self.readers[broker].seek(end + 1)

@@ -72,7 +72,7 @@ class Pace:
         return READ_BYTES_MAX if self._rate is None else max(1, min(READ_BYTES_MAX, self._rate))
 
     def took(self, size_bytes: int) -> None:
-        """Wait for the time that these bytes need at this rate."""
+        """Wait as long as these bytes need at the limited rate."""
         self.size_bytes += size_bytes
         if self._rate is None:
             return

@@ -51,7 +51,7 @@ class Update(NamedTuple):
 
 
 class Finalized(NamedTuple):
-    """The levels of all features that have one, and their epoch; -1 if they are not known."""
+    """The level of each feature that has a level, and the epoch of all levels; -1 means unknown."""
 
     epoch: int
     levels: MappingProxyType[str, int]

@@ -1,4 +1,4 @@
-"""Check Produce and Fetch. For speed, the handlers of both call these functions directly."""
+"""Check Produce and Fetch. For speed, the handlers of both APIs call these functions directly."""
 
 from __future__ import annotations
 

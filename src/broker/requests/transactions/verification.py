@@ -4,8 +4,8 @@ If the log already has the transaction, the coordinator is not asked. Otherwise,
 token before the coordinator is asked, and then accepts the batch only with this token. A marker
 makes the token invalid. So a late batch cannot begin a transaction that is never ended.
 
-With the older protocol, the client has added the partition before, and the coordinator only checks
-this. With the newer protocol, the coordinator adds the partition now. In both cases, the
+With the older protocol, the client has already added the partition, and the coordinator only checks
+this fact. With the newer protocol, the coordinator adds the partition now. In both cases, the
 coordinator has the partition before the batch is in the log.
 """
 
@@ -25,7 +25,7 @@ OPEN = 0  # the token if the log already has the transaction
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know another partition yet
+    ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know some other partition yet
 }  # fmt: skip
 WHY = "the batch is not part of an ongoing transaction of its producer"
 
