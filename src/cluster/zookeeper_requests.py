@@ -48,7 +48,7 @@ IN_DOUBT = (
 
 ANY_VERSION = -1
 EPHEMERAL, SEQUENCE = 1, 2
-# an operation has one of these codes if it failed only because another operation was refused
+# the codes of an operation that failed only because another operation was refused
 ROLLED_BACK, INCONSISTENT = 0, -2
 ERROR = -1
 

@@ -11,7 +11,8 @@ class Case(NamedTuple):
     """Describe one measurement.
 
     Attributes:
-        phase: append, read, point-read, recover, move, or beside (one disk is slow, full or dead).
+        phase: append, read, point-read, recover, move, or beside (the other disks work while one
+            disk is slow, full or dead).
         sync: "none" (one flush at the end, which is measured, too), "interval" (`flush_ms`), or
             "durable".
         writers: the number of threads that append.

@@ -49,9 +49,9 @@ class Interrupts:
         """Wait for a signal, which raises KeyboardInterrupt.
 
         Only the main thread runs Python's signal handlers. If a signal comes just before the main
-        thread blocks, perhaps the signal does not wake the thread. The main thread may be waiting
-        for the interpreter's lock, or another thread may have received the signal. So the main
-        thread wakes regularly.
+        thread blocks, the signal may not wake the main thread. The main thread may be waiting for
+        the interpreter's lock, or another thread may have received the signal. So the main thread
+        wakes regularly.
         """
         with self.allowed():
             while True:
@@ -60,7 +60,7 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold back interrupts in this block; if there was an interrupt, raise it after the block."""
+    """Hold back interrupts in this block, and raise a held-back interrupt after the block."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup

@@ -197,7 +197,7 @@ def partitions_of(
 
 
 def one_partition(store: LogStore, topic: str, partition: int | None) -> TopicPartition:
-    """Return the one partition that `TOPIC [PARTITION]` names.
+    """Return the only partition that `TOPIC [PARTITION]` names.
 
     Raises:
         click.UsageError: the topic has several partitions, and none was named.

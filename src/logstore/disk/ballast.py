@@ -60,7 +60,7 @@ class Ballast:
 
     @property
     def missing_bytes(self) -> int:
-        """The number of bytes of the ballast that are missing; this much free space is reserved."""
+        """The number of missing bytes of the ballast; this much free space is reserved."""
         return self._missing_bytes
 
     def keep(self) -> None:

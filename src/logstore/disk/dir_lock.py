@@ -227,7 +227,7 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more. The gate is forgotten after the last call."""
+        """Store that no store has the dir any more. The gate is forgotten after the last call."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
@@ -281,9 +281,9 @@ class KafkaLock:
     """The lock of a log dir against Kafka and against a store, from `acquire` to `release`.
 
     Kafka locks a range of `.lock`, and a store locks the file with a `flock`. A lock of one kind
-    does not prevent a lock of the other kind. So to hand over a log dir from Kafka to a store, or
-    back, take both locks. The lock of the range belongs to the descriptor. So this lock lasts even
-    if the process closes another descriptor of the file.
+    does not prevent a lock of the other kind. So take both locks to hand over a log dir from Kafka
+    to a store, or back. The lock of the range belongs to the descriptor. So this lock lasts even if
+    the process closes another descriptor of the file.
     """
 
     def __init__(self, dir_path: str) -> None:

@@ -317,8 +317,8 @@ def write_atomically(
 
     Args:
         guard: the rename runs inside this context. If the sync before the rename hung, another
-            thread may have written a newer file meanwhile. If a newer file may exist, the guard
-            raises an error, and the newer file stays.
+            thread may have written a newer file meanwhile. If such a newer file may exist, the
+            guard raises an error, and the newer file stays.
         mode: the mode of the file, before the umask.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1

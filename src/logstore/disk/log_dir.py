@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open; without any, a close marks the dir clean.
+        # Replicas that are damaged or did not open; if there is none, a close marks the dir clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before; if True, the page cache may be out of date.
         self.is_back = False
@@ -256,7 +256,7 @@ class LogDir(Health):
         """Record the start of this process in the locked dir, and set `was_clean`. Raises OSError.
 
         If the disk is full, there is only a warning, and the next start recovers the logs. The lock
-        file of a new dir does not contain its identity yet: the identity is written later.
+        file of a new dir does not contain the dir's identity yet: the identity is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:

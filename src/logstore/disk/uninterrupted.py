@@ -3,8 +3,8 @@
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
 raised only after the work is complete. A second Ctrl-C is raised immediately, because the disk may
-hang. After a second Ctrl-C, the work still continues to its end in its thread. But if the work has
-not yet changed anything, the work notices that the caller has left, and stops.
+hang. After a second Ctrl-C, the work still continues to its end in its thread. If the work has not
+changed anything yet, the work notices that the caller has left, and stops.
 
 On a disk, an operation of several steps takes milliseconds. Starting the thread takes 0.05 ms.
 """
@@ -117,7 +117,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # No thread can be started. So Ctrl-C can stop the work in the middle; the work allows that.
+        # No thread can be started. So Ctrl-C can stop the work in the middle, and the work allows
+        # this.
         except RuntimeError:
             return work(_go_on)
         except BaseException:

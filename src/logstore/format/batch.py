@@ -211,7 +211,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return where the values are; None if the batch has other columns, or offset gaps."""
+        """Return where the values are, or None if the batch has other columns or offset gaps."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:

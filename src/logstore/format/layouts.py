@@ -204,7 +204,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # if unaligned Kafka batches come before it
+        if at % columnar.ALIGNMENT:  # this happens if unaligned Kafka batches precede the batch
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -383,7 +383,8 @@ def old_message_set(head: Buffer) -> str:
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
     """List the positions, at or after `position`, where a possible header of a layout begins.
 
-    `position` must be a multiple of the layout's alignment. Each result is also a multiple of it.
+    `position` must be a multiple of the layout's alignment. Each result is also a multiple of this
+    number.
     """
     if magic == KAFKA_MAGIC:
         places: list[int] = kafka_layout().candidates(data, position)

@@ -148,7 +148,7 @@ def unwatch(log: Log) -> None:
 
 
 def tell_end(log: ReadableLog) -> None:
-    """Report to subscribers, once, that a log was detached; the caller must hold no log lock."""
+    """Report once to subscribers that a log was detached; the caller must hold no log lock."""
     log._state.tell_end()
 
 
@@ -156,7 +156,7 @@ def tell_end(log: ReadableLog) -> None:
 
 
 def refresh(log: ReadableLog) -> None:
-    """Read the changes that another process made to a log; do nothing if this process owns it."""
+    """Read the changes that another process made to a log; do nothing in the owner's process."""
     log._state.refresh()
 
 
@@ -172,7 +172,7 @@ def end_problems(log: ReadableLog) -> list[Problem]:
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """If a checkpoint has a later log start, move the log start there; return whether it moved."""
+    """If a checkpoint has a later log start, use it; return whether the log start changed."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset
@@ -356,7 +356,7 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in generation `seen` of its log dir or later."""
+    """Check whether a log was created or truncated in or after generation `seen` of its log dir."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 

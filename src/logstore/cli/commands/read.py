@@ -167,7 +167,7 @@ def chosen_records(
 
 
 def check_range(log: Log, offset: int) -> None:
-    """Check that an offset is in the log or is the log end offset.
+    """Check that an offset is in the log, or equals the log end offset.
 
     Raises:
         OffsetOutOfRangeError: the offset is not in the log, and it is not the log end offset.

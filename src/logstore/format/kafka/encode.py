@@ -242,7 +242,7 @@ def encode_rows(
     length = Varints(sizes)
     one = np.ones(count, np.int64)
     times, deltas, key_size, value_size = encoded
-    # The fields of a record in three groups: before its key, before its value, after its value.
+    # The fields of a record in three groups: before the key, before the value, after the value.
     first: list[Varints | Numbers] = [length, one, times, deltas, key_size]
     middle: list[Varints | Numbers] = [value_size]
     # If no record has headers, each record ends with the header count 0.

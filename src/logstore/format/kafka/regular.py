@@ -5,8 +5,8 @@
 A client's records usually have no gaps between offsets, no headers, and the same size. This module
 recognises only some of the batches that `decode.check_many` accepts. For any other batch,
 `decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
-write the batch. So this module reads records one by one. But it checks several records in a row in
-one step if they have the same size.
+write the batch. So this module reads records one by one. But if several records in a row have the
+same size, one step checks all of them.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _rows_alike(number: int) -> int:
 
 
 def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times | None:
-    """Check that the next `rows` records are like `places`, except for timestamps and contents.
+    """Check that the next `rows` records equal `places`, except for timestamps and contents.
 
     Args:
         number: the number of the record after the record in `places`.

@@ -91,7 +91,7 @@ class CompactionReport(NamedTuple):
 
 
 class _ChangedError(Exception):
-    """Signal that a truncation, a repair, a move or a new policy ended a compaction.
+    """Signal that a compaction ended because of a truncation, a repair, a move or a new policy.
 
     This exception never reaches a user.
     """

@@ -40,7 +40,7 @@ class Verdict(Enum):
 
 
 class Rules:
-    """Judge the batches of a log one after the other, beginning with the first batch.
+    """Judge the batches of a log one after the other, from the first batch on.
 
     The object remembers which transactions have batches. So a pass over a log uses the same object
     for all segments.
@@ -61,7 +61,7 @@ class Rules:
         Args:
             latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
-            kept_empty: the last offsets of batches that stay even if none of their records stays.
+            kept_empty: the last offsets of batches that stay even if no record of the batch stays.
                 These batches are the last batch of each producer, which has the producer's
                 sequence, and the last batch of each segment.
             keeps_deletions: whether tombstones and markers stay even after their delete horizon.
@@ -103,8 +103,8 @@ class Rules:
     def _is_needed(self, header: BatchHeader) -> bool:
         """Record a batch of a transaction, and return whether the batch is needed.
 
-        A batch of an aborted transaction is not needed. A marker whose transaction has no batches
-        left is not needed either.
+        A batch of an aborted transaction is not needed. A marker is not needed if no batch of its
+        transaction remains.
         """
         producer_id = header.producer_id
         if subsets.is_control(header):
@@ -142,7 +142,8 @@ class Rules:
             offsets: the offsets of the records, in ascending order.
             is_null: whether the value of each record is null.
             is_superseded: True for a record before the key range if it has no key, or if its key
-                is also in the range. For records in the range, the value is not used.
+                is also in the range. For records in the key range, the value of `is_superseded` is
+                not used.
         """
         first, end = self.latest.first_offset, self.latest.end_offset
         counts, is_beyond = firsts[1:] - firsts[:-1], offsets >= end

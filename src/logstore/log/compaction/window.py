@@ -1,7 +1,7 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
 Compaction checks the checksum of a batch on exactly the bytes from which it makes the new batch.
-Otherwise these bytes could be damaged after the check, and the new batch would have a valid
+Otherwise, damage after the check would go unnoticed, because the new batch would have a valid
 checksum.
 """
 

@@ -130,7 +130,7 @@ def _has_gap(batches: Found, expected: int) -> bool:
 def _may_lack(state: LogState, batches: Found, may_lack_offsets: bool) -> bool:
     """Check whether the leader's compaction may have removed the offsets before these batches.
 
-    The present settings do not tell this alone: the topic may have been compacted earlier.
+    The present settings are not enough for this check: the topic may have been compacted earlier.
     """
     is_kafka = all(header.magic == layouts.KAFKA_MAGIC for _, header in batches)
     is_known = state.config.is_compacted or SPARSE_OFFSETS in state.metadata.extra

@@ -1,9 +1,9 @@
-"""Append each record of a named source once, even if the caller crashes and appends it again.
+"""Append each record of a named source once, even if the caller appends it again after a crash.
 
 Each record has a sequence number: 0, 1, 2, ... The log stores this number with each record. After
-a crash, a caller has two ways to continue. It can read `next_sequence`, and append the record with
-this number next. Or it can append earlier records again, with the same numbers. If the log already
-has a record, the record is not written again, and its offset is returned.
+a crash, a caller has two ways to continue. The caller can read `next_sequence`, and append the
+record with this number next. Or the caller can append earlier records again, with the same numbers.
+If the log already has a record, the record is not written again, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
@@ -100,7 +100,7 @@ class IdempotentProducer:
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append all records or none; if the log has them already, only return their offsets.
+        """Append all records or none; if the log already has them, only return their offsets.
 
         Args:
             values, keys, timestamps, headers, durable: as for `Log.extend`.

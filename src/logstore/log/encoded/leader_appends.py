@@ -111,7 +111,7 @@ def _look_at(batches: Found) -> tuple[int, bool]:
 def _range_of(
     duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
 ) -> tuple[int, int]:
-    """Return the offsets of batches that the log has; raise ValueError if it has only some."""
+    """Return the offsets of batches that the log has; raise ValueError if some are missing."""
     if not takes_known:
         out_of_order(batches[duplicates[0].number][1], -1)
     if len(duplicates) < len(batches):
@@ -226,7 +226,7 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
 def _check(
     batches: Found, rules: AppendRules, latest: int, now_ms: int, *, is_checked: bool
 ) -> None:
-    """If `is_checked` is True, check the records; after that, no batch is decompressed."""
+    """If `is_checked` is True, check the records. No later step decompresses a batch."""
     if is_checked:
         _check_records(batches, rules, latest, now_ms)
     lease.settle()

@@ -27,7 +27,7 @@ Found = list[tuple[Buffer, BatchHeader]]
 # Then the batches that fail the quick check get the full check together.
 # If there are more batches, the full check of all batches at once is faster.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # the offset of every record is lower, so it fits into 64 bits
+OFFSETS_MAX = 2**62  # each offset of a record is lower, so it fits into 64 bits
 
 
 def parse(

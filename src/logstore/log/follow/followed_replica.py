@@ -47,7 +47,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If two changes of a directory are less than this time apart, its mtime may be the same after both.
+# Two changes of a directory within this time may leave the same mtime.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
