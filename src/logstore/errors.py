@@ -235,7 +235,7 @@ class FencedLeaderEpochError(LogStoreError):
 
 
 class OutOfOrderSequenceError(LogStoreError):
-    """Report a gap before a batch: it does not follow the last batch of its producer."""
+    """Report a batch that does not follow its producer's last batch: the log lacks batches."""
 
     producer_id: int
     epoch: int

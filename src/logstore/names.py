@@ -147,8 +147,8 @@ def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
 def parse_dir_name(name: str) -> ReplicaDirName | None:
     """Parse the name of a replica's directory; return None for any other name.
 
-    The name of a live replica's directory ends with the partition. Any other name ends with its
-    kind. So each name has only one meaning.
+    The name of a live replica's directory ends with the partition. The name of every other
+    directory of a replica ends with the kind of the directory. So each name has only one meaning.
     """
     match = _pattern(_OTHER).fullmatch(name)
     if match is not None:

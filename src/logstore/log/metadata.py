@@ -3,9 +3,9 @@
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
 section 7). A move of the replica copies this file. During a move, the file has more keys:
 
-    live dir       moving          which move builds a copy of this replica, and in which log dir
-                   move_rates      the rates at which a later process continues that move
-                   superseded_by   (intent) which copy is about to replace this copy
+    live dir moving which move builds a copy of this replica, and in which log dir move_rates the
+                   rates at which a later process continues that move superseded_by (intent) which
+                   copy will soon replace this copy
     .move dir      move_id, source_directory_id, move_state, source_end_offset
     .delete dir    superseded_by   which copy has replaced this copy
 
@@ -69,7 +69,7 @@ class Moving(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """The copy that is about to replace this copy."""
+    """The copy that will soon replace this copy."""
 
     generation: int
     directory_id: str
@@ -153,7 +153,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this copy; None if there is no such copy."""
+        """The copy that will soon replace this copy; None if there is no such copy."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None

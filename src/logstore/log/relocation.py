@@ -182,7 +182,8 @@ def point_to(
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
         state.activate(segments, state.foreign_magic)  # the layout is the same: read no file
-        if state.is_left_by_dir:  # the old disk failed after the last step of the swap on this disk
+        # the old disk failed after the last step of the swap on the old disk
+        if state.is_left_by_dir:
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()

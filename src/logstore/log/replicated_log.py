@@ -112,8 +112,8 @@ class ReplicatedLog:
                 verified.
 
         Raises:
-            ValueError: the bytes are not whole, undamaged batches, or the log has some of the
-                batches already, but not all.
+            ValueError: the bytes are not whole, undamaged batches, or the log already has some of
+                the batches, but not all of them.
             OutOfOrderSequenceError: the log lacks an earlier batch of the same producer.
             ProducerFencedError: the producer has a newer epoch.
             InvalidTransactionStateError: a batch is outside of its producer's transaction, or
@@ -239,7 +239,7 @@ class ReplicatedLog:
         return appends.states(self._state)
 
     def transaction_token(self, producer_id: int, epoch: int, sequence: int) -> int:
-        """Begin to verify a transaction whose first batch is to be appended (KIP-890).
+        """Begin to verify a transaction before its first batch is appended (KIP-890).
 
         First ask for the token, then ask the coordinator, and then append the batch with the token.
         If a marker ends the transaction before this append, the append is refused. The token 0
@@ -296,8 +296,8 @@ class ReplicatedLog:
         calls, retention or compaction could remove a transaction that the range still has.
 
         Raises:
-            LogStoreError: as in `read_range`; or it is not known whether a transaction in the range
-                was aborted, because a later segment is damaged.
+            LogStoreError: as in `read_range`; or a later segment is damaged, so it is not known
+                whether a transaction in the range was aborted.
         """
         from logstore.log.read.aborted_index import committed_range
 

@@ -65,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Return the log start; a start after the log end is used only if two files have it."""
+        """Return the log start; if the start is after the log end, two files must have it."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -149,8 +149,8 @@ def _is_foreign(
     """Describe the other log to which the metadata belongs; return "" if it belongs to this log.
 
     Raises:
-        ReplicaOfflineError: all files belong to another log. In that case, the directory belongs to
-            that log, too.
+        ReplicaOfflineError: all files belong to another log. If so, the whole directory belongs to
+            the other log.
     """
     whose = f"belongs to {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):

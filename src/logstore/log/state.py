@@ -113,7 +113,7 @@ class LogState(Replica):
 
         These fields need no lock of the log:
         arrivals, waiters: the threads that wait for records; a Bell needs no lock.
-        subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
+        subscriptions: the subscriptions to this log; an empty dict without subscriptions.
         commit: combines durable appends; made once, under `lock`.
         compacting: the lock that a thread holds while it compacts the log, from the plan to the
             end. A thread that takes this lock holds no other lock.
@@ -255,7 +255,8 @@ class LogState(Replica):
         dirty = self.environment.dirty
         dirty.add(self)
         if len(dirty) > self.environment.handles.capacity:
-            self.flush_at = 0  # too many descriptors: this append flushes, and so frees one
+            # too many descriptors are open: this append flushes, and so frees a descriptor
+            self.flush_at = 0
         self.leave_if_detached(active)
         return writer
 
@@ -309,9 +310,7 @@ class LogState(Replica):
         sound_from = min(active.sound_from, active.size_bytes)
         # The lines below call nothing, so that an interrupt cannot come between two of them.
         active.sound_from = sound_from
-        active.seal = (
-            None  # a seal describes a sealed file, but from now on this file can grow again
-        )
+        active.seal = None  # a seal describes a sealed file, but now this file can grow again
         self.active, self.writer, self.view = active, None, view
         if cut is not last_cut:
             self.cut = last_cut.later = cut

@@ -45,9 +45,9 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are still missing in each file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. This is False if a log dir is
-            bad and no catalog file is whole, for example because a version without catalogs made
-            the store.
+        is_known: whether the catalog has an entry for every replica. The value is False if a log
+            dir is bad and no catalog file is whole, for example because a version without catalogs
+            made the store.
         unsure_ids: the ids of missing log dirs. These log dirs worked when the store was killed, so
             they may contain replicas that no catalog lists (`old_copies.note_unsure`).
     """

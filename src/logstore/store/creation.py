@@ -55,7 +55,7 @@ NEVER_THERE = (
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists, or if a bad log dir may have it (not with `is_new`)."""
+    """Raise an error if a partition exists, or (without `is_new`) if a bad log dir may have it."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -227,7 +227,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """After a partition was created, remove the preferences for it; a failure does no harm."""
+    """Remove the preferences for a partition that was created; a failure does no harm."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -292,9 +292,8 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first. Otherwise, the directory with the
-        record of the deletion could be purged first, and a start would make one of these copies
-        live.
+        (copies of a move, or superseded copies) come first. Otherwise, the directory that records
+        the deletion could be purged first, and a start would make one of the other copies live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)

@@ -3,8 +3,8 @@
 A replay of the log finds each producer that still has a batch in the log. If retention has deleted
 all batches of a producer, the producer may still continue its sequence. In this case, only a
 snapshot has the producer. A snapshot of Kafka has only one batch of each producer, and does not say
-to which log it belongs. So if both a replay and Kafka's snapshot have a producer, the state from
-the replay is used.
+to which log it belongs. So if a producer is both in a replay and in Kafka's snapshot, the state
+from the replay is used.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Producers:
 
         This verification belongs to a transaction after the marker. Usually, its epoch is then
         higher than the marker's epoch. But if each end of a transaction raises the epoch, the
-        marker already has the raised epoch, so the two epochs are equal.
+        marker already has the raised epoch. Then the two epochs are equal.
         """
         found = self._transactions.verification_of(producer_id)
         if found is None or found.epoch < epoch + (not is_epoch_raised):

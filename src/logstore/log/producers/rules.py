@@ -63,8 +63,8 @@ def bits_of(header: BatchHeader) -> int:
 def last_sequence_of(sequence: int, offset_delta: int) -> int:
     """Return the sequence of a batch's last record; the sequence after 2^31 - 1 is 0 (KIP-98).
 
-    The sequence depends on the span of offsets, not on the number of records: compaction removes
-    records, but keeps the span.
+    The sequence depends on the span of offsets, because compaction removes records, but keeps the
+    span.
     """
     return (sequence + offset_delta) & SEQUENCE_MAX if sequence >= 0 else NO_SEQUENCE
 

@@ -1,8 +1,8 @@
-"""Step through a segment's batches, beginning at an offset; check each when it is first read.
+"""Step through a segment's batches from an offset on; check each batch at its first read.
 
-An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
-is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset
-raises an error.
+An index entry is compared with the batch at the entry's position. If the index entry is wrong, the
+index is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted
+offset raises an error.
 """
 
 from __future__ import annotations
@@ -233,10 +233,11 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
+        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
 
-        One of two proofs is enough. Both of the next two batches contradict the base offset of
-        `liar`. Or no offset is missing if `liar` begins at the expected offset.
+        One of two proofs is enough. First proof: each of the next two batches contradicts the base
+        offset of `liar`. Second proof: no offset is missing if `liar` begins at the expected
+        offset.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -293,7 +294,7 @@ def batches(
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         bounds = offset, end_offset
         yield from _wanted(segment, start, decode(data, run), run, bounds)
-        lease.settle()  # here, nothing refers to the decoded batches any more
+        lease.settle()  # here, no object refers to the decoded batches any more
         if is_last:
             return
 

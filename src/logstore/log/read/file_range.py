@@ -10,8 +10,8 @@ A range refers to the open file, and no file is shortened while a reader uses it
 the bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops
 its segment. A range never extends over two segments.
 
-An index file may be wrong. So before code uses a position from an index file, it checks that the
-batch begins there.
+An index file may be wrong. So before code uses a position from an index file, it checks that a
+batch begins at this position.
 """
 
 from __future__ import annotations

@@ -106,9 +106,8 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
     if known is not None and known.size_bytes == size_bytes:
         return known.events
     first = max(segment.base_offset, state.log_start_offset)
-    # Another owner may replace the bytes of its file.
-    # Then the segment is walked from its start.
-    # If the log start was moved over batches that were not walked, they may have markers.
+    # Another owner may replace the bytes of the segment's file. Then the segment is walked from its
+    # start. If the log start was moved over batches that were not walked, they may have markers.
     is_other = known is None or known.size_bytes > size_bytes or segment.inode
     if known is None or is_other or known.next_offset < first:
         known = Walked(0, first, [], frozenset())
@@ -127,7 +126,8 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
 
 def forget_dropped(state: Replica) -> None:
     """Forget the events of the segments that the log has dropped."""
-    known = set(state.transaction_events)  # before the view, which may get new segments meanwhile
+    # this is read before the view, which may get new segments meanwhile
+    known = set(state.transaction_events)
     for dropped in known - set(state.segments):
         state.transaction_events.pop(dropped, None)
 

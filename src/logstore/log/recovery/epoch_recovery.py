@@ -84,7 +84,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
 
 
 def _doubtful_epochs(recovered: Recovered, latest: int) -> list[str]:
-    """Describe the first epoch after `latest` that has a flushed batch, or that is far too large.
+    """Describe the first epoch after `latest` that has a flushed batch, or is far too large.
 
     A flush writes the file before the recovery point rises. So an undamaged file has the epochs of
     all flushed batches, and a crash loses only the epochs of later batches.

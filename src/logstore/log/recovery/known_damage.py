@@ -94,7 +94,7 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 def falling_entries(directory: str) -> Problem | None:
     """Report the first epoch in `leader-epoch-checkpoint` that is not in order. Raises OSError.
 
-    Both the epochs and their first offsets must rise from each entry of the file to the next.
+    From each entry of the file to the next entry, the epoch and the first offset must rise.
     """
     path = os.path.join(directory, EPOCHS_NAME)
     try:
@@ -115,8 +115,8 @@ def falling_entries(directory: str) -> Problem | None:
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
     """Report the first leader epoch that is lower than an earlier epoch, without reading files.
 
-    Recovery has read all epochs of each scanned segment. Of each other segment, it has read only
-    the last epoch.
+    Recovery has read all epochs of each scanned segment. Of each other segment, recovery has read
+    only the last epoch.
 
     Args:
         scanned: the walks over the scanned segments; the key is the base offset of the segment.

@@ -35,7 +35,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """The log start offset that each of the three files has; None if a file has no usable one."""
+    """The log start offset in each of the three files; None for a file without a usable offset."""
 
     metadata: int | None
     epochs: int | None
@@ -46,10 +46,10 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files have this start or a later start. If not, no record before
-            this start may be deleted.
-        doubt: a sentence for the report, which says what contradicts this start; "" if nothing
-            contradicts it.
+        is_confirmed: whether two files have this start or a later start. Otherwise, no record
+            before this start may be deleted.
+        doubt: a sentence for the report, which says what contradicts this start; "" means no
+            contradiction.
     """
 
     offset: int

@@ -209,7 +209,7 @@ def _activate(state: LogState, recovered: Recovered) -> None:
 
 
 def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
-    """Explain why a corrupt log refuses appends, and what to do; return "" if it is not corrupt."""
+    """Explain why a corrupt log refuses appends, and what to do; return "" for a good log."""
     if not entry.problems:
         return ""
     return (
@@ -221,7 +221,7 @@ def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Return the leader epochs in their file; if it is unusable, add the damage to `entry`."""
+    """Return the leader epochs in their file; add the damage of an unusable file to `entry`."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -265,7 +265,7 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
 
 
 def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:
-    """If the log start is after the log end and not confirmed, move it back to existing records.
+    """If the log start is after the log end and not confirmed, move the start to existing records.
 
     A log start is confirmed if two small files have it. Returns whether the log start was moved.
     """

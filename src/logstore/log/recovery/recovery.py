@@ -6,8 +6,8 @@ Recovery distinguishes two kinds of damage in the bytes that it reads:
 
 - a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
   crash leaves such a tail. The tail is cut, and reported.
-- **corruption**: any other damage. Nothing is cut, and the problem is reported. Until `repair`, the
-  log can be read, but not written.
+- **corruption**: any other damage. Nothing is cut, and the problem is reported. Until a `repair`,
+  the log can be read, but not written.
 
 Recovery may be interrupted at any point and run again. An OSError ends the recovery, because bytes
 that the disk cannot read must not be cut.
@@ -121,7 +121,7 @@ class Recovery:
         if not self._is_start_confirmed:
             return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
-            # Sync the log start first: a killed process may have written it without a sync.
+            # Sync the log start first, because a killed process may have written it without a sync.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)

@@ -40,7 +40,7 @@ class RepairReport(NamedTuple):
     Attributes:
         quarantined: paths of the files that have the removed bytes.
         lost: the ranges of offsets whose records are lost.
-        mended: the kinds of damage that the opening of the log mended, or after it, this repair.
+        mended: the kinds of damage that the opening of the log or this repair mended.
     """
 
     topic: str
@@ -94,7 +94,7 @@ def repair(state: LogState) -> RepairReport:
 
 
 def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
-    """If the log is a resurrected partition, remove the record that another copy replaces it."""
+    """If the log is a resurrected partition, forget that another copy replaces this copy."""
     if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
         set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 

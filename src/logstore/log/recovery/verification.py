@@ -188,7 +188,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; `from_disk`: drop the kernel's cache of the file before and after it."""
+        """Begin a check; `from_disk`: drop the file's cached pages before and after the check."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -199,7 +199,7 @@ class SegmentCheck:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin to check the segment that the log has now; if there is none, end the check."""
+        """Begin to check the present segment of the log; if the segment is gone, end the check."""
         state, base_offset = self._state, self._base_offset
         segments, bases = state.view
         self.found, self._end = [], -1

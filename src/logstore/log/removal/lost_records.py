@@ -1,8 +1,8 @@
 """Keep the records that a truncation drops in a `.lost` file of the log dir.
 
-A follower drops records that its leader does not have. If a client may have got an acknowledgement
-for the dropped records, a user may want them back. The file contains the dropped batches exactly as
-in the segments, so `logstore dump` can print the file. The file is beside the directories of the
+A follower drops records that its leader does not have. If the dropped records may have been
+acknowledged to a client, a user may want them back. The file contains the dropped batches exactly
+as in the segments, so `logstore dump` can print the file. The file is beside the directories of the
 partitions, not inside one of them. So a move or a deletion of the replica does not remove the file,
 and Kafka ignores it. The store never reads or removes the file.
 
@@ -12,8 +12,8 @@ The name of the file says which records the file has:
 
 If a topic has more than `TOPIC_CHARACTERS_MAX` characters, the file's name does not contain the
 topic and the partition. The file is complete and durable before the truncation begins. A truncation
-may be repeated after a crash. In that case, the file may exist already. It is not written again,
-because an offset and a leader epoch always identify the same record.
+may be repeated after a crash. In that case, the file may exist already. An existing file is not
+written again, because an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
     if new.last_epoch > state.replication.epochs.latest:  # `new` ends at or before the log start
-        new.last_epoch = -1  # the next append then records the start of its leader epoch
+        new.last_epoch = -1  # the next append then writes the start of its leader epoch
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
         segment.forget(state.environment)
@@ -280,7 +280,7 @@ def _write_kept_part(
     """Write the batches before `offset`; a batch that contains `offset` is cut and encoded again.
 
     If the records just before `offset` are missing, an empty batch takes their offsets. So the log
-    ends at `offset`, and no missing offset is given to a new record.
+    ends at `offset`, and no new record gets one of the missing offsets.
 
     Returns the layout of the batches.
     """

@@ -101,7 +101,7 @@ class Cache:
             chances -= 1
 
     def shed(self) -> int:
-        """Evict the older half of the values, also those that were used recently.
+        """Evict the older half of the values, even values that were used recently.
 
         Returns:
             The number of evicted values.

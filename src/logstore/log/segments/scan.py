@@ -194,7 +194,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches at once; a subclass returns False to check each batch alone instead.
+        """Take many batches at once. A subclass may return False; then each batch is checked alone.
 
         Args:
             start: where the window of the batches begins in the file.
@@ -259,7 +259,7 @@ class Scan:
         return None
 
     def _is_beyond(self, header: BatchHeader) -> bool:
-        """Check whether a batch has offsets that this segment cannot have.
+        """Check whether the offsets of a batch are impossible in this segment.
 
         An index entry has 32 bits for an offset. So a columnar batch must begin less than 2^32
         offsets after the segment's base offset. A Kafka batch must also end before this limit,

@@ -20,8 +20,8 @@ RUN_MAX = 1000
 def magic_of(fd: int, end: int | None = None) -> int:
     """Read a segment's layout from its first batch; if that batch is damaged, from later batches.
 
-    If there is no whole batch, the first batch's magic decides. If this magic is unknown, the
-    result is columnar.
+    If the segment has no whole batch, the first batch's magic decides. If this magic is unknown,
+    the result is columnar.
 
     Args:
         end: where the segment ends; by default, where the file ends.
@@ -107,7 +107,8 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
 
     The search must not begin inside a batch, because a record's value may contain a whole batch of
     another log. A header contains the size of its batch twice. If both sizes are equal, they count
-    as right. If they differ, the right size leads to the next batch, or to the end of the file.
+    as right. If the sizes differ, the right size leads to the next batch, or to the end of the
+    file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or whole_at(fd, position, end, columnar):

@@ -168,7 +168,7 @@ class Segment:
 
     def is_verified(self, position: int) -> bool:
         """Check whether the batch at `position` was verified already."""
-        at = position >> 8  # a bit for each 32 bytes, because a batch has at least 61 bytes
+        at = position >> 8  # each bit is for 32 bytes, because a batch has at least 61 bytes
         bits = self._verified
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
@@ -182,8 +182,8 @@ class Segment:
     def mark_verified(self, position: int) -> None:
         """Remember that the batch at `position` was verified.
 
-        If two threads write at the same time, a bit may be lost. Then the only harm is that a batch
-        is verified twice.
+        If two threads write at the same time, a bit may be lost. A lost bit does no other harm: a
+        batch is verified twice.
         """
         at = position >> 8
         if at >= len(self._verified):
@@ -220,7 +220,7 @@ class Segment:
 
         The descriptor stays open while the caller has a reference to the handle. So keep a
         reference to the handle, not the number of the descriptor. The descriptor may be closed, and
-        then another file may get the same number.
+        another file may then get the same number.
 
         Raises:
             OSError: FileNotFoundError if the segment was dropped meanwhile.

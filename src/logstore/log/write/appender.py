@@ -70,7 +70,7 @@ class _Batch:
         # Functions that wake waiting coroutines; they are called when the batch is done.
         # Any thread may add a function at any time.
         self.wakers: list[Callable[[], object]] = []
-        # The next batch; set once. After it is set, nothing is added to this batch.
+        # The next batch; set once. When this is set, no more records are added to this batch.
         self.next: _Batch | None = None
 
     def trim(self) -> None:
@@ -129,7 +129,10 @@ class AppendFuture:
         return self._batch.offset >= 0 or self._batch.error is not None
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the record's offset. Raises the error of its append, or TimeoutError."""
+        """Wait for the record's offset.
+
+        Raises the error of the record's append, or TimeoutError.
+        """
         timeout = timeout_of(timeout)
         batch = self._batch
         if batch.offset < 0 and batch.error is None:

@@ -129,8 +129,8 @@ def build(
     """Encode records as one batch.
 
     Args:
-        is_gathered: whether each record was checked when it joined the batch. If so, the batch is
-            accepted even if `max_message_bytes` was reduced after that check.
+        is_gathered: whether each record was checked when it joined the batch. If the records were
+            checked, the batch is accepted even if `max_message_bytes` was reduced after the check.
     """
     rules = state.rules
     if rules.requires_keys and not is_gathered:

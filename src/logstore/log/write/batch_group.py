@@ -161,7 +161,7 @@ def _write(state: LogState, batches: Group) -> None:
     except BaseException as error:  # after an interrupt, either all batches are published, or none
         if state.active.end_offset <= batches[-1].last_offset:
             is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
-            if is_half_shown:  # there is too little memory to show the other batches
+            if is_half_shown:  # there is not enough memory to show the other batches
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
             _take_back(state, error, position, paths, is_half_shown=is_half_shown)
@@ -251,8 +251,8 @@ def _publish_all(
 ) -> None:
     """Show the batches to readers; a repeated call does no harm.
 
-    If there is not enough memory, this function tries again, for at most a second. If some batches
-    still cannot be shown after that, the log refuses every call until it is opened again.
+    If there is not enough memory, this function tries again, for at most a second. If this function
+    cannot show all batches in this time, the log refuses every call until it is opened again.
     """
     interrupt: BaseException | None = None
     shortages = 0

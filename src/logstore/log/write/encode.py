@@ -63,7 +63,7 @@ def check_headers(headers: HeadersLike | None) -> Headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
-            pair[0].encode()  # a lone surrogate must make only this record fail
+            pair[0].encode()  # a lone surrogate must not make other records fail
         checked.append((pair[0], check_cell(pair[1], "header's value")))
     return tuple(checked)
 

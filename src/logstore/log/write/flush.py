@@ -1,8 +1,8 @@
 """Make appended records durable: a flush syncs segments in order of offset, then seals them.
 
-A sync that failed is never retried, even if an interrupt hid the error. A flush may be interrupted.
-A flush may also stop before any sync has failed, because the disk is full or no file descriptor is
-free. In both cases, the next flush does the work.
+A failed sync is never retried, even if an interrupt hid the error. A flush may be interrupted. A
+flush may also stop before any sync has failed, because the disk is full or no file descriptor is
+free. After such a stop, the next flush does the work.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ Rules for code that calls the disk under `lock` or `flush_lock`: after taking th
 before changing anything. Put all other work inside a `held` block. An append does not use `held`,
 because an object for each lock would make a durable append a microsecond slower. An append sets
 `writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
-or of a flush. While a lock is in custody, a thread must not set `kept` for the lock. Perhaps the
-thread got the lock only because the watchdog released it.
+or of a flush. While a lock is in custody, a thread must not set `kept` for the lock. The thread may
+have got the lock only because the watchdog released it.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class keeping:  # noqa: N801 - it is used as a statement
         self.owner, self.names = owner, names
 
     def __enter__(self) -> None:
-        """Skip locks that are in custody: the threads that lost them have to take them back."""
+        """Skip locks that are in custody: each thread that lost such a lock has to take it back."""
         if self.owner.in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner.in_custody)
         self._entry = ref(self)
         self.owner.keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
-        """Before the `with` block releases the locks, take them back from custody."""
+        """Take the locks back from custody before the `with` block releases them."""
         self.owner.keepers.discard(self._entry)
         if self.owner.in_custody:
             reclaim(self.owner, self.names)
@@ -129,8 +129,7 @@ def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
     If another thread has got such a lock meanwhile, that thread raises an error and releases the
-    lock. If the watchdog has not yet released a lock, the watchdog may leave the lock to its
-    holder.
+    lock. The watchdog may leave a lock that it has not yet released to the holder of the lock.
     """
     for name in names:
         while name in owner.in_custody:
@@ -172,7 +171,8 @@ class Relief:
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
     gets a lock in a SUSPECT dir releases the lock immediately. The locks of a log are freed one
     after the other, the innermost lock first. The holder of an outer lock may only be waiting for
-    the inner lock. In that case, it continues when it gets the inner lock.
+    the inner lock. In that case, the holder of the outer lock continues when it gets the inner
+    lock.
     """
 
     def __init__(self) -> None:

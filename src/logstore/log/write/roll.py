@@ -1,13 +1,13 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
-An interrupted thread cleans up after itself, but a second interrupt may stop this cleaning. So
-`half_made` lists the files with bytes that are not yet part of the log. A new file is added to this
-list before it is created, and removed from it when its segment is in the view. After an interrupted
-write, the file of the active segment is in the list, too. If a new file in the list were not
-removed, the next start would treat the file as a segment. The start would then cut off records that
-were appended to the previous segment, or would find that a batch overlaps the new file. If wrong
-bytes stayed at the end of the active segment, and the segment was sealed, the next start would
-report these bytes as damage.
+An interrupted thread cleans up, but a second interrupt may stop this work. So `half_made` lists the
+files with bytes that are not yet part of the log. A new file is added to this list before it is
+created, and removed from it when its segment is in the view. After an interrupted write, the file
+of the active segment is in the list, too. If a new file in the list were not removed, the next
+start would treat the file as a segment. The start would then cut off records that were appended to
+the previous segment, or would find that a batch overlaps the new file. If wrong bytes stayed at the
+end of the active segment, and the segment was sealed, the next start would report these bytes as
+damage.
 
 So such files and bytes are removed, and a wrong log start is corrected, before an append, a roll, a
 truncation or a close. While `half_made` is not empty, `room_bytes` is 0. So every append calls

@@ -122,7 +122,7 @@ def _take_advice_away(record: logging.LogRecord) -> bool:
 def _check_kind(place: Place, error: LogDirError) -> None:
     """Raise LogDirIdentityError if the option `kafkaLogDirs` is wrong for one of the log dirs.
 
-    Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
+    Only the file `meta.properties` is read, because opening the log dir may need a missing library.
     """
     for path in place.log_dirs:
         is_kafka = None

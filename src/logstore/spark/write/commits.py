@@ -12,7 +12,8 @@ this, the next commit reads each log from the offset that the document records, 
 batches of the interrupted commit the log has. The process owns the store during the whole commit,
 so no other process appends between begin and end. But after an interruption, another process can
 append. So the next commit first finds the records that the logs already have, and removes these
-records from the document. Then it appends the other records at each log's new end (docs/adr/0009).
+records from the document. The next commit then appends the other records at each log's new end
+(docs/adr/0009).
 """
 
 from __future__ import annotations
