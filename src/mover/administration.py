@@ -126,7 +126,7 @@ class MoveCommands:
     def running(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
         """Return the store's mover; if there is none, make a mover.
 
-        Without a `rate`, a new mover gets the rate that an earlier mover stored.
+        If `rate` is not given, a new mover gets the rate that an earlier mover stored.
         """
         with self._making:  # requests run in parallel, but a store must have only one mover
             if self.mover is None or self.mover.is_closed:
@@ -291,7 +291,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate for all moves; an earlier mover stored it with its unfinished moves."""
+    """Return the rate for all moves, which an earlier mover stored with its unfinished moves."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None

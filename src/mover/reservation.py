@@ -84,7 +84,7 @@ class Reservations:
             self._held[occupant] = device
 
     def release(self, occupant: Occupant) -> None:
-        """Give the room back; calling it again has no effect."""
+        """Give the room back; a second call has no effect."""
         with self._lock:
             self._held.pop(occupant, None)
 

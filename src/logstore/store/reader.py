@@ -71,8 +71,8 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: the partition is on an offline log dir, or it may be there because
-                no working log dir has it.
+            LogDirOfflineError: the partition is on an offline log dir, or may be on an offline log
+                dir because no working log dir has it.
             ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
@@ -193,7 +193,7 @@ class StoreReader:
             warn("closing the store failed: %s", failure)
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release a store that was not closed; if the process is ending, only warn about it."""
+        """Release a store that was not closed; if the process is ending, give only a warning."""
         dropping = getattr(self, "_dropping", None)
         if dropping is not None and self._state.closed is None:
             dropping.dropped(is_exiting=_is_exiting())

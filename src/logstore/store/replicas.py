@@ -212,7 +212,8 @@ class Replicas(ReplicaReservations):
         """Keep only the `opened` record if its log dir works; forget it if the log dir returned.
 
         Two log dirs can come back at the same time. `add` adds the `opened` record first, and then
-        removes other records. So whichever thread is first, only the `opened` record remains.
+        removes other records. So only the `opened` record remains, in whatever order the threads
+        run.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:

@@ -61,7 +61,7 @@ class StoreState:
         closed: why the store no longer serves calls; None while the store is open. The field is
             written once: by the close (under `Closing._lock`), in a forked child, when the store is
             dropped, or when its opening has failed. Threads that read the field take no lock. If a
-            thread reads None just before a close, it gets the error from the closed logs instead.
+            thread reads None just before a close, the closed logs raise the error.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class Ends:
 
 
 class SegmentCopy:
-    """Copy one segment; the log will use the object `segment` after the swap."""
+    """Copy one segment; after the swap, the log uses the object `segment`."""
 
     def __init__(self, directory: str, base_offset: int, interval_bytes: int) -> None:
         self.segment = Segment(directory, base_offset)

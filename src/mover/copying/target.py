@@ -151,10 +151,11 @@ class Target:
     # --- following the segments of the source -----------------------------------------------------
 
     def follow_start(self, source: PartitionMetadata) -> None:
-        """Record the source's log start durably, if it rose.
+        """If the source's log start rose, write the new log start durably.
 
         All records before the log start are deleted. If the source is lost, the copy becomes the
-        log. Then the log begins at the recorded log start, and no deleted record comes back.
+        log. In this case, the log begins at the recorded log start, and no deleted record comes
+        back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:

@@ -2,18 +2,18 @@
 
 This module measures the latency of the store's appends, and of the flushes that a caller waits for.
 There is no separate probe of the disk. A probe would wait for the write-back of the move itself. So
-with a probe, the move would be slowed down even on an idle disk.
+a probe would slow down the move even on an idle disk.
 
 Before a move copies, and briefly every `LEARN_EVERY_TICKS` during the copying, the rate drops to
 `RATE_MIN`. While the rate is `RATE_MIN`, the pilot learns two baselines: the p99 of writes and the
 p99 of syncs. After the learning, each tick counts the slow calls. A call is slow if it takes longer
-than `factor` times a sum: the learned p99 of such calls, plus `APPEND_SECONDS`. A fraction of all
-calls is allowed to be slow: the fraction on the idle disk, plus `SLOW_PART`. The number of slow
-calls above the allowed number is summed over the ticks. This sum is the *excess*. The excess is
-never negative. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, the
-excess reaches `EXCESS_MAX` in one tick. If only slightly too many calls are slow, the excess needs
-several ticks to reach `EXCESS_MAX`. If one or two calls are slow by chance, later ticks soon reduce
-the excess again.
+than `factor` times a sum. The sum is the learned p99 of such calls, plus `APPEND_SECONDS`. A
+fraction of all calls is allowed to be slow: the fraction on the idle disk, plus `SLOW_PART`. The
+number of slow calls above the allowed number is summed over the ticks. This sum is the *excess*.
+The excess is never negative. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls
+are slow, the excess reaches `EXCESS_MAX` in one tick. If only slightly too many calls are slow, the
+excess needs several ticks to reach `EXCESS_MAX`. If one or two calls are slow by chance, later
+ticks soon reduce the excess again.
 
 While the excess is below `EXCESS_MAX`, the rate rises, but only if the copy uses the present rate.
 For example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick

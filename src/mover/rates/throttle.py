@@ -1,11 +1,11 @@
 """Limit the rate of moves: one ceiling for the store, one for each log dir, one for each move.
 
 Before a move copies a chunk, it asks every ceiling that applies to the move. Each ceiling gives the
-chunk a ticket: the sum of the bytes of all chunks that asked earlier. A ceiling allows (*serves*)
-`rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
-ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
-the rate changes, the waits of all moves change, too. If a move is slow although its ceilings allow
-more, later moves do not wait for the slow move.
+chunk a ticket. The ticket is the sum of the bytes of all chunks that asked earlier. A ceiling
+allows (*serves*) `rate` bytes per second. The chunk can be copied when every ceiling has served as
+many bytes as its ticket says. So chunks are copied in the order in which they asked, for any number
+of threads. If the rate changes, the waits of all moves change, too. If a move is slow although its
+ceilings allow more, later moves do not wait for the slow move.
 
 While nothing is copied, a ceiling saves up the bytes of at most `BURST_SECONDS`. In any span of
 time, at most `rate` x span bytes are copied, plus one chunk, plus the saved bytes. The saved bytes

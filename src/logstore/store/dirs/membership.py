@@ -77,8 +77,8 @@ class Membership:
         Raises:
             LogDirIdentityError: the directory is foreign, is in the store already, is not
                 formatted, or is inside or around a log dir. This error is also raised in two other
-                cases. In the first, the directory is new, but fstab lists an unmounted disk for it.
-                In the second, the directory of a log dir of the store does not exist.
+                cases. In the first case, the directory is new, but fstab lists an unmounted disk
+                for it. In the second case, the directory of a log dir of the store does not exist.
             LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
@@ -211,7 +211,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all log dirs except `besides`; a dir that fails is updated later."""
+        """Write the roster to all log dirs except `besides`; a log dir that fails gets it later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs

@@ -291,7 +291,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def _take_of_away(replicas: Replicas, others: Sequence[LogDir], seen: dict[str, Seen]) -> None:
-    """For log dirs that are missing, add the generations that other log dirs have recorded."""
+    """For each missing log dir, add the generation that other log dirs have recorded."""
     away = replicas.ids_away() | {other.directory_id for other in others if other.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():

@@ -44,8 +44,8 @@ def for_each(
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in its own thread; wait for all, at most `timeout` seconds.
 
-    The wait for an item also ends if `is_given_up` returns True for the item. A thread that has not
-    finished when the wait for its item ends is abandoned.
+    The wait for an item also ends if `is_given_up` returns True for the item. If a thread has not
+    finished when the wait for its item ends, the thread is abandoned.
 
     If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
     all threads, except for those that are given up. If the process can start no more threads, the

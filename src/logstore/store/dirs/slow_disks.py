@@ -19,7 +19,7 @@ from logstore.disk.states import Event
 # It also takes at least SECONDS_MIN.
 FACTOR = 5.0
 SECONDS_MIN = 0.1
-# A slow dir is no longer slow when its probe takes less than this fraction of the bound.
+# A SLOW dir is no longer SLOW when its probe takes less than this fraction of the bound.
 RETURN_PART = 0.5
 PROBES_MIN = 3
 

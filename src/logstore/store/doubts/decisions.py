@@ -38,8 +38,8 @@ def decide_all(
     that is found only in old copies is opened as incomplete.
 
     Args:
-        is_all_listed: whether every log dir was listed. This is False if a log dir hung, or came
-            back after the listing.
+        is_all_listed: whether every log dir was listed. The value is False if a log dir hung, or
+            came back after the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)

@@ -54,7 +54,8 @@ class Place(NamedTuple):
 
     Attributes:
         topic_id: the topic id of the new log.
-        links_all: link the last segment, too. After that, nothing may append to the broker's files.
+        links_all: link the last segment, too. After the adoption, no program may append to the
+            broker's files.
     """
 
     log_dir: str

@@ -208,7 +208,7 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
     """
     try:
         inside = files.entries(path)
-    except FileNotFoundError:  # the owner deleted it during the listing
+    except FileNotFoundError:  # the owner deleted this directory during the listing
         return
     if any(parse_segment_file_name(entry.name) for entry in inside):
         listing.replicas.append(facts._replace(is_bare=True))

@@ -142,8 +142,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not work, so the loop ends. `settle_again`
-    repeats a pass in two further cases. It repeats the first pass if a replica was closed
-    meanwhile. It repeats any pass that found an old copy among the open dirs.
+    repeats a pass in two further cases. The first pass is repeated if a replica was closed
+    meanwhile. Any pass is repeated if it found an old copy among the open dirs.
     """
     while True:
         this = Pass()

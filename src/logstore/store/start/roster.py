@@ -259,7 +259,7 @@ class _Existing:
         self.refused: list[Refused] = []
 
     def _choose_cluster(self, formatted: Sequence[DirFacts]) -> str:
-        """Choose the store that most dirs belong to; raise if two stores have equally many dirs."""
+        """Choose the store to which most dirs belong; refuse two stores with equally many dirs."""
         counts = Counter(fact.meta.cluster_id for fact in formatted if fact.meta).most_common()
         if len(counts) > 1 and counts[0][1] == counts[1][1]:
             by_cluster = {fact.meta.cluster_id: fact.path for fact in formatted if fact.meta}
@@ -317,7 +317,7 @@ class _Existing:
         self.is_roster_changed = True
 
     def _complete_forming(self) -> None:
-        """Complete the forming of a store after a crash; all dirs join, because none has data."""
+        """Complete the forming of a store after a crash; all dirs join, because no dir has data."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
             if fact.unmounted and not self.format_new:

@@ -221,7 +221,7 @@ class Events:
     def watch(self, log_dir: LogDir) -> None:
         """From now on, post the changes of a log dir's state.
 
-        The log dir refers to this object weakly, so it does not keep the object alive.
+        The log dir refers to this object only weakly, so the object can be freed.
         """
         entry, path = ref(self), log_dir.path
 

@@ -28,7 +28,7 @@ from logstore.store.start import dir_actions
 
 
 def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
-    """Accept an incomplete replica as complete; return False if the replica is complete already.
+    """Accept an incomplete replica as complete; return False if the replica was already complete.
 
     Raises:
         UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in `Replicas.lookup`.
