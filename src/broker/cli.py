@@ -223,7 +223,7 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
 
 
 class Joined(Protocol):
-    """A broker with an id. It can serve a store that was opened with this id."""
+    """A broker with an id. The broker can serve a store that was opened with this id."""
 
     broker: int
 

@@ -68,9 +68,9 @@ class BrokerConfig(ListenerConfig):
         zookeeper_session_timeout_ms: if ZooKeeper hears nothing from a broker for this long, the
             broker counts as gone.
         zookeeper_credentials_file: a file with one line, `user:password`, for ZooKeeper's digest
-            authentication. Only its owner may read it. "" means no authentication.
+            authentication. Only the owner of the file may read it. "" means no authentication.
         zookeeper_set_acl: whether only this user may read and change the znodes that the broker
-            creates. This needs credentials, which must be the same at all brokers.
+            creates. This setting needs credentials, which must be the same at all brokers.
         reserved_broker_max_id: if a new broker gets its id from ZooKeeper, the id is larger than
             this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.

@@ -98,10 +98,9 @@ class ListenerConfig:
             another. "" means the first listener with `security_inter_broker_protocol`.
         security_inter_broker_protocol: the protocol between brokers, if no listener is named.
         sasl_enabled_mechanisms: the ways to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.
-        sasl_users_file: a file with a line `user:password` for each user of PLAIN. Only its owner
-            may read it.
-        sasl_mechanism_inter_broker_protocol: the mechanism with which this broker logs in at other
-            brokers.
+        sasl_users_file: a file with a line `user:password` for each user of PLAIN. Only the owner
+            of the file may read it. sasl_mechanism_inter_broker_protocol: the mechanism with which
+            this broker logs in at other brokers.
         sasl_inter_broker_credentials_file: a file with one line, `user:password`, with which this
             broker logs in at other brokers. Only its owner may read it.
         sasl_server_max_receive_size: the largest size of a request if its client has not logged in

@@ -93,7 +93,8 @@ class FollowerFetch(NamedTuple):
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
         is_leaving: whether the follower's broker will stop. If so, the follower joins no ISR (P21).
-        log_start: the log start offset of the follower. It may be inside the first batch.
+        log_start: the log start offset of the follower. The log start offset may be inside the
+            first batch.
     """
 
     topic: TopicIdentity

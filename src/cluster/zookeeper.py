@@ -351,7 +351,7 @@ class ZooKeeperSession(Session):
                 self._callbacks.call(listener, state)
 
     def _end(self, state: SessionState) -> bool:
-        """Record that the session has ended; return False if its end was already recorded."""
+        """Remember that the session has ended; return False if its end was already recorded."""
         with self._lock:
             if self._ended is not None:
                 return False

@@ -40,7 +40,7 @@ def device_of(target: LogDir) -> int:
 
 
 class Reservations:
-    """Record how many bytes each move still has to write, and to which file system."""
+    """Remember how many bytes each move still has to write, and to which file system."""
 
     def __init__(self) -> None:
         # This lock is never held during a disk call, so that `release` never waits for a disk.

@@ -54,7 +54,7 @@ class AclSnapshot:
         self._index()
 
     def _index(self) -> None:
-        """Record the lengths of the prefixes of each resource type."""
+        """Remember the lengths of the prefixes of each resource type."""
         lengths: dict[ResourceType, Counter[int]] = {kind: Counter() for kind in ResourceType}
         for kind, pattern_type, name in self.entries:
             if pattern_type is PatternType.PREFIXED:

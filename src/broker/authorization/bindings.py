@@ -169,7 +169,7 @@ def checked(binding: Binding) -> Binding:
 def usual_host(host: str) -> str:
     """Return an address in the form in which the operating system writes addresses.
 
-    Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms must mean the same client.
+    Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms of the address must mean the same client.
     """
     try:
         address = ipaddress.ip_address(host)

@@ -154,7 +154,7 @@ class Leadership(Protocol):
 
 
 class SoleBroker:
-    """A broker without a cluster. It leads every partition, and has the only replica."""
+    """A broker without a cluster. Such a broker leads every partition, and has the only replica."""
 
     controller_id: int
     broker_id: int

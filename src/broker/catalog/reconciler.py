@@ -1,7 +1,7 @@
 """Make the log dirs and the coordination store agree, as the table in `reconciliation` says.
 
 A broker does this at its start, and when a log dir returns, is added or is given up. If a program
-creates or deletes partitions while the broker runs, this module records the change in the
+creates or deletes partitions while the broker runs, this module writes the change into the
 coordination store.
 """
 
@@ -170,7 +170,7 @@ class Reconciler:
             LOG.info("%d topics of the log dirs were recorded: %s%s", len(names), shown, more)
 
     def _record_settings(self, found: Mapping[str, Found]) -> None:
-        """Record the settings of topics, because programs may have changed them in the log dirs."""
+        """Write the settings of topics into the store, because programs may have changed them."""
         changed = []
         for record in list(self._topics.records.values()):
             config = self._first_config(record, found.get(record.name, {}))
@@ -196,7 +196,7 @@ class Reconciler:
     # --- one topic --------------------------------------------------------------------------------
 
     def record(self, name: str, numbers: Iterable[int]) -> TopicRecord | None:
-        """Record a topic that is in the log dirs, and return its record.
+        """Write a topic that is in the log dirs into the store, and return its record.
 
         Before this call, the caller must begin the change of this topic.
 
@@ -332,7 +332,10 @@ class Reconciler:
             self._try(self._heard_deleted, name, number)
 
     def _heard_created(self, name: str, number: int) -> None:
-        """Record a partition that a program has just created. Its topic id does not matter."""
+        """Write a partition that a program has just created into the store.
+
+        The topic id of this partition does not matter.
+        """
         record, topic_id = self._topics.records.get(name), self._id_of(name, number)
         if topic_id is None or (record is not None and record.ids.get(number) == topic_id):
             return

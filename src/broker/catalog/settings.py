@@ -1,7 +1,8 @@
 """Translate Kafka's topic settings to settings of a log, and back.
 
-A log uses the settings in `KEYS`. It does not use the settings in `FIXED`, so only their defaults
-are accepted. Kafka has no other topic settings. An error names the refused setting.
+A log uses the settings in `KEYS`. A log does not use the settings in `FIXED`, so only the defaults
+of these settings are accepted. Kafka has no other topic settings. An error names the refused
+setting.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ class TopicStore:
             self._drop(name)
 
     def begin_deletion(self, record: TopicRecord) -> None:
-        """Remove a topic, and record that its replicas are being deleted. Raises LogStoreError.
+        """Remove a topic, and write down that its replicas are being deleted. Raises LogStoreError.
 
         The record may belong to an older topic, if another topic now has the same name.
         """

@@ -1,10 +1,10 @@
 """Keep a list of all topics, so that requests find topics by name or by id.
 
-The coordination store records the topics (`topic_store`), and the log dirs have their replicas. If
-the log dir of a topic does not work, or its disk is lost, the list still has the topic with its id
-and its partitions. If a program creates a topic in the store, the list has this topic before the
-coordination store records it. After a change of topics, or after a log dir returns, a new list is
-made. Until then, all requests use the same list.
+The coordination store has the records of the topics (`topic_store`), and the log dirs have their
+replicas. If the log dir of a topic does not work, or its disk is lost, the list still has the topic
+with its id and its partitions. If a program creates a topic in the store, the list has this topic
+before the coordination store has it. After a change of topics, or after a log dir returns, a new
+list is made. Until then, all requests use the same list.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class ConsumerGroup:
         )  # fmt: skip
 
     def saved(self) -> None:
-        """Record that the log has all changes."""
+        """Remember that the log has all changes."""
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
         self.unsaved_facts, self.unsaved_targets = {}, {}
         self.unsaved_places, self.unsaved_patterns = {}, {}
@@ -202,7 +202,7 @@ class ConsumerGroup:
             self.instances[member.instance_id] = member.id
 
     def remove(self, member: Member) -> None:
-        """Remove a member. After that, its partitions have no owner."""
+        """Remove a member. After the removal, the partitions of the member have no owner."""
         self.place(member, NOTHING, NOTHING)
         del self.members[member.id]
         if self.instances.get(member.instance_id or "") == member.id:

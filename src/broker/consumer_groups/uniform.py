@@ -21,8 +21,8 @@ class Subscriber(NamedTuple):
     """The facts about one member that an assignor needs.
 
     Attributes:
-        name: determines the order of the members. It is the instance id of a static member, or the
-            member id of any other member.
+        name: determines the order of the members. The name is the instance id of a static member,
+            or the member id of any other member.
         topics: the ids of the topics that the member has subscribed to.
         places: the partitions that the member has in the present target assignment.
     """

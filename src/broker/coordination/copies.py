@@ -258,7 +258,7 @@ class Copies:
         """If the members have changed, or after an open, write the members into all copies.
 
         A later open trusts the members of the last step that the members themselves have recorded.
-        So if no member records a step, the other copies are not used, and the store stops.
+        So if no member has written down a step, the other copies are not used, and the store stops.
 
         Args:
             zxid: the last change that the copies have.

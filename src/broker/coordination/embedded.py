@@ -273,7 +273,8 @@ class EmbeddedStore(Store):
         """Write a change to the disks, make it in the tree, and queue the callbacks of watches.
 
         Args:
-            ending: the session that ends with this change. Its own watches are not called.
+            ending: the session that ends with this change. The watches of this session are not
+                called.
         """
         self._copies.append(draft)
         with self._lock:
@@ -379,7 +380,7 @@ class EmbeddedSession(Session):
             self._store.end(self._state, self)
 
     def ended(self, state: SessionState) -> None:
-        """Record that the session has ended, and queue the calls of the listeners."""
+        """Remember that the session has ended, and queue the calls of the listeners."""
         with self._lock:
             self._ended = state
             for listener in self._listeners:

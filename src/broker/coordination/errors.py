@@ -1,4 +1,4 @@
-"""Define the errors of a coordination store. Their attributes have the details.
+"""Define the errors of a coordination store. The attributes of an error have the details.
 
     CoordinationError
     ├── ZnodeError(path, operation)          the store refused a request, and changed nothing

@@ -312,7 +312,10 @@ def _data(reader: _Reader, text: object) -> bytes:
 
 
 def _change(reader: _Reader, tree: Tree, document: Any) -> None:
-    """Make one change of the journal. Its zxid must be one more than the zxid before it."""
+    """Make one change of the journal.
+
+    The zxid of the change must be one more than the previous zxid.
+    """
     draft = Draft(tree)
     if not isinstance(document, list) or len(document) != 2 or document[0] != draft.zxid:
         raise reader.damaged(f"the line of change {draft.zxid} is missing or wrong")

@@ -93,7 +93,7 @@ class LateCopies:
         self._given_up: dict[str, Call] = {}  # the last calls; earlier calls may still run
 
     def left_out(self, path: str) -> None:
-        """Record that a log dir was left out, or that it has failed again."""
+        """Remember that a log dir was left out, or that it has failed again."""
         tries = self._tries[path] = self._tries.get(path, -1) + 1
         self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
 

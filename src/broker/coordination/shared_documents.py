@@ -53,7 +53,8 @@ Documents = Mapping[str, bytes]  # by name
 Changes = Mapping[str, bytes | None]
 Decide = Callable[[Documents], Changes]
 Follower = Callable[[Documents], object]
-History = tuple[tuple[int, tuple[str, ...]], ...]  # by version, the names of the changed documents
+# for each version, the names of the changed documents
+History = tuple[tuple[int, tuple[str, ...]], ...]
 Result = TypeVar("Result")
 
 
@@ -123,7 +124,8 @@ class SharedDocuments:
         case, the next call comes after `refresh` has read the documents.
 
         Returns:
-            A function that ends the calls. It never waits, so a running call may still continue.
+            A function that ends the calls. This function never waits, so a running call may still
+            continue.
         """
         found = self._kind(kind)
         try:

@@ -130,7 +130,7 @@ class GroupCoordinator(Shards[Hosted]):
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Record that a member is alive."""
+        """Remember that a member is alive."""
         shard = self.shard_of(name)
         hosted = shard.get(name)
         if hosted is None:
@@ -193,7 +193,7 @@ class GroupCoordinator(Shards[Hosted]):
     ) -> tuple[dict[Key, Committed], frozenset[Key]]:
         """Return the committed offsets of a group, and the keys that open transactions change.
 
-        Both results are empty if the group does not exist.
+        If the group does not exist, both results are empty.
 
         Args:
             member_id, epoch: the member that asks, in the new protocol.

@@ -136,7 +136,7 @@ class Hosted:
         return [*self.replaced, *group_kinds.changes_of(self.group, now)]
 
     def saved(self) -> None:
-        """Record that the log has all changes of the group."""
+        """Remember that the log has all changes of the group."""
         group_kinds.saved(self.group)
         self.replaced, self.is_recorded = [], True
 

@@ -14,7 +14,7 @@ NEW_MEMBER_SECONDS = 300.0  # a silent new member is removed after this time
 
 
 def join(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
-    """Add a new member, or let a known member join again. This may begin a rebalance."""
+    """Add a new member, or let a known member join again. The join may begin a rebalance."""
     error = _join(group, asked, waiter, now)
     if error:
         group.reply(waiter, JoinAnswer(error, asked.member_id))

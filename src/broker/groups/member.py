@@ -54,7 +54,7 @@ class Member:
         self._asked_bytes = self._size()
 
     def hear(self, now: float) -> None:
-        """Record that the member is alive. A new member keeps its longer deadline."""
+        """Remember that the member is alive. A new member keeps its longer deadline."""
         if not self.is_new:
             self.deadline = now + self.session_timeout
 

@@ -1,8 +1,8 @@
 """Replace Kafka's files in log dirs by the files of the store, or the store's files by Kafka's.
 
 Before each call, the caller must build the new files durably, and take the locks of all log dirs.
-Every step can be repeated. All log dirs take a step before any log dir takes the next step. So it
-never happens that Kafka could use one log dir while the store could use another log dir.
+Every step can be repeated. All log dirs take a step before any log dir takes the next step. So
+Kafka and the store can never use different log dirs at the same time.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove the file that records a change of hands. Raises OSError."""
+    """Remove the file `change-of-hands`. Raises OSError."""
     sweep(path)
     files.remove_if_there(os.path.join(path, DOCUMENT_NAME))
     files.sync_dir(path)

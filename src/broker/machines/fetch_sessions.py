@@ -62,7 +62,7 @@ class Session:
         self.used = now
 
     def take(self, result: Result) -> bool:
-        """Record the result of a partition; return whether the answer must contain this result."""
+        """Keep the result of a partition; return whether the answer must contain this result."""
         key, data = result
         known = self.partitions.get(key)
         if known is None:  # the client has removed the partition in the meantime

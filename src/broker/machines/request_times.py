@@ -37,11 +37,11 @@ class RequestClock:
         self.remote = self.waiting_since = 0.0
 
     def wait(self, now: float) -> None:
-        """Record the time at which the request begins to wait."""
+        """Remember the time at which the request begins to wait."""
         self.waiting_since = now
 
     def decide(self, now: float) -> None:
-        """Record the time at which the answer is known."""
+        """Remember the time at which the answer is known."""
         self.decided = now
         if self.waiting_since:
             self.remote = now - self.waiting_since

@@ -101,7 +101,7 @@ class Logins:
         return connection
 
     def follow(self, connection: Connection) -> None:
-        """Record that a client has logged in.
+        """Remember that a client has logged in.
 
         The caller must call this only while the `login_deadline` of the connection is finite.
 

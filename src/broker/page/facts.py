@@ -43,8 +43,8 @@ class PartitionRow(NamedTuple):
         leader: the broker that leads; -1 if no broker leads.
         offline: the replicas that cannot be used now, because their broker or log dir does not
             work.
-        elr: the eligible leader replicas. They left the ISR, but have all committed records. Only
-            the controller knows these replicas. On any other broker, this is None.
+        elr: the eligible leader replicas. These replicas left the ISR, but have all committed
+            records. Only the controller knows these replicas. On any other broker, this is None.
         log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if the
             log dir does not work.
     """

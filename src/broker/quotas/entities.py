@@ -47,7 +47,10 @@ class Entity(NamedTuple):
 
 
 class Sharer(NamedTuple):
-    """The requests that share one rate. They are of one user, of one client id, or of both."""
+    """The requests that share one rate.
+
+    These requests are of one user, of one client id, or of both.
+    """
 
     entity: Entity
     user: str | None

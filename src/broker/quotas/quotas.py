@@ -54,8 +54,8 @@ class _BucketKey(NamedTuple):
 class Quotas:
     """The quotas of one broker.
 
-    Threads: any thread may call any method. `_lock` guards the buckets. It is held only for a short
-    time.
+    Threads: any thread may call any method. `_lock` guards the buckets. The lock is held only for a
+    short time.
     """
 
     def __init__(self) -> None:

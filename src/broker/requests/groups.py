@@ -133,7 +133,7 @@ def _waiter(call: Call, seconds: float, encode: Callable[[Any], Answer], late: A
 
 
 def answer_heartbeat(call: Call) -> Answer:
-    """Record that a member is alive. The answer says whether the member must join again."""
+    """Remember that a member is alive. The answer says whether the member must join again."""
     asked = call.request.message()
     if not asked.group_id:
         return call.answer(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))

@@ -240,7 +240,7 @@ class ControllerStore:
         return found
 
     def keep(self, named: NamedDeletion) -> None:
-        """Write a deletion. This must happen before any of its replicas is deleted."""
+        """Write a deletion. This write must happen before a replica of the partition is deleted."""
         deletion = named.deletion
         path = znodes.deletion_path(deletion.topic, deletion.partition)
         self._create(path, znodes.encode_deletion(named))

@@ -5,8 +5,8 @@ records, and the partition counts as far behind. If all partitions are far behin
 whole answer. The reason is that each answer costs a round trip to the leader, so a few large
 answers are faster than many small answers. If there are other partitions, the partitions that are
 far behind share only a part of the answer, so that the next fetch comes soon. The partitions that
-are far behind come last in the request, and take turns. So they do not delay the records of the
-other partitions, whose producers may be waiting.
+are far behind come last in the request, and take turns. So the partitions that are far behind do
+not delay the records of the other partitions, whose producers may be waiting.
 """
 
 from __future__ import annotations

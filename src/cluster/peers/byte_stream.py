@@ -99,7 +99,7 @@ class ByteStream:
 class TlsStream(ByteStream):
     """A connection with TLS.
 
-    The `ssl` module enforces the deadlines. Its `recv` accepts no flags.
+    The `ssl` module enforces the deadlines. The `recv` of this module accepts no flags.
     """
 
     def send(self, data: bytes | bytearray, deadline: float) -> None:

@@ -77,11 +77,11 @@ class FailureRecords:
         return RECORDS.get(data, FailureRecord.MISSING)
 
     def record(self, directory_id: str) -> None:
-        """Record that a log dir failed. If the write fails, remove the record."""
+        """Write down that a log dir failed. If the write fails, remove the record."""
         self._write(directory_id, FAILED)
 
     def clear(self, directory_id: str) -> None:
-        """Record that a log dir has not failed.
+        """Write down that a log dir has not failed.
 
         The entry of the log dir must already be durable.
         """

@@ -116,13 +116,16 @@ class Registering:
                 self._write_again(log_dir)
 
     def failed(self, log_dir: str) -> None:
-        """Record that a log dir failed, and end the roles of its replicas."""
+        """Remember that a log dir failed, and end the roles of its replicas."""
         is_new = log_dir not in self._host.dirs and self._join(log_dir)
         if is_new or self._host.dirs[log_dir].is_good or self._host.dirs[log_dir].is_awaited:
             self._tell(attest.DirFailed(log_dir))
 
     def returned(self, log_dir: str) -> None:
-        """Register again, because a log dir works again. Its replicas must have no roles yet."""
+        """Register again, because a log dir works again.
+
+        The replicas in this log dir must have no roles yet.
+        """
         if log_dir in self._host.dirs and not self._host.dirs[log_dir].is_good:
             self._tell(attest.DirReturned(log_dir))
 

@@ -1,4 +1,4 @@
-"""Record the `whole_since` of each log dir: since this epoch, the log dir has lost no record.
+"""Keep the `whole_since` of each log dir: since this epoch, the log dir has lost no record.
 
 This is rule P4. Each log dir stores a `DirEntry`. For each log dir, there is also a *failure
 record* on tmpfs, which exists until the machine is rebooted. Because a reboot empties tmpfs, the
@@ -20,10 +20,10 @@ A loss of any written record advances `whole_since`. Only a loss of flushed reco
 `flushed_since`. A topic with `flush.before.ack` uses `flushed_since`, because such a topic loses
 nothing if the power fails (P24).
 
-A log dir that joins a running broker counts as failed until the registration names it. Its
-`whole_since` is the epoch of that registration. A log dir that is removed counts as failed until
-the registration is written without it. So if a replica was lost with this log dir, the replica is
-created again only at a later registration epoch (P3, P17).
+A log dir that joins a running broker counts as failed until the registration names it. The
+`whole_since` of such a log dir is the epoch of that registration. A log dir that is removed counts
+as failed until the registration is written without it. So if a replica was lost with this log dir,
+the replica is created again only at a later registration epoch (P3, P17).
 
 The broker must be registered before it determines the `whole_since` of its log dirs. If the session
 ends while a log dir returns, the write of the registration is lost or too old. Then the broker asks

@@ -2,9 +2,9 @@
 
 The log of a leader may begin after the end of a follower's log. This happens if the follower is
 new, or if the leader deleted records while the follower was down. Then the follower removes all its
-records, and begins where the leader's log begins (P26). This is not a loss, because the leader
-deleted these records on purpose, after they were replicated. So the follower raises no alarm,
-although it removes records below its high watermark.
+records, and begins where the leader's log begins (P26). This removal is not a loss, because the
+leader deleted these records on purpose, after they were replicated. So the follower raises no
+alarm, although it removes records below its high watermark.
 """
 
 from __future__ import annotations

@@ -351,8 +351,8 @@ def on_deletion(replica: Replica, waiter: Waiter) -> None:
 def end_deletions(replica: Replica) -> None:
     """Acknowledge the deletions that all members of the maximal ISR have carried out.
 
-    The check compares the log start offsets. It does not compare the offsets of the first batches,
-    because these differ if only some replicas are compacted.
+    The check compares the log start offsets. The check does not compare the offsets of the first
+    batches, because these offsets differ if only some replicas are compacted.
     """
     if not replica.deletions:
         return

@@ -183,7 +183,7 @@ def belong(replica: Replica, topic: TopicIdentity) -> None:
 
 
 def adopt(replica: Replica, topic: TopicIdentity) -> None:
-    """Record the topic of a replica that has no topic id."""
+    """Remember the topic of a replica that has no topic id."""
     replica.emit(WriteTopic(topic))
 
 
@@ -321,7 +321,7 @@ def _open(replica: Replica, opened: Opened) -> None:
 def on_start(replica: Replica, rose: StartRose) -> None:
     """Use the new log start, and raise the high watermark to it.
 
-    This is correct, because the deleted records were replicated.
+    The raise is correct, because the deleted records were replicated.
     """
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)

@@ -197,7 +197,7 @@ class Replica:
         self.emit(WriteOwnSince(self.own_since, self.counts_flushed, self.placed_since))
 
     def end_append(self) -> None:
-        """Record that an append of this life has ended."""
+        """Remember that an append of this life has ended."""
         self.appending = max(self.appending - 1, 0)
 
     def is_of_this_life(self, log: LogLife) -> bool:

@@ -3,7 +3,7 @@
 A former leader must not acknowledge records after such an election (P16). If the former leader has
 no registration any more, its lease has ended. But not every leader stops at the end of its lease:
 it must know the topic's setting for unclean elections. So the field `is_lease_kept` of the state
-records that the leader knows this setting.
+says whether the leader knows this setting.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class _ByTopic:
         return self._replicas.get(partition)
 
     def put(self, replica: HostedReplica, topic: TopicIdentity) -> None:
-        """Record the new topic of a replica. The replica is no longer found by its old topic."""
+        """Remember the new topic of a replica. The replica is no longer found by its old topic."""
         with self._lock:
             before = self._keys.pop(replica, None)
             if before is not None and self._replicas.get(before) is replica:

@@ -4,8 +4,8 @@
                                   |                                  |
                                   +--------> hosted_replicas <-------+
 
-A `ClusterMember` does not serve clients. Its method `answer` answers the requests of other brokers.
-`replicas.at` finds the replica to which a client appends.
+A `ClusterMember` does not serve clients. The method `answer` of a member answers the requests of
+other brokers. `replicas.at` finds the replica to which a client appends.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class MemberSettings(NamedTuple):
     """The settings of a member of a cluster.
 
     Attributes:
-        records: a directory on tmpfs for the records of failed log dirs. It must still exist after
-            the process of the broker has ended (P4).
+        records: a directory on tmpfs for the records of failed log dirs. This directory must still
+            exist after the process of the broker has ended (P4).
         look_seconds: the time after which a controller asks again.
         session_seconds: if the coordination store hears nothing from a session for this time, it
             ends the session; None if the store never ends a session.

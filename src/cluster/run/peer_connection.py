@@ -58,8 +58,8 @@ class PeerConnection:
         """Store the arguments; do not connect yet.
 
         Args:
-            where: returns the broker's host and port. It is called for each new connection, because
-                a broker may be registered again at another address.
+            where: returns the broker's host and port. This function is called for each new
+                connection, because a broker may be registered again at another address.
             frame_bytes_max: the size of the largest answer. A larger answer is refused before it is
                 read.
             security: the way to encrypt the connection and to log in.

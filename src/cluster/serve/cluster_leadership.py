@@ -1,8 +1,8 @@
 """Report brokers, leaders and replicas to the handlers of requests, for a broker of a cluster.
 
 There are two sources for the leader of a partition. The replica on this broker knows its own role.
-Its role decides what this broker serves. The metadata from the controller contains all partitions.
-From the metadata, clients learn which broker to use.
+The role of the replica decides what this broker serves. The metadata from the controller contains
+all partitions. From the metadata, clients learn which broker to use.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     /latest_producer_id_block    {"version":1,"broker":2,"block_start":"5000","block_end":"5999"}
 
-The znode has the last block. Its path and its JSON are the same as in Kafka.
+The znode has the last block. The path and the JSON of the znode are the same as in Kafka.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from cluster.tools.asking import CLIENT, METADATA, parse_servers
 from logstore.names import TopicPartition
 
 ANSWER_SECONDS = 10.0
-# This many brokers are enough in a large cluster. They are drawn at random.
+# This many brokers are enough in a large cluster. The brokers are drawn at random.
 ASKED_MAX = 5
 MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 

@@ -2,8 +2,8 @@
 
     {"version": 1, "topics": [{"topic": "orders"}]}      the file of the topics
 
-The proposal places all replicas of each topic as if the topic were new. So it spreads the replicas
-evenly, but it may move replicas that could have stayed. No I/O.
+The proposal places all replicas of each topic as if the topic were new. So the proposal spreads the
+replicas evenly, but may move replicas that could have stayed. No I/O.
 """
 
 from __future__ import annotations

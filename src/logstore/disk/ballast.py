@@ -88,7 +88,7 @@ class Ballast:
                 self._take_failure(error)
 
     def _take_failure(self, error: OSError) -> None:
-        """Record how many bytes of the ballast are missing; a write error is only a warning."""
+        """Store how many bytes of the ballast are missing; a write error is only a warning."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = (

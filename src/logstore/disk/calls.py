@@ -107,7 +107,7 @@ _noting = threading.Lock()
 
 
 def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
-    """Wait for a short time by calling `wait`; if this takes far too long, record a nap."""
+    """Wait for a short time by calling `wait`; if this takes far too long, note a nap."""
     due = time.monotonic() + seconds
     waited = wait(seconds)
     now = time.monotonic()

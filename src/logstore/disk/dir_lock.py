@@ -174,7 +174,7 @@ class DirLock:
         directory_id: str,
         check: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
+        """Begin a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
         Returns whether the previous owner closed the dir cleanly. If this start crashes, the next
         start finds no valid marker.

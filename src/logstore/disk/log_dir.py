@@ -253,7 +253,7 @@ class LogDir(Health):
             files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
-        """Record the start of this process in the locked dir, and set `was_clean`. Raises OSError.
+        """Write the start of this process into the locked dir, and set `was_clean`. Raises OSError.
 
         If the disk is full, there is only a warning, and the next start recovers the logs. The lock
         file of a new dir does not contain the dir's identity yet: the identity is written later.
@@ -288,7 +288,7 @@ class LogDir(Health):
             )
 
     def leave(self) -> None:
-        """Record that no store of this process has this log dir any more."""
+        """Remember that no store of this process has this log dir any more."""
         self.lock.leave()
 
     @contextmanager

@@ -67,7 +67,7 @@ class Work(Generic[Result]):
             self.wait()
 
     def leave(self) -> None:
-        """Record that the caller no longer waits."""
+        """Remember that the caller no longer waits."""
         self._is_left = True
         self._may_begin.ring()  # if the start was interrupted, the thread now ends
 
@@ -106,9 +106,9 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
     """Do work to its end even if Ctrl-C comes. Raises the errors of the work.
 
     Args:
-        work: the function to run. Its only argument is another function, the check. `work` calls
-            the check once, after it has taken its locks and before its first change. The check
-            raises an error if the caller no longer waits.
+        work: the function to run. The only argument of `work` is another function, the check.
+            `work` calls the check once, after it has taken its locks and before its first change.
+            The check raises an error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)

@@ -44,12 +44,12 @@ def segments_of(log: Log) -> tuple[Segment, ...]:
 
 
 def moving_of(log: Log) -> Moving | None:
-    """Return the running move that the metadata records, or None if there is none."""
+    """Return the running move in the metadata, or None if there is none."""
     return log._state.metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Return the rates that the metadata records for the running move; None if there are none."""
+    """Return the rates in the metadata for the running move; None if there are none."""
     rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
@@ -94,7 +94,7 @@ def has_producers(log: Log) -> bool:
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Durably record the running move, or that no move runs (`moving` is None).
+    """Durably write the running move, or that no move runs (`moving` is None).
 
     If no move runs, the key `superseded_by` is removed, too.
 
@@ -193,7 +193,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Set a generation above the generation of the target's copy; record that no move runs.
+    """Set a generation above the generation of the target's copy; store that no move runs.
 
     The caller must hold both locks.
     """

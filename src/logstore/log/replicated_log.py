@@ -380,7 +380,7 @@ class ReplicatedLog:
             return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> int:
-        """Record that all in-sync replicas have the records before `offset`.
+        """Remember that all in-sync replicas have the records before `offset`.
 
         Returns:
             The high watermark.

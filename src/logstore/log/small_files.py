@@ -48,7 +48,7 @@ class SmallFiles(NamedTuple):
         metadata: the contents of `partition.metadata`, with the chosen log start; default contents
             if the file is not used.
         start: the log start that was chosen.
-        words: the log start that each file records.
+        words: the log start in each file.
         epochs: the contents of `leader-epoch-checkpoint`; None if it is missing or not used.
         recovery_point: the recovery point in the checkpoint; None if the checkpoint has none for
             this log.

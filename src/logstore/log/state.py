@@ -329,7 +329,7 @@ class LogState(Replica):
     # --- durability ------------------------------------------------------------------------------
 
     def note_flushed(self, offset: int) -> None:
-        """Record that everything below an offset is flushed; later bytes may be unflushed.
+        """Remember that everything below an offset is flushed; later bytes may be unflushed.
 
         The caller must hold the flush lock. `flush_messages` counts records from this offset on.
         """

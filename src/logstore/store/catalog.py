@@ -81,7 +81,7 @@ class Catalog:
     # --- changes ----------------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
-        """Record the log dir that now has a replica; None records that the replica is deleted."""
+        """Remember the log dir that now has a replica; None means that the replica is deleted."""
         place = self._places.get(key)
         wanted = DELETED if directory_id is None else directory_id
         if (place.directory_id if place is not None else DELETED) == wanted:

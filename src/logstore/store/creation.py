@@ -288,12 +288,13 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Record a replica's deletion in its metadata, then rename its directory to `.delete`, durably.
+    """Write a replica's deletion into its metadata, then rename its directory, both durably.
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first. Otherwise, the directory that records
-        the deletion could be purged first, and a start would make one of the other copies live.
+        (copies of a move, or superseded copies) come first. Otherwise, the directory with the
+        record of the deletion could be purged first, and a start would make one of the other copies
+        live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -311,7 +312,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
-    """If another live copy of a deleted replica is known, record the replica as offline."""
+    """If another live copy of a deleted replica is known, list the replica as offline."""
     rivals = [(path, d) for path, (of, d) in list(replicas.copies.rivals.items()) if of == key]
     if rivals:
         paths, (_, log_dir) = tuple(path for path, _ in rivals), rivals[0]
@@ -337,7 +338,7 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
 
 
 def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
-    """Record a deletion in the directory of an incomplete replica, and rename it to `.delete`."""
+    """Write a deletion into the directory of an incomplete replica, and rename it to `.delete`."""
     log, log_dir, facts, _ = replicas.incomplete[key]
     acceptance.check_decidable(replicas, log_dir)
     try:
@@ -360,7 +361,7 @@ def _note_deletion(log: Log) -> None:
 
 
 def is_deleted(log: Log) -> bool:
-    """Check whether a log's metadata records a deletion that a crash interrupted."""
+    """Check whether a log's metadata has a deletion that a crash interrupted."""
     return host.metadata_of(log).is_deleted_by_user
 
 

@@ -1,4 +1,4 @@
-"""Record the directories that belong to replicas, but are not served, such as copies of moves.
+"""List the directories that belong to replicas, but are not served, such as copies of moves.
 
     `moves`        `.move` directories whose move will be resumed
     `begun`        `.move` directories that a move of this process made
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to remove; if it records a user's deletion, it is kept while a log dir is bad."""
+    """A directory to remove; if it has a user's deletion, it is kept while a log dir is bad."""
 
     log_dir: LogDir
     path: str

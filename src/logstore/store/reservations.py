@@ -55,7 +55,7 @@ class OpenedReplica(Protocol):
 
 
 class ReplicaReservations:
-    """The part of `Replicas` that records which thread may change which replica."""
+    """The part of `Replicas` that knows which thread may change which replica."""
 
     log_dirs: tuple[LogDir, ...]
     opened: Mapping[TopicPartition, OpenedReplica]

@@ -245,7 +245,7 @@ class DirGeneration:
             self.offsets = offsets
 
     def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
-        """Record durably which replicas of an old copy are in doubt. Raises OSError."""
+        """Write durably which replicas of an old copy are in doubt. Raises OSError."""
         with self._lock:
             if (self.doubts, self.doubted_at, self.is_accepted) != (doubts, at, False):
                 self.doubted_at, self.is_accepted = at, False
@@ -300,7 +300,7 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Durably record the state of other log dirs if it has changed. Raises OSError.
+        """Durably write the state of other log dirs if it has changed. Raises OSError.
 
         Args:
             paths: the paths of other log dirs; the key is the directory id.

@@ -67,7 +67,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # record them first, because the table may become full below
+        if producers is not None:  # take these first, because the table may become full below
             _note_producers(producers, chunk)
         wanted = [
             (at, header)

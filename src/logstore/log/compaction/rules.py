@@ -101,7 +101,7 @@ class Rules:
         return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Record a batch of a transaction, and return whether the batch is needed.
+        """Remember a batch of a transaction, and return whether the batch is needed.
 
         A batch of an aborted transaction is not needed. A marker is not needed if no batch of its
         transaction remains.

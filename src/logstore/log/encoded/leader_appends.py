@@ -125,7 +125,7 @@ def _range_of(
 def write_and_take(
     state: LogState, batches: Found, end: int, known: Producers | None, now_ms: int
 ) -> None:
-    """Write batches, and record what their producers sent; the caller must hold the lock.
+    """Write batches, and remember what their producers sent; the caller must hold the lock.
 
     Args:
         known: the producers of the log; None if the batches have no producer.

@@ -1,4 +1,4 @@
-"""Check the batches of an append against the producers of a log, and record them after the write.
+"""Check the batches of an append against a log's producers, and remember them after the write.
 
     current   under `lock`, before the write: the state, rebuilt if an append was interrupted
     take      under `lock`, after the write

@@ -98,12 +98,12 @@ class OpenTransactions:
         self._verifications[producer_id] = verification
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Record a batch of a transaction; the first batch begins the transaction."""
+        """Remember a batch of a transaction; the first batch begins the transaction."""
         self._verifications.pop(producer_id, None)
         self.open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
-        """Record a marker; return the transaction that it ended, or None if none was open.
+        """Remember a marker; return the transaction that it ended, or None if none was open.
 
         The marker also cancels the verification of a transaction without batches. So a batch that
         was sent before the marker cannot be appended after the marker (KIP-890).

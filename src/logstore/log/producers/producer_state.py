@@ -1,4 +1,4 @@
-"""Check batches against what their producers sent before, and record what was appended.
+"""Check batches against the earlier batches of their producers, and remember appended batches.
 
 `check` is called before a write and `take` after the write, both under the log's lock. So if a
 write fails, the recorded state of the producers does not change. This module does no I/O and has no
@@ -209,8 +209,8 @@ class Producers:
     def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Give the token for a batch of a transaction (KIP-890).
 
-        A caller first gets the token. Then it asks the coordinator whether the transaction is
-        ongoing and has this partition. If so, the caller appends the batch with the token. If a
+        A caller first gets the token. Then the caller asks the coordinator whether the transaction
+        is ongoing and has this partition. If so, the caller appends the batch with the token. If a
         marker or another batch of the producer is appended before this batch, the token is no
         longer valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
         transaction is already open in this log, and the caller does not have to ask the
@@ -241,9 +241,9 @@ class Producers:
     ) -> Verification | None:
         """Return the verification that a marker need not cancel; pass it to `restore`.
 
-        This verification belongs to a transaction after the marker. Usually, its epoch is then
-        higher than the marker's epoch. But if each end of a transaction raises the epoch, the
-        marker already has the raised epoch. Then the two epochs are equal.
+        This verification belongs to a transaction after the marker. Usually, the epoch of such a
+        verification is higher than the marker's epoch. But if each end of a transaction raises the
+        epoch, the marker already has the raised epoch. Then the two epochs are equal.
         """
         found = self._transactions.verification_of(producer_id)
         if found is None or found.epoch < epoch + (not is_epoch_raised):
@@ -257,7 +257,7 @@ class Producers:
     # --- after an append --------------------------------------------------------------------------
 
     def take(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Record an appended batch without a check: a follower accepts every batch of its leader.
+        """Remember an appended batch without a check: a follower accepts every batch of its leader.
 
         Args:
             header: only the count of its offsets is used. For a marker, call `take_marker`. For any
@@ -287,7 +287,7 @@ class Producers:
     def take_marker(
         self, header: BatchHeader, offset: int, now_ms: int, marker: Marker
     ) -> Ended | None:
-        """Record an appended marker; return the transaction that it ended, or None.
+        """Remember an appended marker; return the transaction that it ended, or None.
 
         A marker with another epoch begins that epoch (KIP-890, part 2).
         """

@@ -28,7 +28,7 @@ def snapshot_offsets(names: Iterable[str], end_offset: int, suffix: str = SUFFIX
 def replay(
     producers: Producers, batches: Iterable[tuple[BatchHeader, Marker | None]], now_ms: int
 ) -> list[Ended]:
-    """Record the batches that follow a snapshot; return the transactions that markers ended.
+    """Apply the batches that follow a snapshot; return the transactions that markers ended.
 
     Args:
         batches: the headers in order of offset, each with its marker, or with None if the batch is

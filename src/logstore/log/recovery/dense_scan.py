@@ -82,7 +82,7 @@ class DenseScan(Scan):
         return MisplacedBatch(position, batch_end, offset, header.last_offset + 1, reason)
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches at once; if offsets are missing, return False instead."""
+        """Take many batches at once; if offsets are missing, return False instead."""
         expected = np.concatenate(([self.offset], found.last_offsets[:-1] + 1))
         is_dense = bool((found.base_offsets == expected).all())
         return is_dense and super()._note_many(found, start)

@@ -290,7 +290,7 @@ def write_epochs(state: LogState) -> None:
 
 
 def allow_gaps(state: LogState) -> None:
-    """Durably record that offsets may be missing, because compaction in Kafka's layout leaves gaps.
+    """Durably note that offsets may be missing: compaction in Kafka's layout leaves gaps.
 
     The caller must hold `flush_lock`. Raises LogStoreError.
     """

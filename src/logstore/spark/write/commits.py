@@ -8,12 +8,11 @@
     end      the document records the batch as the last complete one; the staged files are removed
 
 If a commit is interrupted, the next commit of any query completes the interrupted commit first. For
-this, the next commit reads each log from the offset that the document records, and finds which
-batches of the interrupted commit the log has. The process owns the store during the whole commit,
-so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first finds the records that the logs already have, and removes these
-records from the document. The next commit then appends the other records at each log's new end
-(docs/adr/0009).
+this, the next commit reads each log from the offset in the document, and finds which batches of the
+interrupted commit the log has. The process owns the store during the whole commit, so no other
+process appends between begin and end. But after an interruption, another process can append. So the
+next commit first finds the records that the logs already have, and removes these records from the
+document. The next commit then appends the other records at each log's new end (docs/adr/0009).
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Commit(NamedTuple):
 
 
 class QueryRecord(NamedTuple):
-    """Record the state of a query: its last complete batch, and a later commit that was begun.
+    """Hold the state of a query: its last complete batch, and a later commit that was begun.
 
     Attributes:
         number: a number that grows with every write of the record. If a log dir was offline, it may

@@ -228,6 +228,6 @@ class Membership:
         self.note_missing()
 
     def note_missing(self) -> None:
-        """Record the members that have no log dir in this process."""
+        """Remember the members that have no log dir in this process."""
         there = {log_dir.directory_id for log_dir in self._replicas.log_dirs}
         self._replicas.missing_ids = tuple(id_ for id_ in self.roster if id_ not in there)

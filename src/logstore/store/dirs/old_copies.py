@@ -14,8 +14,8 @@ store, an old copy counts as a missing log dir. If a replica is not found, it ma
 disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
-Old copies are not recognised in two cases. If a store has only one log dir, no other dir records
-its generation. If all log dirs are rolled back to the same moment, no log dir contradicts another.
+Old copies are not recognised in two cases. If a store has only one log dir, no other dir knows its
+generation. If all log dirs are rolled back to the same moment, no log dir contradicts another.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def explain(log_dir: LogDir) -> None:
 
 
 def note_unsure(replicas: Replicas) -> None:
-    """At a start, record the missing log dirs that may contain replicas without a catalog entry.
+    """At a start, write down the missing log dirs that may have replicas without a catalog entry.
 
     Catalogs are written at checkpoints and at a clean close. So if the owner was killed, no catalog
     contains the creations and moves after the last checkpoint.
@@ -214,7 +214,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def witness_all(replicas: Replicas) -> None:
-    """Record the generations of all log dirs in the other log dirs that work.
+    """Write the generations of all log dirs into the other log dirs that work.
 
     A log dir is written only if one of the generations to record has changed.
     """
@@ -257,7 +257,7 @@ def checkpoint(
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the other log dirs' generations to one log dir if they changed. Raises OSError."""
+    """If the generations of other log dirs changed, write them to one log dir. Raises OSError."""
     # The generation of a log dir that was given up stays recorded.
     # If the log dir is added again, its generation continues after the recorded generation.
     # Another log dir may be missing at that time.

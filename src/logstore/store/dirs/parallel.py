@@ -98,7 +98,7 @@ def for_each(
 def _note_the_dead(
     threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
 ) -> None:
-    """For each thread that ended without a result, record a MemoryError."""
+    """For each thread that ended without a result, store a MemoryError."""
     for number, thread in enumerate(threads):
         if thread.is_alive():  # the thread may still write its result
             continue

@@ -111,7 +111,7 @@ def lock(log_dir: LogDir, *, is_new: bool) -> None:
 
 
 def begin(log_dir: LogDir, start_id: str, *, is_new: bool) -> None:
-    """Remove a locked log dir's clean-shutdown marker, and record this start in the lock file."""
+    """Remove a locked log dir's clean-shutdown marker, and write this start into the lock file."""
     try:
         log_dir.begin(start_id, is_new=is_new)
     except OSError as error:

@@ -37,7 +37,7 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that the user decided about a replica in doubt. Raises OSError.
+    """Write down durably that the user decided about a replica in doubt. Raises OSError.
 
     Raises:
         LogDirError: no other log dir has recorded that the old copy is accepted; the error is
@@ -57,7 +57,7 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
 def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
 
-    The other log dirs may have failed, or hang, or be full. If no other log dir records the
+    The other log dirs may have failed, or hang, or be full. If no other log dir knew of the
     acceptance, a later start would serve the disk that was current before, and ignore the
     acceptance.
     """

@@ -261,7 +261,7 @@ class Loader:
                 lower_high_watermarks(log_dir)
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
-        """Take a hanging log dir offline, and record its logs that are not open yet as offline."""
+        """Take a hanging log dir offline, and list its logs that are not open yet as offline."""
         log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:
@@ -385,7 +385,7 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Record that a replica is offline. So a close will not mark its log dir as clean.
+        """Remember that a replica is offline. So a close will not mark its log dir as clean.
 
         Args:
             again: a function that opens the replica. If the error is retriable, `again` is called

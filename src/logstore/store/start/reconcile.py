@@ -84,9 +84,9 @@ def settle_again(
 ) -> Settled:
     """Decide about a returned log dir, the replicas in `keys`, and all replicas that are not open.
 
-    If a replica is open, only its directories in the returned dir are changed. Its directories in
-    other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
-    Raises like `settle`.
+    If a replica is open, only its directories in the returned dir are changed. The directories of
+    an open replica in other dirs may belong to a running move. A log dir that hangs is not listed,
+    and counts as bad. Raises like `settle`.
     """
     opening, back_path = ([back], back.path) if back is not None else ([], "")
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
