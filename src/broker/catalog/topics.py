@@ -371,7 +371,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the topic id in the first log that is open; None if no log of these is open."""
+        """Return the topic id of the first open log of the partitions; None if no log is open."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

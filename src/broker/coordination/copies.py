@@ -266,7 +266,7 @@ class Copies:
                 member.
 
         Returns:
-            The errors of the log dirs, if all their disks are full. Then no copy has the new
+            The errors of the log dirs, if all their disks are full, so that no copy has the new
             members.
         """
         while copies := dict(self._copies):

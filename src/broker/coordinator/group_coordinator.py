@@ -163,7 +163,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Write committed offsets to the log, then keep them in memory.
 
         Returns:
-            None if other replicas do not have the offsets yet. Then `waiter` gets the result.
+            None if other replicas do not have the offsets yet, and `waiter` gets the result later.
         """
         with self.using(name, is_new=generation < 0) as (shard, hosted):
             fault = hosted.group.fault_of_commit(member_id, instance_id, generation)
@@ -216,7 +216,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Delete offsets of a group. The caller must hold the lock of the group.
 
         Returns:
-            None if other replicas do not have the deletion yet. Then `waiter` gets the result.
+            None if other replicas do not have the deletion yet, and `waiter` gets the result later.
         """
         if keys:
             name = hosted.group.name
@@ -234,7 +234,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Delete a group without members, and its offsets. The caller must hold its lock.
 
         Returns:
-            None if other replicas do not have the deletion yet. Then `waiter` gets the result.
+            None if other replicas do not have the deletion yet, and `waiter` gets the result later.
         """
         name, wait = hosted.group.name, None
         keys = [records.offset_key(name, *key) for key in hosted.keys]
@@ -304,7 +304,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Apply a change when its records, and all earlier records of the group, are replicated.
 
         Returns:
-            None if the change is applied later. Then `waiter` gets the result.
+            None if the change is applied later, and `waiter` gets the result at that time.
         """
         if wait is None and not hosted.writes:
             apply()

@@ -29,8 +29,8 @@ def last_rows(log: Log) -> tuple[Rows, Undecided]:
     """Return the last record of each key in a log, and all records of open transactions.
 
     If two records have the same key, the later record counts. A key of an open transaction may also
-    have a later valid record. Then the transaction's record of this key becomes None, because the
-    end of the transaction no longer changes the key.
+    have a later valid record. If a later valid record exists, the transaction's record of this key
+    becomes None, because the end of the transaction no longer changes the key.
     """
     stable = log.last_stable_offset
     last: Rows = {}

@@ -177,7 +177,7 @@ class Shard(Generic[One]):
             return list(self._by_producer.get(producer_id, {}).values())
 
     def note_producer(self, entry: One, producer_id: int) -> None:
-        """Remember whether a producer's open transaction changes an entry, whose lock is held."""
+        """Remember whether an open transaction changes an entry. The caller locks the entry."""
         is_changed = producer_id in self._kind.producers_of(entry)
         with self._lock:
             if self._entries.get(entry.name) is not entry:

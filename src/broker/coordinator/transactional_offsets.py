@@ -74,7 +74,7 @@ class TransactionalOffsets:
             member: the member id, the instance id and the generation of the consumer.
 
         Returns:
-            None if other replicas do not have the offsets yet. Then `waiter` gets the result.
+            None if other replicas do not have the offsets yet, and `waiter` gets the result later.
 
         Raises:
             CoordinatorError: the offsets could not be written.

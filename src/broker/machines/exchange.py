@@ -67,9 +67,9 @@ class Client:
 class Pending(abc.ABC):
     """A request that waits for its answer, and uses no thread.
 
-    The request's connection calls `watch` once. Then the connection calls `look`, and calls `look`
-    again after each wake-up, until `look` returns an answer. At the end, the connection always
-    calls `close`.
+    The request's connection first calls `watch` once. After this call, the connection calls `look`,
+    and calls `look` again after each wake-up, until `look` returns an answer. At the end, the
+    connection always calls `close`.
 
     Attributes:
         deadline: when the request must be answered, by the clock `time.monotonic`.

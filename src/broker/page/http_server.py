@@ -191,7 +191,7 @@ class HttpServer:
     def _cut_older(self, seconds: float) -> None:
         """Shut down old connections.
 
-        Then the threads of these connections notice an end or an error.
+        After the shutdown, the threads of these connections notice an end or an error.
         """
         limit = time.monotonic() - seconds
         for connection, since in self._open.copy().items():

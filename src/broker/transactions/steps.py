@@ -36,9 +36,9 @@ class Markers(NamedTuple):
     """The markers that end a transaction: one in each of its partitions.
 
     Attributes:
-        is_raised: whether the epoch is higher than the epoch of the transaction's batches. If so, a
-            partition refuses a marker that has the epoch of its open transaction: such a marker is
-            a late copy, and belongs to the previous transaction.
+        is_raised: whether the epoch is higher than the epoch of the transaction's batches. With a
+            higher epoch, a partition refuses a marker that has the epoch of its open transaction:
+            such a marker is a late copy, and belongs to the previous transaction.
     """
 
     producer_id: int

@@ -3,7 +3,7 @@
 Any broker can make a change. The controller watches the store. The controller chooses the leaders
 of new partitions, and asks brokers to delete the replicas of deleted partitions. Each write names
 the version of the znode from which the broker decided. If another broker has changed the znode
-first, the write is refused. Then the broker reads and decides again.
+first, the write is refused, and the refused broker reads and decides again.
 """
 
 from __future__ import annotations

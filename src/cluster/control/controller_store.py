@@ -81,9 +81,9 @@ class ControllerStore:
         """Become the controller; None if there already is a controller.
 
         This session may already own the controller's znode, because the answer to an earlier
-        election was lost, or because the deletion at the end of a reign failed. Then no broker
-        could become the controller while this session lives. So this method first deletes such a
-        znode.
+        election was lost, or because the deletion at the end of a reign failed. If the znode
+        stayed, no broker could become the controller while this session lives. So this method first
+        deletes such a znode.
 
         Raises:
             BadZnodeError: the controller epoch is not a number, or no larger number is left.
@@ -267,8 +267,7 @@ class ControllerStore:
     def write(self, asked: WriteState, reign: Reign) -> Written | WriteFailed | Deposed:
         """Write a state, if the znode has the expected version, and the reign has not ended.
 
-        If the answer is lost, the write counts as failed. Then the controller reads the state
-        again.
+        If the answer is lost, the write counts as failed, and the controller reads the state again.
         """
         path, data = znodes.state_path(*asked.key), encode_state(asked.state)
         check = Check(znodes.CONTROLLER_EPOCH, reign.version)

@@ -102,7 +102,7 @@ class Registering:
     def is_late(self) -> bool:
         """Whether the entry of a log dir could not be written.
 
-        If so, `repeat` must write the entry.
+        If the result is True, `repeat` must write the entry.
         """
         return bool(self._late)
 

@@ -26,7 +26,7 @@ as failed until the registration is written without it. So if a replica was lost
 the replica is created again only at a later registration epoch (P3, P17).
 
 The broker must be registered before it determines the `whole_since` of its log dirs. If the session
-ends while a log dir returns, the write of the registration is lost or too old. Then the broker asks
+ends while a log dir returns, the write of the registration is lost or too old, and the broker asks
 for the write again.
 
 A container gets a new mount and a new tmpfs at each start. So in a container, the numbers stay the
@@ -56,8 +56,8 @@ class DirFound(NamedTuple):
     Attributes:
         entry: the entry of the log dir; None if no entry can be read.
         is_noted: whether another log dir notes that this log dir has failed (`noted_failures`).
-        lacks_notes: whether another log dir has no entry. If so, the notes of that log dir are
-            lost.
+        lacks_notes: whether another log dir has no entry. The notes of a log dir without an entry
+            are lost.
         is_synced: whether `syncfs` succeeded. `syncfs` also reports failed writes of a process that
             was killed.
     """
@@ -232,7 +232,7 @@ class Host:
 
     @property
     def are_all_good(self) -> bool:
-        """Whether every log dir works. If so, the broker has found all its replicas."""
+        """Whether every log dir works, so that the broker has found all its replicas."""
         return all(log_dir.is_good for log_dir in self.dirs.values())
 
     def whole_since(
@@ -257,7 +257,7 @@ class Host:
         return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
 
     def note(self, dir_id: str) -> list[Effect]:
-        """Note a failure in the other log dirs that work."""
+        """Write a failure to the entries of the other log dirs that work."""
         return self._change_notes(dir_id, frozenset({dir_id}))
 
     def forget(self, dir_id: str) -> list[Effect]:

@@ -176,8 +176,8 @@ class WriteState(NamedTuple):
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
         number: this controller numbers its writes; the answer to a write names this number.
-        is_assignment: whether the replicas change. If so, the same transaction also writes the
-            topic (P1).
+        is_assignment: whether the replicas change. The transaction of a change of replicas also
+            writes the topic (P1).
     """
 
     key: PartitionKey

@@ -253,8 +253,8 @@ class WriteOwnSince(NamedTuple):
     """Effect: durably store the replica's own `whole_since` in its metadata.
 
     Attributes:
-        counts_flushed: whether only flushed records are acknowledged from now on. If so, a loss of
-            power destroys no acknowledged record (P24).
+        counts_flushed: whether only flushed records are acknowledged from now on. If this is True,
+            a loss of power destroys no acknowledged record (P24).
         placed_since: if the log dir lost records only before this epoch, the replica lost nothing.
     """
 

@@ -1,10 +1,10 @@
 """Follow a leader: fetch from the log end, append, and truncate by leader epoch (P9).
 
 The log of a leader may begin after the end of a follower's log. This happens if the follower is
-new, or if the leader deleted records while the follower was down. Then the follower removes all its
-records, and begins where the leader's log begins (P26). This removal is not a loss, because the
-leader deleted these records on purpose, after they were replicated. So the follower raises no
-alarm, although it removes records below its high watermark.
+new, or if the leader deleted records while the follower was down. In both cases, the follower
+removes all its records, and begins where the leader's log begins (P26). This removal is not a loss,
+because the leader deleted these records on purpose, after they were replicated. So the follower
+raises no alarm, although it removes records below its high watermark.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def truncate(replica: Replica, offset: int, *, is_compacted: bool = False) -> No
 
     There is one exception. If compaction has removed all records of an epoch, a replica that was
     copied after the compaction does not know this epoch. If such a replica leads, it may not know
-    the last epoch of this log, although no record was lost. Then this log is cut, too, and the
-    records that are left are fetched again. Until then, no election can choose this replica,
-    because it lacks records below the leader's high watermark anyway.
+    the last epoch of this log, although no record was lost. In this exception, this log is cut,
+    too, and the records that are left are fetched again. Until these records are fetched, no
+    election can choose this replica, because it lacks records below the leader's high watermark.
 
     Records below the high watermark are removed only after an election that may have lost records.
     After such an election, all removed records are kept in a file, even the records above the high

@@ -143,8 +143,8 @@ def may_be_proposed(fetch: FollowerFetch) -> bool:
 def is_end_known(replica: Replica, epoch: int) -> bool:
     """Check that the end of an epoch is known: no running append can extend the epoch (P25).
 
-    A follower may already have fetched records of a running append. Then the log of the follower is
-    longer than the known end, but does not diverge.
+    If a follower has already fetched records of a running append, the log of the follower is longer
+    than the known end, but does not diverge.
     """
     return not replica.appending or epoch < replica.log.last_epoch
 

@@ -91,8 +91,8 @@ class Fetcher:
         """Fetch for a replica at once, even if its backoff has not ended.
 
         Args:
-            is_new_role: whether the replica has a new role. Then the running fetch is cut, because
-                it names another leader epoch or does not name the replica.
+            is_new_role: whether the replica has a new role. For a new role, the running fetch is
+                cut, because this fetch names another leader epoch or does not name the replica.
         """
         with self._changed:
             self._replicas[replica] = self._clock()

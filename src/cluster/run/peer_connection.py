@@ -4,7 +4,7 @@ The first request makes the connection. After any error, the connection is close
 request makes a new connection. So an answer is never mistaken for the answer to another request.
 
 Only the thread that calls `ask` closes the socket. Other threads only shut it down. If another
-thread closed the socket, a new file could get the same descriptor. Then the thread in `ask` could
+thread closed the socket, a new file could get the same descriptor. So the thread in `ask` could
 read from the wrong file.
 """
 

@@ -116,8 +116,9 @@ class ClusterGroupLogs:
     def open(self, partition: int) -> LedGroupLog:
         """Find the replica on this broker that leads a partition, and its leader epoch.
 
-        Clients may know that this broker is the next leader before its replica leads. Then the
-        error is COORDINATOR_LOAD_IN_PROGRESS, so that they ask this broker again.
+        Clients may know that this broker is the next leader before its replica leads. Until the
+        replica leads, the error is COORDINATOR_LOAD_IN_PROGRESS, so that clients ask this broker
+        again.
         """
         try:
             replica, log = self._leadership.leading(self._internal.name, partition)

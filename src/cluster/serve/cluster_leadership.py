@@ -79,9 +79,9 @@ class ClusterLeadership:
     def nodes(self, endpoint: Endpoint) -> list[Node]:
         """List the live brokers that have a listener of the same name as the client's.
 
-        Before a controller has sent metadata, the list is empty, as in Kafka with ZooKeeper. Then a
-        client keeps the brokers that it knows, and asks again. When metadata has come, this broker
-        is always in the list, even if the metadata does not contain it yet.
+        Before a controller has sent metadata, the list is empty, as in Kafka with ZooKeeper. After
+        an empty list, a client keeps the brokers that it knows, and asks again. When metadata has
+        come, this broker is always in the list, even if the metadata does not contain it yet.
         """
         if not self._metadata.view.is_known:
             return []

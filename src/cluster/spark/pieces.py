@@ -55,7 +55,7 @@ class ClusterPiece(InputPartition):
 
     Attributes:
         holders: the brokers with in-sync replicas, the leader first.
-        is_sole: whether the partition has only one replica. If so, all records in the log of this
+        is_sole: whether the partition has only one replica. All records in the log of a sole
             replica count as replicated.
         servers: the addresses of all brokers.
     """

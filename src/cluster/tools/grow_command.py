@@ -21,7 +21,7 @@ from logstore.cli.output import progress_bar
 from logstore.units import format_count
 
 # The password is made for this run, so only this process can log in.
-# So no other client can read or change anything, even if the ACLs allow it.
+# So no other client can read or change anything, even if the ACLs allow this.
 USER = "logstore-cluster-grow"
 OWN_LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0", "advertised.listeners": "",

@@ -28,7 +28,7 @@ class Interrupts:
         self.is_open = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; raise KeyboardInterrupt if this is allowed, or at the second signal."""
+        """Remember a signal. At the second signal, or if it is allowed, raise KeyboardInterrupt."""
         self.asked += 1
         self.number = number
         if self.is_open or self.asked > 1:

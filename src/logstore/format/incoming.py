@@ -30,7 +30,7 @@ def is_plainly_sound(
 ) -> bool:
     """Report whether a quick check shows that `layouts.check_run` accepts a Kafka batch.
 
-    If the quick check cannot decide, the result is False. Then the caller must call
+    If the quick check cannot decide, the result is False, and the caller must call
     `layouts.check_run`.
     """
     if header.magic == columnar.MAGIC:

@@ -149,8 +149,8 @@ def _is_foreign(
     """Describe the other log to which the metadata belongs; return "" if it belongs to this log.
 
     Raises:
-        ReplicaOfflineError: all files belong to another log. If so, the whole directory belongs to
-            the other log.
+        ReplicaOfflineError: all files belong to another log, so the whole directory belongs to that
+            log.
     """
     whose = f"belongs to {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):

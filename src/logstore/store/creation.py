@@ -1,7 +1,7 @@
 """Create and delete partitions.
 
 A new partition goes to the log dir that `placement` chooses. If the chosen log dir fails, another
-log dir is tried. A deletion is first recorded in the metadata of the partition. Then the
+log dir is tried. When a deletion has been recorded in the metadata of the partition, the
 partition's directory is renamed. A crash leaves either the partition, or a directory that the next
 start purges.
 """

@@ -92,7 +92,7 @@ class StoreReader:
         return len(self._partitions)
 
     def __bool__(self) -> bool:
-        """Return True, even for an empty store."""
+        """Return True, so that an empty store counts as true, too."""
         return True
 
     def __iter__(self) -> Iterator[TopicPartition]:

@@ -258,7 +258,7 @@ class Replicas(ReplicaReservations):
             self.figures[replica.log_dir.path].remove(log)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Note that a log has moved to another log dir; the caller must have reserved the key."""
+        """Remember that a log is now in another log dir. The caller must have reserved the key."""
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)

@@ -146,7 +146,7 @@ class StoreView(Partitions):
         return self._replicas.lookup(topic, partition).log
 
     def _find(self, key: TopicPartition) -> Log | None:
-        """Return a replica's log, opened if needed; return None if its directory is missing."""
+        """Return a replica's log, and open the log if needed; None if its directory is missing."""
         facts = self._seen.get(key)
         if facts is None:
             return None

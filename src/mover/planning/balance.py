@@ -3,8 +3,8 @@
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
 dirs are not allowed to give or to receive replicas. A log dir keeps its replicas if it is above its
-share and must not give, or is below its share and must not receive. Then the shares of the other
-log dirs are computed without this log dir. Log dirs on one disk count as equally large.
+share and must not give, or is below its share and must not receive. The shares of the other log
+dirs are computed without such a log dir. Log dirs on one disk count as equally large.
 
 First, a greedy choice moves one replica at a time, to close the widest gap. If there are at most
 `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when it has

@@ -106,8 +106,8 @@ class Features:
     def transaction_version(self) -> int:
         """The level of `transaction.version`; 0 if the store has none.
 
-        While the levels are not known, the level is 1. Then no level is announced to clients, but
-        the records keep the fields that a client of the newer protocol needs.
+        While the levels are not known, the level is 1. No level is announced to clients meanwhile,
+        but the records keep the fields that a client of the newer protocol needs.
         """
         unknown = 1 if self.finalized.epoch == NO_EPOCH else 0
         return self.finalized.levels.get(TRANSACTION_VERSION, unknown)

@@ -75,8 +75,8 @@ def fault_for_client(
     """Translate an error of the coordinator for the client of a partition.
 
     If the coordinator adds the partitions now (`is_adding`), the markers of the client's previous
-    transaction are often not written yet. Then the error is CONCURRENT_TRANSACTIONS, which clients
-    of this protocol know.
+    transaction are often not written yet. While markers are missing, the error is
+    CONCURRENT_TRANSACTIONS, which clients of this protocol know.
     """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

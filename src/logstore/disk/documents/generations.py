@@ -10,9 +10,9 @@
 
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of this start, and a step. The step grows with each checkpoint that changes an offset, and with an
-orderly close. A log dir first writes its own generation durably. Then the other log dirs record
-this generation. So even after a crash, no other log dir has recorded a later generation than the
-log dir itself. If another log dir has recorded a later generation, the log dir is an old copy.
+orderly close. When a log dir has durably written its own generation, the other log dirs record this
+generation. So even after a crash, no other log dir has recorded a later generation than the log dir
+itself. If another log dir has recorded a later generation, the log dir is an old copy.
 
 `paths` has the last known path of each other log dir, so that a user can name a missing log dir by
 its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the

@@ -1,9 +1,9 @@
 """Encode records as the rows of a Kafka batch (see `decode` for a record's layout).
 
-The numbers of all records are encoded at once, as one array of bytes. Then the encoded numbers and
-the cells are interleaved. All bytes that do not depend on the batch's place in the log are built
-before the log's lock is taken. All bytes that the checksum covers are built before the lock is
-taken.
+The numbers of all records are encoded at once, as one array of bytes. The next step interleaves the
+encoded numbers and the cells. All bytes that do not depend on the batch's place in the log are
+built before the log's lock is taken. All bytes that the checksum covers are built before the lock
+is taken.
 """
 
 from __future__ import annotations

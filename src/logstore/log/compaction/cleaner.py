@@ -1,10 +1,10 @@
 """Clean the batches of a log: find the latest offset of each key, then remove older records.
 
 First `note` reads the part of the log that was not cleaned before, and puts the latest offset of
-each key into a table (`LatestOffsets`). Then the table is sealed. Then a `Cleaner` reads the log
-from its start in windows of batches, and returns the bytes that replace each window. `note` and
-`Cleaner` work in steps of less than a millisecond (see `format/steps`), and do not write to the
-disk.
+each key into a table (`LatestOffsets`). The complete table is sealed. In the second step, a
+`Cleaner` reads the log from its start in windows of batches, and returns the bytes that replace
+each window. `note` and `Cleaner` work in steps of less than a millisecond (see `format/steps`), and
+do not write to the disk.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ def open_kafka_view(
     """Follow the log of a partition, even while its broker runs. Raises OSError, LogStoreError.
 
     Args:
-        was_stopped: whether the broker stopped cleanly. If so, no broker writes here now, and the
-            last broker was not killed during a write.
+        was_stopped: whether the broker stopped cleanly. After a clean stop, no broker writes here
+            now, and the last broker was not killed during a write.
         known_start: the log start in the broker's checkpoint.
         known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """

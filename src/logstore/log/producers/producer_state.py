@@ -209,11 +209,11 @@ class Producers:
     def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Give the token for a batch of a transaction (KIP-890).
 
-        A caller first gets the token. Then the caller asks the coordinator whether the transaction
-        is ongoing and has this partition. If so, the caller appends the batch with the token. If a
-        marker or another batch of the producer is appended before this batch, the token is no
-        longer valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
-        transaction is already open in this log, and the caller does not have to ask the
+        A caller first gets the token, and asks the coordinator whether the transaction is ongoing
+        and has this partition. If the coordinator says yes, the caller appends the batch with the
+        token. If a marker or another batch of the producer is appended before this batch, the token
+        is no longer valid. So an outdated answer of the coordinator does no harm. If the result is
+        0, the transaction is already open in this log, and the caller does not have to ask the
         coordinator.
         """
         known = self._known(producer_id)
@@ -243,7 +243,7 @@ class Producers:
 
         This verification belongs to a transaction after the marker. Usually, the epoch of such a
         verification is higher than the marker's epoch. But if each end of a transaction raises the
-        epoch, the marker already has the raised epoch. Then the two epochs are equal.
+        epoch, the marker already has the raised epoch, and the two epochs are equal.
         """
         found = self._transactions.verification_of(producer_id)
         if found is None or found.epoch < epoch + (not is_epoch_raised):

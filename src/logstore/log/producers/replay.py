@@ -1,6 +1,6 @@
 """Rebuild the producers of a log from a snapshot and the batches after it.
 
-After a crash or a truncation, the newest snapshot at or before the log end is read. Then the batch
+After a crash or a truncation, the newest snapshot at or before the log end is read, and the batch
 headers after the snapshot's offset are replayed. If a snapshot is damaged, an older snapshot is
 used. If there is no usable snapshot, all batch headers are replayed from the log start.
 """

@@ -74,8 +74,8 @@ def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Kno
 
     Args:
         known: the producer's state before the batch. None if the log has no state of the producer,
-            because the producer is new or expired, or because its records were deleted. Then any
-            epoch and sequence is accepted (KIP-360).
+            because the producer is new or expired, or because its records were deleted. If `known`
+            is None, any epoch and sequence is accepted (KIP-360).
         is_verified: whether the batch may begin a transaction (KIP-890).
 
     Raises:

@@ -195,8 +195,8 @@ def decided_now(state: Replica) -> Decided:
 def steady(state: Replica, look: Callable[[], tuple[Found, object]]) -> Found:
     """Walk over the segments of a log again until no segment was replaced during the walk.
 
-    Retention, a truncation, a compaction or a move may remove a segment before the walk opens its
-    file. Then the file is missing, or is the file of another segment.
+    Retention, a truncation, a compaction or a move may remove a segment before the walk opens the
+    segment's file. After the removal, the file is missing, or is the file of another segment.
 
     Args:
         look: walks over the segments; returns the result, and the damage that it found, or None.

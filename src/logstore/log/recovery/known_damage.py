@@ -39,9 +39,9 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
     Args:
         findings: the damage that the opening of the log found.
-        is_owner: whether this process writes the log. If so, `leader-epoch-checkpoint` may lack the
-            newest epochs. So a partition whose records were all deleted since it was opened may
-            look resurrected.
+        is_owner: whether this process writes the log. While a process writes the log,
+            `leader-epoch-checkpoint` may lack the newest epochs. So a partition whose records were
+            all deleted since it was opened may look resurrected.
     """
     try:
         metadata = PartitionMetadata.read(state.directory) or state.metadata

@@ -2,8 +2,7 @@
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
 deleted records never come back, even if a crash happens before their files are removed. A reader
-that has a dropped segment open reads the segment to its end. Then the reader raises
-OffsetOutOfRangeError.
+that has a dropped segment open reads the segment to its end, and then raises OffsetOutOfRangeError.
 """
 
 from __future__ import annotations

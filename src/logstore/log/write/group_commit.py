@@ -3,15 +3,15 @@
 If a thread arrives while no commit is running, the thread appends its record alone. If a thread
 arrives while a commit is running, the thread joins the waiting group. The first thread of a group
 is the group's leader. The leader waits for the lock that every commit takes, writes the records of
-the whole group as one batch, and syncs once. Then the leader opens the group's gate for one thread.
-Each thread that passes the gate opens the gate for the next thread. So one sync makes all records
-durable that arrived during the previous sync. Threads are woken one after the other, not all at
-once.
+the whole group as one batch, and syncs once. After the sync, the leader opens the group's gate for
+one thread. Each thread that passes the gate opens the gate for the next thread. So one sync makes
+all records durable that arrived during the previous sync. Threads are woken one after the other,
+not all at once.
 
 When a record is committed, its thread often appends another record. So a leader waits, for a few
-milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
-serves all threads. Without this wait, the threads would form two groups, which take turns and sync
-separately.
+milliseconds at most, until all threads of the previous group have passed their gate. After this
+wait, one sync serves all threads. Without this wait, the threads would form two groups, which take
+turns and sync separately.
 
 Ctrl-C may interrupt any step. So every lock is taken by `with`, and a record joins its group by one
 call. Once the commit of a group has begun, the group is completed in any case. If a leader is

@@ -2,7 +2,7 @@
 
 A Python worker runs many tasks, and the process that plans a stream plans all its batches. So each
 process has one view of a store. If a view failed, or if its paths now lead to other log dirs, the
-view is dropped. Then the next call opens a new view.
+view is dropped, and the next call opens a new view.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def ids_last_at(replicas: Replicas, path: str) -> list[str]:
 
 
 def id_to_replace(replicas: Replicas, path: str) -> str | None:
-    """Find the id of the missing log dir that a new disk replaces; return None if unclear."""
+    """Find the id of the missing log dir that a new disk replaces; None if this is not clear."""
     here = ids_last_at(replicas, path)
     return here[0] if len(here) == 1 else None
 
@@ -85,8 +85,9 @@ def replicas_of(
     """List the known replicas of a log dir that does not work.
 
     An open replica belongs to the log dir that has its log. For any other replica, the catalog
-    names a log dir. If that log dir does not work, the replica belongs to that log dir. Then a copy
-    in a working log dir is ignored, because this copy may be only the unfinished copy of a move.
+    names a log dir. If that log dir does not work, the replica belongs to that log dir. A copy of
+    such a replica in a working log dir is ignored, because this copy may be only the unfinished
+    copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]

@@ -184,8 +184,9 @@ def has_witness(replicas: Replicas) -> bool:
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
     """Write the replicas in doubt, or a new generation, to each loaded log dir.
 
-    Then the other log dirs record the generations. If the disk fails during a write, its log dir
-    goes offline. If a log dir is full even after its ballast was removed, it keeps its generation.
+    When the generations are written, the other log dirs record them. If the disk fails during a
+    write, its log dir goes offline. If a log dir is full even after its ballast was removed, it
+    keeps its generation.
     """
     if is_start:
         note_unsure(replicas)

@@ -47,9 +47,9 @@ def for_each(
     The wait for an item also ends if `is_given_up` returns True for the item. If a thread has not
     finished when the wait for its item ends, the thread is abandoned.
 
-    If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
-    all threads, except for those that are given up. If the process can start no more threads, the
-    calling thread does the rest of the work, one item after the other.
+    If Ctrl-C interrupts the wait, `on_break` asks the threads to end. After Ctrl-C, this function
+    waits for all threads, except for those that are given up. If the process can start no more
+    threads, the calling thread does the rest of the work, one item after the other.
     """
     errors: dict[int, Exception] = {}
     ends: list[BaseException] = []

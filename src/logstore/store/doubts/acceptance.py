@@ -1,13 +1,13 @@
 """Accept an old copy of a log dir as the current log dir, after a decision of the user.
 
-First, the user promotes or deletes a replica in doubt. Then this replica is removed from the old
-copy's list of replicas in doubt, and the old copy begins a new generation. Then the other log dirs
-record this generation.
+First, the user promotes or deletes a replica in doubt. As a result, this replica is removed from
+the old copy's list of replicas in doubt, and the old copy begins a new generation. At last, the
+other log dirs record this generation.
 
-The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
-replicas again. If the disk that was current before is mounted later, it counts as an old copy of
-this log dir. So no record that is acknowledged from now on is lost unnoticed. Each other replica
-stays incomplete until the user decides about it.
+The first decision about a replica accepts the whole log dir. From then on, the log dir accepts
+records and replicas again. If the disk that was current before is mounted later, it counts as an
+old copy of this log dir. So no record that is acknowledged from now on is lost unnoticed. Each
+other replica stays incomplete until the user decides about it.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """If the catalog has a replica that its old copy lacks, mark this replica as offline."""
+    """If the catalog has a replica that is missing in an old copy, mark the replica as offline."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}

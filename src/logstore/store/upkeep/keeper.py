@@ -184,8 +184,8 @@ class DirKeeper:
         """Write the log dir's offsets checkpoints, which contain only offsets that are durable.
 
         Args:
-            is_last: whether the log dir is being closed or taken offline. If so, its generation
-                grows even if no offset changed, so that an older copy of the log dir is recognised.
+            is_last: whether the log dir is being closed or taken offline. The last write raises the
+                generation even if no offset changed, so that an older copy is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))
