@@ -198,7 +198,7 @@ class ZooKeeperSession(Session):
             raise refusal(error, path, None, None) from None
         except (CoordinationError, MemoryError):
             raise
-        except Exception as error:  # any error of kazoo about an answer that it cannot decode
+        except Exception as error:  # kazoo raises any error if it cannot decode an answer
             raise UnexpectedAnswerError(path, f"an unreadable answer: {error!r}") from error
 
     # --- writes -----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class ZooKeeperSession(Session):
             raise refusal(error, operations[0].path, 0, operations[0]) from None
         except SessionError:
             raise
-        except Exception as error:  # any error of kazoo about an answer that it cannot decode
+        except Exception as error:  # kazoo raises any error if it cannot decode an answer
             raise OutcomeUnknownError(self._key.session_id) from error
         if answers and isinstance(answers[0], Refused):
             place, code = answers[0]

@@ -246,7 +246,7 @@ def run(move: Move, job: Job, end: End) -> None:
             job.leave()
             job.note_rates()
             state = MoveState.PAUSED
-    except LogClosedError:  # the store was closed during the move: the next mover resumes the move
+    except LogClosedError:  # the store was closed; the next mover resumes the move
         job.leave()
         state = MoveState.PAUSED
     except LogDirSuspectError:  # a disk of the move hangs: the move resumes when the disk answers

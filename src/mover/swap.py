@@ -91,7 +91,7 @@ class Swap:
             Superseded(generation, log_dir.directory_id),
         )
         self._metadata = relocation.metadata_of(self.log)
-        if relocation.whose_epochs(self.log) != whose:  # the log start offset rose meanwhile
+        if relocation.whose_epochs(self.log) != whose:  # the log start offset has just risen
             target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
         copied = self._follow()
         if snapshot is not None:  # the copy now has all records before the snapshot's offset

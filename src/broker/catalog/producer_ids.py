@@ -23,8 +23,8 @@ from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = PRODUCER_IDS_END
-FOREIGN_IDS = 2**61  # a client has made up each larger id in a log
-GIVEN_IDS = FOREIGN_IDS + 2**60  # larger than any id that a broker has given
+FOREIGN_IDS = 2**61  # if an id in a log is larger, a client has made it up
+GIVEN_IDS = FOREIGN_IDS + 2**60  # no broker has given an id as large as this
 FACT = "broker.producer_id_block_end"
 
 
@@ -48,7 +48,7 @@ class ProducerIds:
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._floor_seen = 0  # larger than every id that `skip` got
+        self._floor_seen = 0  # each id that `skip` got is lower than this
         self._is_known = False  # whether the largest id in the logs was read
         store.add_listener(self._on_event)
 
@@ -66,7 +66,7 @@ class ProducerIds:
             if not self._is_known:
                 self._is_known = True
                 floor = self._floor()
-                if floor > self._end:  # else `_next` continues in the present block
+                if floor > self._end:  # otherwise, `_next` continues in the present block
                     self._next = self._end = floor
             if self._next >= self._end:
                 block = self._claim(self._next)

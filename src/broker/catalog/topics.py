@@ -37,7 +37,7 @@ from logstore.names import validate_topic
 
 LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
-CHANGE_SECONDS = 1.0  # a thread waits this long for another change of the same topic
+CHANGE_SECONDS = 1.0  # how long a thread waits for another change of the same topic
 # A change of settings, and the addition of partitions, wait this long for another change.
 # These changes may take longer than a second, and clients do not repeat them.
 ALTER_SECONDS = 5.0
@@ -298,7 +298,7 @@ class TopicCatalog:
         record = self._recorded.records.get(topic.name)
         record = record or self._reconciler.record(topic.name, topic.partitions)
         if record is None:
-            self.log(topic.name, topic.partitions[0])  # raises the reason
+            self.log(topic.name, topic.partitions[0])  # this call raises an error with the reason
             raise UnknownPartitionError(topic=topic.name, partition=topic.partitions[0])
         return record
 
@@ -315,7 +315,7 @@ class TopicCatalog:
         """
         with self._change(topic.name, ALTER_SECONDS):
             record = self._record_now(topic)
-            if not record.ids.keys() >= set(topic.partitions):  # a program has created some
+            if not record.ids.keys() >= set(topic.partitions):  # a program has added partitions
                 record = self._reconciler.record(topic.name, topic.partitions) or record
             config = self.config_of(topic)
             changes = changes_of(config)

@@ -45,7 +45,7 @@ NAMES = {
     CURRENT: "ConsumerGroupCurrentMemberAssignment",
     PATTERN: "ConsumerGroupRegularExpression",
 }
-Record = tuple[bytes, bytes | None]  # key and value
+Record = tuple[bytes, bytes | None]  # the key and the value of a record
 _int16 = struct.Struct(">h")
 
 

@@ -174,7 +174,7 @@ class EmbeddedStore(Store):
 
         If the disk of the last log dir hangs during a change, do not wait for this change.
         """
-        with self._lock:  # from now on, no session begins
+        with self._lock:  # no session begins from now on
             self._is_closed = True
         self._is_closing.set()
         self._wake.set()

@@ -41,14 +41,14 @@ from broker.coordination.verbs import (
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
-DOCUMENTS_MAX = 20_000  # of one kind: the broker keeps all documents of a kind in memory
+DOCUMENTS_MAX = 20_000  # the limit of one kind: the broker keeps all its documents in memory
 NAME_BYTES_MAX = 2_000
 HISTORY_VERSION = 1
 HISTORY_BYTES_MAX = 16 << 10  # the largest data of a parent; every change writes them
 HISTORY_CHANGES_MAX = 50
 TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
-Documents = Mapping[str, bytes]  # by name
+Documents = Mapping[str, bytes]  # the documents by name
 # from a document's name to its new content; None deletes the document
 Changes = Mapping[str, bytes | None]
 Decide = Callable[[Documents], Changes]
@@ -69,7 +69,7 @@ class _Kind:
     """The known documents of one kind, and their followers."""
 
     def __init__(self) -> None:
-        self.changing = threading.Lock()  # held while documents are read, changed or announced
+        self.changing = threading.Lock()  # a read, a change or an announcement holds this lock
         self.known = _Known(-1, MappingProxyType({}))
         # The key of each follower is an object of its own. The dictionary is replaced as a whole.
         self.followers: dict[object, Follower] = {}

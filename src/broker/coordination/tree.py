@@ -128,7 +128,7 @@ class Draft:
         self.tree, self.zxid = tree, tree.zxid + 1
         self.nodes: dict[str, Node | None] = {}
         self.rows: list[Row] = []
-        self._counts: dict[str, int] = {}  # for each parent: added minus removed children
+        self._counts: dict[str, int] = {}  # for each parent, the added minus the removed children
         self._settings = settings
         self._nodes_more = self._bytes_more = 0
 

@@ -108,12 +108,12 @@ class Shard(Generic[One]):
         self._on_loaded = on_loaded
         self._lock = threading.Lock()
         self._entries: dict[str, One] = {}
-        self._by_producer: dict[int, dict[str, One]] = {}  # so that a marker finds its entries
+        self._by_producer: dict[int, dict[str, One]] = {}  # a marker finds its entries in this dict
         self._retry_at = 0.0
         self._log: GroupLog | None = None
         self._settle_seconds = SETTLE_SECONDS
-        self._complaint = ""  # the reason in the last warning that was logged
-        self._loaded = threading.Event()  # set while nothing is being loaded
+        self._complaint = ""  # the reason in the latest warning in the log
+        self._loaded = threading.Event()  # this event is set while nothing is being loaded
         self.phase = Phase.NEW
 
     # --- entries --------------------------------------------------------------------------------

@@ -137,6 +137,6 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
-    elif was_leader:  # a leader would make new assignments
+    elif was_leader:  # as the leader, the client would make new assignments
         answer = answer._replace(leader_id=old_id)
     group.reply(waiter, answer)

@@ -75,7 +75,7 @@ def expire(group: Group, now: Now) -> None:
         rebalance.complete(group, now)
     elif lost:
         rebalance.go_on_without(group, now)
-    else:  # perhaps the rebalance waited only for an id that has expired
+    else:  # the rebalance may have waited only for an id that has expired
         rebalance.complete_if_all_joined(group, now)
 
 

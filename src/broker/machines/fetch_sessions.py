@@ -31,7 +31,7 @@ from broker.wire.error_codes import ErrorCode
 NO_SESSION, NEW_SESSION, CLOSE_SESSION = 0, 0, -1
 EPOCH_MAX = 2**31 - 1
 AGE_MIN_SECONDS = 120.0
-PARTITIONS_MAX = 500_000  # of all sessions together; they need 200 MB, or 500 MB with long names
+PARTITIONS_MAX = 500_000  # the limit of all sessions together: 200 MB, or 500 MB with long names
 
 Key = tuple[str | bytes, int]  # a topic's name or id, and a partition
 Wanted = tuple[Key, Any]  # a partition, and the FetchPartition that the client sent
@@ -133,7 +133,7 @@ class FetchSessions:
         self.partitions_max = partitions_max
         self.partition_count = 0
         self._draw = draw
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the oldest use comes first
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -36,7 +36,7 @@ def _resources_once(asked: Any) -> Any:
     kept: dict[tuple[int, str, frozenset[str] | None], Any] = {}
     for one in asked.resources:
         keys = one.configuration_keys
-        wanted = frozenset(keys) if keys else None  # no keys: all settings
+        wanted = frozenset(keys) if keys else None  # an entry without keys asks for all settings
         kept.setdefault((one.resource_type, one.resource_name, wanted), one)
     return asked._replace(resources=list(kept.values()))
 

@@ -53,7 +53,7 @@ class RequestMemory:
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            # so that closing the connection also ends its wait for memory
+            # the closing of the connection also ends its wait for memory
             connection.has_memory = True
             is_taken = self._budget.take(connection, size_bytes)
             if not is_taken:

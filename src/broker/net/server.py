@@ -256,7 +256,7 @@ class Server:
         except FileFailedError as error:
             self._complain("file", str(error))
             self._close(connection)
-        except Exception:  # otherwise, the client would wait for ever
+        except Exception:  # without this handler, the client would wait for ever
             LOG.exception("a request of %s failed", connection.client.address)
             self._close(connection)
 
@@ -331,7 +331,7 @@ class Server:
         if connection.timer is None or connection.timer.item is None:
             self._set_deadline(connection, pending.deadline)
         connection.phase = Phase.WAITING
-        if not connection.is_hung_up:  # otherwise the same event would come again at once
+        if not connection.is_hung_up:  # without this check, the same event would come again
             self._poller.arm(connection, HUNG_UP)
         if pending.wakeup.rest():
             if self._is_stopping or time.monotonic() >= pending.deadline:

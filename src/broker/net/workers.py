@@ -110,7 +110,7 @@ class Workers:
         task = self._next()
         while task is not None:
             task()
-            self._ended += 1  # not atomic, but a lost count does no harm
+            self._ended += 1  # this is not atomic, but a lost count does no harm
             del task  # the task would keep its connection in memory while the thread waits
             task = self._next()
 

@@ -143,7 +143,7 @@ def answer_heartbeat(call: Call) -> Answer:
         )
     except CoordinatorError as error:
         code = code_for_member(error)
-        if code is LOADING:  # as in Kafka: some clients end if a heartbeat gets error 14
+        if code is LOADING:  # Kafka does the same: some clients end if a heartbeat gets error 14
             code = ErrorCode.NONE
     return call.answer(HeartbeatResponse(error_code=code))
 

@@ -203,7 +203,7 @@ def _is_replicated(
     except LogStoreError:
         return False
     for one in states:
-        for batch in one.batches:  # the newest first
+        for batch in one.batches:  # the newest batch is first
             last = earlier._replace(sequence=batch.last_sequence)
             if batch.last_offset < high_watermark and not earlier.is_after(last):
                 refused.advance(partition, last.after(1))

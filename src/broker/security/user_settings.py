@@ -29,7 +29,7 @@ VERSION = 1
 NAME_BYTES_MAX = 255
 
 Settings = Mapping[str, str]
-Keys = Mapping[str, ScramCredential]  # by mechanism
+Keys = Mapping[str, ScramCredential]  # the credentials by mechanism
 # From a user and a mechanism to the new credential; None deletes the credential.
 Changes = Mapping[str, Mapping[str, ScramCredential | None]]
 

@@ -27,7 +27,7 @@ class MarkerRow(NamedTuple):
     is_raised: bool = False
 
 
-Told = Callable[[int, ErrorCode], object]  # called with the number of a row, and its result
+Told = Callable[[int, ErrorCode], object]  # this is called with the number of a row, and its result
 
 
 class MarkerRoutes(Protocol):

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from broker.wire.error_codes import ErrorCode
 
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
-PRODUCER_IDS_END = 2**62  # brokers give only smaller ids
+PRODUCER_IDS_END = 2**62  # the ids that brokers give are smaller
 # This struct reads the header of a record batch after its base offset.
 # Its fields: length, leader epoch, magic, checksum, attributes, last offset delta,
 # producer id, producer epoch, first sequence, count.

@@ -43,7 +43,7 @@ def versions_of(text: str) -> Versions:
 class Field(NamedTuple):
     """One field of a message, or of a struct inside a message."""
 
-    name: str  # in snake_case
+    name: str  # the name in snake_case
     json_name: str  # the name that Kafka uses in JSON
     type: str  # the type of the field; if the field is an array, the type of an element
     is_array: bool

@@ -48,7 +48,7 @@ AGAIN_SECONDS = 30.0  # if a change of a log's settings fails, it is tried again
 def drop_old_notices(session: Session) -> None:
     """Delete the oldest notices; at most `NOTICES_KEPT` notices stay."""
     for name in session.children(znodes.SETTING_NOTICES)[:-NOTICES_KEPT]:
-        with suppress(NoNodeError):  # another broker has just deleted it
+        with suppress(NoNodeError):  # another broker has just deleted the notice
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
 
 

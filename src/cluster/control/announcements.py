@@ -24,7 +24,7 @@ from cluster.wire.roles import Controlling
 DELETED_MAX = 10_000  # the largest number of deleted partitions that are kept
 
 Place = tuple[str, int]  # topic name and partition
-Key = tuple[Place, bytes]  # with the topic id
+Key = tuple[Place, bytes]  # the key also has the topic id
 
 
 class Announced(NamedTuple):

@@ -24,7 +24,7 @@ from cluster.wire.stops import NamedStop
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
 BACKOFF_SECONDS = 0.2
-BATCH_MAX = 1000  # partitions in one message
+BATCH_MAX = 1000  # the largest number of partitions in one message
 
 Place = tuple[str, int]  # topic name or id, and partition
 Addresses = Mapping[int, tuple[str, int]]
@@ -57,7 +57,7 @@ class BrokerSender:
         # The key has the topic id, because several deleted topics may have the same name.
         self._stops: dict[Place, NamedStop] = {}
         self._is_ended = False
-        self._is_refused = False  # only the thread uses it
+        self._is_refused = False  # only the sender's thread uses this field
         self._thread = threading.Thread(target=self._run, name=f"control-{broker}", daemon=True)
         self._thread.start()
 

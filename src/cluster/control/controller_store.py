@@ -313,7 +313,7 @@ class ControllerStore:
             except BadVersionError as error:
                 if error.operation != 1:
                     raise
-                self._found = None  # a topic was deleted: find out whether it was this topic
+                self._found = None  # find out whether the deleted topic is this topic
         raise BadVersionError(znodes.TOPICS)
 
     def _find(self, asked: WriteState) -> int:

@@ -100,7 +100,7 @@ class MetadataSender:
         if code is ErrorCode.NONE:
             return Heard(update.broker_epoch, update.last_change), 0
         if code is not None:
-            refusals += 1  # pause, because a broker that refuses each update must not be flooded
+            refusals += 1  # a broker that refuses each update must not be flooded, so pause
             heard = heard if code in STALE else NOTHING
         self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
         return heard, refusals

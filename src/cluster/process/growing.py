@@ -33,7 +33,7 @@ from logstore import LogStore, LogStoreError
 LOG = logging.getLogger("cluster")
 LED_SECONDS = 60.0
 SHOWN_MAX = 10
-PARTITIONS_MAX = 1_000  # of one topic, because one request to the store writes them all
+PARTITIONS_MAX = 1_000  # the limit of one topic: one request to the store writes all of them
 
 
 class GrownTopic(NamedTuple):

@@ -40,7 +40,7 @@ class StoreMemory:
             seconds: the time between two calls of `remember`.
         """
         self._store, self._name, self._seconds = store, str(broker), seconds
-        self._writing = threading.Lock()  # so that an older state never replaces a newer state
+        self._writing = threading.Lock()  # an older state must never replace a newer state
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 

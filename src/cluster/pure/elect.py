@@ -160,7 +160,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
             state = _lead(state, known, _first(state.replicas, able), standings, removed)
             if is_recovery:
                 state = state._replace(unclean_epoch=state.leader_epoch)
-        elif leader != NO_BROKER:  # if no broker leads, the state says so already
+        elif leader != NO_BROKER:  # if no broker leads, the state already says so
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
     if known.leaving and state.leader != NO_BROKER:

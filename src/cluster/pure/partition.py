@@ -100,7 +100,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
         case StartRose():
             on_start(replica, event)
         case RoleEnded(is_left):
-            replica.exists |= is_left  # then the next request to delete the replica tries again
+            replica.exists |= is_left  # the next request to delete the replica tries again
             replica.end_role()
             replica.begin_life()
             replica.answer(is_offline=True)
@@ -151,7 +151,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
     if not replica.exists:
         replica.create()
     if request.version > replica.version:
-        if has_ended(replica, request.state):  # then the controller begins a new epoch
+        if has_ended(replica, request.state):  # in this case, the controller begins a new epoch
             replica.answer(is_offline=True)
             return
         take_role(replica, request, now)

@@ -248,7 +248,7 @@ class Replica:
         """Forget the role and its state, but keep the topic and the log."""
         self.fail_waiting()
         is_leader = self.role is Role.LEADER or self.is_suspended
-        if is_leader and self.is_dir_good:  # if the log dir failed, a new epoch begins anyway (P11)
+        if is_leader and self.is_dir_good:  # after a failure, a new epoch begins in any case (P11)
             self.ended_epoch = self.leader_epoch
         self.role, self.is_suspended = Role.NONE, False
         self.state = None

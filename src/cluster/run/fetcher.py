@@ -70,7 +70,7 @@ class Fetcher:
         self._leader = leader
         self._connection = connection
         self._limits = limits
-        self._shares = FetchShares(limits)  # only the thread uses it
+        self._shares = FetchShares(limits)  # only the fetcher's thread uses this field
         self._clock = clock
         self._throttle = throttle
         self._on_error = on_error

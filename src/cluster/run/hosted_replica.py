@@ -248,7 +248,7 @@ class HostedReplica:
 
     def _handle(self, event: Any) -> None:
         before = self.role, self.leader, self.leader_epoch
-        if self._is_leased() is not self._has_lease:  # first report the lease to the rules
+        if self._is_leased() is not self._has_lease:  # report the lease to the rules first
             self._has_lease = not self._has_lease
             self._decide(x.LeaseRenewed() if self._has_lease else x.LeaseEnded())
         if (log := self._log) is not None and log.log_start_offset > self._told_start:

@@ -134,7 +134,7 @@ class ClusterMember:
         self._is_closed = threading.Event()
         self._connecting = threading.Lock()  # guards the next field
         self._connections: WeakSet[PeerConnection] = WeakSet()
-        self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to cut a broker off
+        self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to isolate a broker
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
         self._was_held, self._ticks_to_news = True, 0  # only the ticker uses both fields
         seconds = settings.session_seconds or TICK_SECONDS

@@ -69,7 +69,7 @@ class PeerConnection:
         self._connect_seconds = connect_seconds
         self._frame_bytes_max = frame_bytes_max
         self._security = security
-        self._expires_at = FOREVER  # when the broker ends the session of the login
+        self._expires_at = FOREVER  # the time when the broker ends the session of the login
         self._numbers = itertools.count(1)
         self._stream: ByteStream | None = None
         self._lock = threading.Lock()  # guards the socket and the flags
@@ -168,7 +168,7 @@ class PeerConnection:
         with self._lock:
             self._is_closed = True
             if self._is_asking and self._stream is not None:
-                self._stream.shut_down()  # wakes the reading thread, which closes the socket
+                self._stream.shut_down()  # this wakes the reading thread, which closes the socket
             is_asking = self._is_asking
         if not is_asking:
             self._disconnect()

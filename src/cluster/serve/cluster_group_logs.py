@@ -123,7 +123,7 @@ class ClusterGroupLogs:
         try:
             replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
-            is_offline = isinstance(error, ReplicaOfflineError)  # then another broker will lead
+            is_offline = isinstance(error, ReplicaOfflineError)  # another broker will lead
             if not is_offline and self._will_lead(partition):
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOT_YET) from error
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error

@@ -29,7 +29,7 @@ from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.coordinator_peers import Peers, code_of
 
 ASK, ASK_VERSION = 24, 5
-ASK_SECONDS = 6.0  # longer than the coordinator waits for its replicas
+ASK_SECONDS = 6.0  # this is longer than the coordinator waits for its replicas
 LINE_SECONDS = 12.0  # how long a question waits, including its own request
 QUESTIONS_MAX = 200  # the most questions in one request
 NO_ANSWER = "the coordinator of the transactional id does not answer"

@@ -146,7 +146,7 @@ def _several(servers: Sequence[Server], asked: Any, count: int) -> dict[Server, 
                 break
     finally:
         for one in connections.values():
-            one.close()  # ends the questions that still wait
+            one.close()  # this ends the questions that still wait
         pool.shutdown(wait=False, cancel_futures=True)
     if not answers:
         raise failure

@@ -13,7 +13,7 @@ from logstore.format.kafka import record_batch as kafka
 from logstore.format.prefix import walk
 
 Content = tuple[int, bytes | None, bytes | None, Any]  # timestamp, key, value, headers
-Fetch = Callable[[int], Any]  # gives the row of a Fetch response, for records from this offset
+Fetch = Callable[[int], Any]  # this gives the row of a Fetch response, for records from this offset
 
 
 class BatchKey(NamedTuple):

@@ -30,7 +30,7 @@ from cluster.tools.replica_reader import (
 COMPARING = -2
 READ_BYTES_MAX = 1 << 20
 BEYOND = 1 << 62  # no log has this offset, so the answer only says where the log begins and ends
-DIFFERENCES_MAX = 100  # of one partition; then its comparison ends
+DIFFERENCES_MAX = 100  # the limit of one partition; after it, the comparison ends
 SAME, NOT_COMPARED = "same", "not compared"
 CLEANUP, COMPACT = "cleanup.policy", "compact"
 

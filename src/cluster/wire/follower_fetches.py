@@ -77,7 +77,7 @@ def encode_fetches(
         max_wait_ms=limits.wait_ms,
         min_bytes=limits.bytes_min,
         max_bytes=limits.bytes_max,
-        session_epoch=-1,  # no fetch session
+        session_epoch=-1,  # the request belongs to no fetch session
         topics=[
             FetchRequest.FetchTopic(
                 topic_id=bytes_of(topic_id),

@@ -144,7 +144,7 @@ class Ballast:
             return work()
         finally:
             self._in_use.discard(me)
-            del full  # otherwise this frame and the error's traceback would refer to each other
+            del full  # avoid a reference cycle of this frame and the error's traceback
             with suppress(OSError):  # the work is done; a failed disk makes the next call fail
                 if has_room:
                     self.keep()

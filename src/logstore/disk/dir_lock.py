@@ -191,7 +191,7 @@ class DirLock:
             files.unlink(self.marker_path)
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
-            pass  # there is no marker: the file is missing, or is a directory
+            pass  # no marker exists: the file is missing, or is a directory
         self.may_be_marked = False
         check()
         document = {

@@ -99,7 +99,7 @@ class LogDir(Health):
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that the newest identity is written last
+        self._writing_meta = threading.Lock()  # the newest identity must be written last
 
     def __repr__(self) -> str:
         """Show the path, the state and the reason of the state."""

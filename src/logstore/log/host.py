@@ -182,7 +182,7 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
     """Return an open file of a segment. Raises OSError, or LogStoreError if the log is closed."""
     handle = segment.handle(log._state.environment)
-    if log._state.unavailable is not None:  # detached meanwhile, so close the file here
+    if log._state.unavailable is not None:  # the log was detached, so close the file here
         segment.forget(log._state.environment)
         log._state.check()
     return handle

@@ -64,7 +64,7 @@ COPYING, CAUGHT_UP = "copying", "caught_up"
 class Moving(NamedTuple):
     """The running move; the live copy stores it durably before the `.move` dir is created."""
 
-    move_id: str  # 32 hex digits
+    move_id: str  # the id in 32 hex digits
     target_directory_id: str
 
 

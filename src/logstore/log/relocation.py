@@ -176,12 +176,12 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # so that `detach` finds only old files or only new files
+    with state.appended:  # `detach` must find only old files or only new files
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
-        state.activate(segments, state.foreign_magic)  # the layout is the same: read no file
+        state.activate(segments, state.foreign_magic)  # the layout is the same, so read no file
         # the old disk failed after the last step of the swap on the old disk
         if state.is_left_by_dir:
             state.unavailable, state.is_left_by_dir = None, False

@@ -258,7 +258,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also MemoryError, because a start would open the incomplete log
+    except BaseException:  # MemoryError counts, too: a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)

@@ -140,7 +140,7 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # a listed replica without a directory is being swapped: list again
+                break  # a listed replica without a directory is being swapped, so list again
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log

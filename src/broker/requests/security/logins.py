@@ -17,7 +17,7 @@ NO_SASL = "this listener has no SASL"
 class DelayedFailure(Pending):
     """The delayed answer to a failed login; the delay limits how fast passwords can be tried."""
 
-    ends_with_client = False  # otherwise, a client could skip the delay, and still read the answer
+    ends_with_client = False  # if True, a client could skip the delay, and still read the answer
 
     def __init__(self, deadline: float, answer: Answer) -> None:
         super().__init__(deadline)

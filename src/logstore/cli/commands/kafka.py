@@ -243,7 +243,7 @@ def export(
     from logstore.store.kafka.export import export as export_one
 
     with suppress(FileNotFoundError):
-        read_meta(os.path.abspath(target))  # raises if the target is a log dir of this library
+        read_meta(os.path.abspath(target))  # the target must not be a log dir of this library
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         for name in partitions_of(store, topic, partition):
             path = os.path.join(os.path.abspath(target), str(name))

@@ -314,7 +314,7 @@ def tail(
     write = record_writer(output_format, b"\n")
     with store_for_reading(log_dirs) as store:
         log = store.log(*one_partition(store, topic, partition))
-        with wrong_usage():  # refuses --timeout nan
+        with wrong_usage():  # `--timeout nan` is wrong usage
             records = log.tail(resolve_offset(log, offset), timeout=timeout)
         if output_format == "table":
             stdout.write(TABLE_HEADING.encode() + b"\n")

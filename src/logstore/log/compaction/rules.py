@@ -36,7 +36,7 @@ class Verdict(Enum):
 
     KEEP = auto()
     DROP = auto()
-    LOOK = auto()  # the header is not enough: look at the records
+    LOOK = auto()  # the header is not enough, so look at the records
 
 
 class Rules:

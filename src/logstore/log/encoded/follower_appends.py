@@ -56,7 +56,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # no effect if the error was already marked
+        mark(error, bool(begun))  # this has no effect if the error was already marked
         raise
 
 

@@ -79,7 +79,7 @@ class SideScan(Scan):
         self._times, self._time_offsets = self._entries(
             segment.time_index_path, kafka_files.time_entries
         )
-        self._latest_full = -1  # like max_timestamp, but batches without records do not count
+        self._latest_full = -1  # like `max_timestamp`, but batches without records do not count
         self._entry = self._time_entry = 0
         self._position_wanted = self._offset_wanted = self._time_offset_wanted = NEVER
         self._want()

@@ -80,7 +80,7 @@ class OpenTransactions:
         elif found.epoch == epoch and 0 <= sequence < found.lowest_sequence:
             found = found._replace(lowest_sequence=sequence)
         self._verifications[producer_id] = found
-        if len(self._verifications) > VERIFICATIONS_MAX:  # drop the oldest
+        if len(self._verifications) > VERIFICATIONS_MAX:  # drop the oldest verification
             del self._verifications[next(iter(self._verifications))]
         return found.token
 

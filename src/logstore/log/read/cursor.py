@@ -132,7 +132,7 @@ class Cursor:
             with call(segment.directory):
                 data = read(fd, size, start)
             look, at, need = memoryview(data), 0, 0
-            if len(data) < size:  # the file was cut: use the bytes that are left
+            if len(data) < size:  # the file was cut, so use the bytes that remain
                 end = start + len(data)
             # `sound_run` takes wanted, undamaged batches; usually none is left for the loop below.
             bits = segment.verified_up_to(start + len(data))
@@ -294,7 +294,7 @@ def batches(
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         bounds = offset, end_offset
         yield from _wanted(segment, start, decode(data, run), run, bounds)
-        lease.settle()  # here, no object refers to the decoded batches any more
+        lease.settle()  # no object refers to the decoded batches any more
         if is_last:
             return
 

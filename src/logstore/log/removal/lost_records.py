@@ -31,7 +31,7 @@ from logstore.log.segments.segment import Segment
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-TOPIC_CHARACTERS_MAX = 140  # so the file name has at most 255 bytes
+TOPIC_CHARACTERS_MAX = 140  # with this limit, the file name has at most 255 bytes
 LOST_SUFFIX = ".lost"
 WALK_BYTES = 64 * 1024
 SEND_BYTES = 8 << 20
@@ -107,7 +107,7 @@ def _write(state: LogState, temporary: str, places: list[tuple[Segment, int]]) -
                 size_bytes = min(SEND_BYTES, segment.size_bytes - position)
                 sent = files.sendfile(target, source.fd, position, size_bytes)
                 if sent == 0:
-                    break  # the file is shorter than its segment: keep the bytes that exist
+                    break  # the file is too short for its segment: keep the bytes that exist
                 position += sent
         files.sync_file(target)
     finally:

@@ -94,7 +94,7 @@ def _truncate(
             raise state.out_of_range(offset)
         if offset == state.log_end_offset:
             return None
-        if state.half_made:  # otherwise, the file of an interrupted roll would stay
+        if state.half_made:  # without this, the file of an interrupted roll would stay
             roll.undo(state)
         try:
             kept_at = lost_records.keep(state, offset) if keep_lost else None
@@ -139,7 +139,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # interrupted again: if the log were not detached, readers would wait
+    except BaseException:  # after this interrupt, readers would wait if the log stayed attached
         reason = (
             "the truncation of the log was interrupted twice: open the store again to use the log"
         )

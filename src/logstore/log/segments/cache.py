@@ -72,7 +72,7 @@ class Cache:
         If two threads add a value under the same key, the cache keeps the first value, and both
         threads get it.
         """
-        evicted: list[Cached] = []  # freed at the end of the call, after the lock is released
+        evicted: list[Cached] = []  # the end of the call frees the value, without the lock
         with self._lock:
             present = home.get(key)
             if present is not None:

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 # A batch longer than a window is hashed in one call, without the interpreter's lock.
 # A smaller YIELD_BATCHES would make the walk too slow.
 # A yield costs up to 77 us, as much as hashing 1 MiB.
-WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
+WINDOW_BYTES = 1 << 20  # this size fits into the caches of a core
 YIELD_BATCHES = 32
 # After a batch of at least this size, a walk without checksums reads only the next batch's header.
 STRIDE_BYTES = 16 << 10
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 NOTHING = memoryview(b"")
-Progress = Callable[[int], None]  # called with the number of bytes done since the last call
+Progress = Callable[[int], None]  # this is called with the number of bytes done since the last call
 
 
 class Damage(NamedTuple):

@@ -240,7 +240,7 @@ class Segment:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
-        if self.is_dropped or self.is_left:  # otherwise the file would stay open after the release
+        if self.is_dropped or self.is_left:  # without this, the file would stay open
             environment.handles.drop(self.cached, HANDLE)
         return given
 

@@ -120,7 +120,7 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # otherwise, the sender may have missed the new function
+            if not self.done():  # if the batch has just ended, the sender may miss the new function
                 yield from sent.wait().__await__()
         return self.result()
 

@@ -56,7 +56,7 @@ def append_record(
             if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
                 state.check_appendable()
             rules = state.rules
-            bytes_max = rules.plain_bytes_max  # 0 if the configuration changed meanwhile
+            bytes_max = rules.plain_bytes_max  # this is 0 if the configuration has just changed
             if size <= bytes_max:
                 active = state.active
                 if active.size_bytes + size > state.room_bytes or timestamp >= roll_at:
@@ -252,7 +252,7 @@ def write_batch(
             raise (roll.undo_write(state, position) or failure) from error
         finally:
             del failure  # avoid a reference cycle that keeps a descriptor open
-    except BaseException as error:  # interrupted: readers must not find an unpublished batch
+    except BaseException as error:  # after an interrupt, readers must not find an unpublished batch
         state.half_made, state.room_bytes = roll.TORN, 0  # no interrupt can come here
         if state.log_dir.is_offline or roll.undo_write(state, position) is not None:
             mark(error, None)

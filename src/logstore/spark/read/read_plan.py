@@ -123,7 +123,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key, is_read=True)  # raises an error with the reason
+                find(store, key, is_read=True)  # this call raises an error with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -297,7 +297,7 @@ def pieces_of(
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
-            raise damage[1]  # the damaged part may have the marker that ends an open transaction
+            raise damage[1]  # the marker of an open transaction may be in the damaged part
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()

@@ -90,7 +90,7 @@ class Stage:
         self._store = store
         self._query_id = query_id
         self._topic = topic
-        self._rows = task  # so each task begins at another partition
+        self._rows = task  # each task begins at another partition
         self._partitions: dict[str, list[int]] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0

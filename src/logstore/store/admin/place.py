@@ -23,7 +23,7 @@ SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
 NEW_SECONDS_MAX = 60  # after this time, a socket without a final name is old
 BACKLOG = 64
-TEMPORARY = "/tmp"  # not TMPDIR, whose path is often long, and which may be removed early
+TEMPORARY = "/tmp"  # TMPDIR is not used: its path is often long, and it may be removed early
 
 
 def choose_path() -> str:

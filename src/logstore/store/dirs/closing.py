@@ -116,7 +116,7 @@ def abandon(state: OwnerState, reason: str) -> None:
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)
-        if keeper is not None:  # wait: the keeper may be removing a directory
+        if keeper is not None:  # the keeper may be removing a directory, so wait
             keeper.join(None)
         for log in state.replicas.on(log_dir):
             with suppress(LogStoreError):

@@ -136,7 +136,7 @@ def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None
             f"the log dir could not be taken into use: {error or type(error).__name__}"
         )
         state.failures.failed(log_dir)
-    elif not log_dir.is_offline:  # an offline dir is unlocked by the failed or hung thread
+    elif not log_dir.is_offline:  # the failed or hung thread unlocks an offline dir
         log_dir.release()
     if known is None:
         log_dir.leave()

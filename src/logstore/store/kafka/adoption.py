@@ -185,7 +185,7 @@ def _fill(
         config=config,
         extra={SPARSE_OFFSETS: True},
     )
-    with suppress(CorruptRecordBatchError):  # the open of the copy finds the damage and reports it
+    with suppress(CorruptRecordBatchError):  # the opening of the copy reports this damage
         producers = host.producers_of_broker(log)
         if producers is not None:
             snapshot_files.write(target, producers, metadata)

@@ -155,7 +155,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # also MemoryError, because a start would open the incomplete logs
+    except BaseException:  # MemoryError counts, too: a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

@@ -109,7 +109,7 @@ class DirKeeper:
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
-        self._unpurged: deque[Purge] = deque()  # failed removals; they are tried again later
+        self._unpurged: deque[Purge] = deque()  # the failed removals, which are tried again later
         self._is_stopped = False
         self._is_idle = False
         self._thread = Thread(
