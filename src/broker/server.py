@@ -253,10 +253,10 @@ class Broker:
             raise
 
     def _on_event(self, event: StoreEvent) -> None:
-        """If a disk hangs, close the connections whose requests wait for it.
+        """If a disk hangs, close the connections whose requests wait for this disk.
 
-        The clients connect again at once. The next requests of these clients to this disk are
-        refused with KAFKA_STORAGE_ERROR (56).
+        The clients connect again at once. If the next request of such a client needs the disk, it
+        is refused with KAFKA_STORAGE_ERROR (56).
         """
         if event.kind is StoreEventKind.LOG_DIR_SUSPECT:
             self._server.cut_stuck(STUCK_SECONDS)

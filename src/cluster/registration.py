@@ -28,7 +28,7 @@ class Registration(NamedTuple):
 
     Attributes:
         dir_epochs: for each log dir, the registration epoch of the write that last put it into the
-            registration. No rule of the controller depends on these numbers.
+            registration. No rule of the controller depends on `dir_epochs`.
     """
 
     broker_epoch: int

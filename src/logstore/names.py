@@ -46,7 +46,8 @@ def topic_id_of(given: Any) -> bytes:
     """Convert a topic id to bytes: from 16 bytes, 32 hex digits, or Kafka's form of 22 characters.
 
     Raises:
-        TypeError, ValueError: the id has none of these forms, or Kafka reserves the id for itself.
+        TypeError, ValueError: the id has none of the accepted forms, or Kafka reserves the id for
+            itself.
     """
     if isinstance(given, bytes):
         topic_id = given

@@ -104,7 +104,7 @@ WITHOUT_DEFAULT = frozenset({
 
 
 class Synonym(NamedTuple):
-    """A possible value of a setting, and its source. The setting has the first of these values."""
+    """A possible value of a setting, and its source. The setting has the first possible value."""
 
     key: str
     text: str

@@ -213,7 +213,10 @@ class TopicCatalog:
         return Topic(name, record.id, tuple(record.ids))
 
     def _create(self, record: TopicRecord) -> None:
-        """Create all partitions of a topic. If one partition fails, delete the others."""
+        """Create all partitions of a topic.
+
+        If a partition cannot be created, delete the other partitions.
+        """
         name, count = record.name, len(record.ids)
         try:
             # `is_new` permits the creation even while a log dir is OFFLINE.

@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """A queue of calls, and a thread that makes these calls. `close` ends the thread."""
+    """A queue of calls, and a thread that makes the queued calls. `close` ends the thread."""
 
     def __init__(self, name: str) -> None:
         """Start the thread now, so that later calls need not do it. Raises RuntimeError."""

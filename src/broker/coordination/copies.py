@@ -46,8 +46,8 @@ class Copies:
     Attributes:
         tree: the znodes of the newest copy.
         is_new: whether no log dir had a copy.
-        failures: the log dirs that are left out, with their errors. `take_in` uses some of these
-            log dirs again. A log dir stays in `failures` until its copy is a member.
+        failures: the log dirs that are left out, with their errors. `take_in` uses some of the
+            left-out log dirs again. A log dir stays in `failures` until its copy is a member.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class Copies:
         return any(copy.copy_id in self._membership.members for copy in self._copies.values())
 
     def _leave_out_unrecorded(self) -> None:
-        """Leave out the other copies, because all members failed before one of these joined."""
+        """Leave out the copies that are not members yet, because all members failed too early."""
         for path in list(self._copies):
             text = "all members failed before they recorded that this copy has all changes"
             error = self.failures.get(path)

@@ -112,7 +112,7 @@ class SessionState(StrEnum):
 
 
 class SessionKey(NamedTuple):
-    """The id and the password of a session. With both, another process can take the session."""
+    """The id and the password of a session. Another process that has both can take the session."""
 
     session_id: int
     password: bytes

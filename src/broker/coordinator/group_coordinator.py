@@ -193,7 +193,7 @@ class GroupCoordinator(Shards[Hosted]):
     ) -> tuple[dict[Key, Committed], frozenset[Key]]:
         """Return the committed offsets of a group, and the keys that open transactions change.
 
-        If the group does not exist, both results are empty.
+        If the group does not exist, there are neither offsets nor keys.
 
         Args:
             member_id, epoch: the member that asks, in the new protocol.

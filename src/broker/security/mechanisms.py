@@ -40,7 +40,7 @@ class Conversation(ABC):
 
 
 class PlainConversation(Conversation):
-    """Check a name and a password. The client sends both in plain text."""
+    """Check a name and a password, which the client sends in plain text."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords

@@ -96,8 +96,9 @@ class Transaction(NamedTuple):
         previous_id, previous_epoch: the producer id and the epoch that the client sent in the
             request that gave it its present id and epoch: InitProducerId (KIP-360), or EndTxn with
             the protocol RAISING. If the client sent none, the previous id and epoch are -1. With
-            both, the coordinator recognises a repeated request. The log stores both only after such
-            an EndTxn. So after a restart, a client that repeats its InitProducerId is fenced.
+            the previous id and epoch, the coordinator recognises a repeated request. The log stores
+            the previous id and epoch only after such an EndTxn. So after a restart, a client that
+            repeats its InitProducerId is fenced.
         next_id: if no epoch is left, the next producer id of the client, which has epoch 0. This is
             set only while markers are written; otherwise -1.
         protocol: the protocol of the last request that added partitions or ended the transaction.

@@ -276,7 +276,7 @@ class TopicChanges:
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` after each change of the metadata.
 
-        Return a function that ends these calls.
+        The result is a function that ends the calls of `wake`.
         """
         return self._cache.on_change(lambda _: wake())
 

@@ -108,7 +108,7 @@ def _epochs_of(store: LogStore, record: TopicRecord) -> dict[int, int]:
 
 
 def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
-    """Check that the cluster has no other topic with one of these names.
+    """Check that the cluster has no other topic with the name of one of `topics`.
 
     Raises:
         ClusterGrowthError: the cluster has such a topic. The caller must check this before the
@@ -123,7 +123,7 @@ def adopt(session: Session, broker: int, topics: Iterable[GrownTopic]) -> list[s
     """Write topics into the coordination store; return the names of the new topics.
 
     Raises:
-        ClusterGrowthError: the cluster has another topic with one of these names; see
+        ClusterGrowthError: the cluster has another topic with the name of one of `topics`; see
             `check_names`.
         CoordinationError: the coordination store refused a request; the caller may call again.
     """

@@ -232,9 +232,9 @@ def keeps_lease(state: State, known: Known) -> bool:
     """Check that the last leader knows the setting for unclean elections (P16).
 
     A leader that knows this setting stops when its lease ends. If a leader was replaced before it
-    knew the setting, it does no harm. It acknowledges a record only after all members of its
-    maximal ISR have fetched the record. The next leader is one of these members, and no longer
-    fetches from the old leader.
+    knew the setting, the old leader does no harm. The old leader acknowledges a record only after
+    all members of its maximal ISR have fetched the record. The next leader is a member of this
+    maximal ISR, and no longer fetches from the old leader.
     """
     answer = known.fresh_answer(state.leader)
     return state.is_lease_kept or (answer is not None and answer.version == known.version)

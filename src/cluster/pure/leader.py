@@ -41,8 +41,8 @@ def maximal_isr(replica: Replica) -> set[int]:
     """Return the members of the ISR and of every ISR that was proposed for this version (P7).
 
     The controller may accept a proposal although its answer was lost, or after it has refused
-    another copy of the proposal. So a record is replicated only if all of these members have the
-    record.
+    another copy of the proposal. So a record is replicated only if all members of this maximal ISR
+    have the record.
     """
     assert replica.state is not None
     return replica.proposed.union(replica.state.isr)

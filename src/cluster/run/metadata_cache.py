@@ -78,7 +78,7 @@ class MetadataCache:
         call `update`.
 
         Returns:
-            A function that ends these calls.
+            A function that ends the calls of the callback.
         """
         with self._listening:
             self._callbacks = (*self._callbacks, callback)

@@ -100,7 +100,7 @@ class PeerConnection:
         Args:
             seconds: the longest time to wait for the answer, after the connection is made.
             large: reads an answer of more than `LARGE_BYTES`. The time limit `seconds` applies to
-                each of its reads.
+                each read of `large`.
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).

@@ -94,7 +94,7 @@ def moves(plan: Plan) -> tuple[Case, ...]:
 def troubles(plan: Plan) -> tuple[Case, ...]:
     """Return the cases that run while the first disk is healthy, slow, full or dead.
 
-    These cases need a first disk that this program can slow down and stop.
+    All these cases need a first disk that this program can slow down and stop.
     """
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

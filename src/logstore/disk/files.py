@@ -1,7 +1,7 @@
 """Make every system call that touches a disk, except for maps (see `mapped`).
 
-The first part of this module gives each system call a name. Fault tests replace these calls, one by
-one. No other module may call the operating system's file functions. A call that changes the disk
+The first part of this module gives each system call a name. Fault tests replace single calls by
+name. No other module may call the operating system's file functions. A call that changes the disk
 passes the gate of its log dir (`gates`). The second part has operations that are easy to get wrong:
 loops for short reads and writes, a probe after a sync, a sync of a directory after a rename.
 

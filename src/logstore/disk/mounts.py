@@ -8,7 +8,7 @@ mount point; blanks in a name are written in octal. A directory belongs to the n
 at or above the directory: a mount point in fstab, or a mounted file system that fstab does not
 list. This includes a mount point with the option `noauto`, because a log dir below the mount point
 is meant for that disk. Some mounts are not in fstab, for example the mounts of a systemd unit or a
-container. If one of these mounts is missing, this module cannot notice the fault.
+container. If a mount that is not in fstab is missing, this module cannot notice the fault.
 """
 
 from __future__ import annotations

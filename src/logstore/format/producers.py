@@ -2,8 +2,8 @@
 
 A log remembers which batches of a producer it has. By the producer's id and the sequence number,
 the log recognizes a batch that is sent twice. Kafka's batches also have a producer id and a
-sequence number. Both fields have the same position in every batch of a layout (docs/FORMAT.md,
-sections 4 and 8).
+sequence number. In every batch of a layout, the producer id has the same position, and so has the
+sequence number (docs/FORMAT.md, sections 4 and 8).
 """
 
 from __future__ import annotations

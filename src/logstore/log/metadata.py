@@ -34,8 +34,7 @@ RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
 # The high watermark, but at most the recovery point.
 # Only a replicated log has this key.
-# The log dir's checkpoint has a newer high watermark, except in two cases.
-# These cases are a move, and damage to a file.
+# Except after a move or damage to a file, the log dir's checkpoint has a newer high watermark.
 HIGH_WATERMARK = "high_watermark"
 
 # Small facts about this log, kept for programs that use the store (see `log_facts`).

@@ -292,8 +292,8 @@ class ReplicatedLog:
     ) -> tuple[FileRange, list[tuple[int, int]]]:
         """Return a range up to the last stable offset, and the aborted transactions in it.
 
-        The results are those of `read_range` and `aborted_transactions`. But between these two
-        calls, retention or compaction could remove a transaction that the range still has.
+        The results are those of `read_range` and `aborted_transactions`. But between two calls,
+        retention or compaction could remove a transaction that the range still has.
 
         Raises:
             LogStoreError: as in `read_range`; or a later segment is damaged, so it is not known

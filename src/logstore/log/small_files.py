@@ -53,7 +53,7 @@ class SmallFiles(NamedTuple):
         recovery_point: the recovery point in the checkpoint; None if the checkpoint has none for
             this log.
         to_write: whether `partition.metadata` or `leader-epoch-checkpoint` is wrong. If one of the
-            two files is wrong, both are rewritten.
+            two files is wrong, both files are rewritten.
     """
 
     metadata: PartitionMetadata

@@ -5,8 +5,8 @@ token before the coordinator is asked, and then accepts the batch only with this
 makes the token invalid. So a late batch cannot begin a transaction that is never ended.
 
 With the older protocol, the client has already added the partition, and the coordinator only checks
-this fact. With the newer protocol, the coordinator adds the partition now. In both cases, the
-coordinator has the partition before the batch is in the log.
+this fact. With the newer protocol, the coordinator adds the partition now. With either protocol,
+the coordinator has the partition before the batch is in the log.
 """
 
 from __future__ import annotations

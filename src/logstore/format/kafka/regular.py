@@ -183,9 +183,9 @@ def _keep_shape(
 ) -> None:
     """Remember the shape of a batch with valid records: another batch of this shape is valid, too.
 
-    The last byte of each of these records is its number of headers. This byte is read together with
-    the head of the next record. The byte before the first record is the last byte of the record
-    count in the batch's header.
+    The last byte of each record is its number of headers. This byte is read together with the head
+    of the next record. The byte before the first record is the last byte of the record count in the
+    batch's header.
     """
     windows, number = [], 0
     for places, last in runs:

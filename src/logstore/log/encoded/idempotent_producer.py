@@ -110,7 +110,7 @@ class IdempotentProducer:
             OutOfOrderSequenceError: records with smaller numbers are missing, or the log has the
                 records already, but got them before the last five appends. The log knows only the
                 offsets of the last five appends.
-            ValueError: the log has the first of these records, but not all of them.
+            ValueError: the log has the first of the records, but not all records.
             LogStoreError, TypeError: as for `Log.extend`.
         """
         given = None if sequence is None else whole(sequence, "sequence", 0)

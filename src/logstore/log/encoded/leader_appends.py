@@ -146,7 +146,7 @@ def write_and_take(
 
 
 def _end_of(batches: Found, base_offset: int) -> int:
-    """Return the log end offset after an append of these batches at `base_offset`."""
+    """Return the log end offset after an append of the batches at `base_offset`."""
     for _, header in batches:
         base_offset += header.last_offset + 1 - header.base_offset
     if base_offset > OFFSETS_MAX:

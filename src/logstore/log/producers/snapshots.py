@@ -102,7 +102,7 @@ def put_before_start(state: LogState, offset: int) -> None:
 def put_before(state: LogState, offset: int) -> Producers | None:
     """Return the producers in their state before `offset`, where a truncation will cut the log.
 
-    First, a snapshot of these producers is written, because the truncation removes all later
+    First, a snapshot of the kept producers is written, because the truncation removes all later
     snapshots. The caller must hold both locks. Raises OSError.
     """
     if not state.producers.are_known:

@@ -229,7 +229,7 @@ def steady(state: Replica, look: Callable[[], tuple[Found, object]]) -> Found:
 
 
 def _are_replaced(state: Replica, segments: tuple[Segment, ...]) -> bool:
-    """Check whether the log has dropped one of these segments."""
+    """Check whether the log has dropped one of the segments."""
     return any(one.is_dropped for one in segments) or not set(segments) <= set(state.segments)
 
 

@@ -8,7 +8,7 @@
                             undone a part of the partition's removal
     lost configuration      partition.metadata was lost, and no configuration was set since
 
-None of these kinds of damage loses a record. A partition also looks resurrected if all its records
+No kind of damage in this list loses a record. A partition also looks resurrected if all its records
 were deleted before any of them was flushed. So only the user can know whether a partition is
 resurrected, and the opening of the log does not change the partition.
 """

@@ -183,8 +183,8 @@ def load(
     else:
         is_wrong = small is not None and _start_within(state, small, recovered)
         state.unflushed = [(segment, None) for segment in recovered.unflushed]
-        # The next flush writes the indexes of these segments.
-        # This is true even if the segments end before the recovery point.
+        # The next flush writes the indexes of the unflushed segments. This is true even if the
+        # segments end before the recovery point.
         state.names_changed = int(bool(recovered.unflushed))
         _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
@@ -200,7 +200,7 @@ def _activate(state: LogState, recovered: Recovered) -> None:
     """Use the recovered segments.
 
     If recovery has found the layout of the last segment, the layout is not read again. If the index
-    files describe the whole segment, these files are not written again.
+    files describe the whole segment, the index files are not written again.
     """
     magic = recovered.magic
     foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic

@@ -230,7 +230,8 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
     # Lower the checkpoint, too, although `partition.metadata` limits the recovery point.
-    # If one of these two files is damaged, the limit in the other file still holds.
+    # If either `partition.metadata` or the checkpoint is damaged, the limit in the undamaged file
+    # still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))

@@ -106,9 +106,9 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
     """Return where to begin the search: after the damaged batch, if the batch's size is known.
 
     The search must not begin inside a batch, because a record's value may contain a whole batch of
-    another log. A header contains the size of its batch twice. If both sizes are equal, they count
-    as right. If the sizes differ, the right size leads to the next batch, or to the end of the
-    file.
+    another log. A header contains the size of its batch twice. If the two sizes in a header are
+    equal, they count as right. If the sizes differ, the right size leads to the next batch, or to
+    the end of the file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or whole_at(fd, position, end, columnar):

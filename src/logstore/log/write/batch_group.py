@@ -105,7 +105,7 @@ def _groups(batches: Group, room: _Room, end: int) -> list[Group]:
     """Divide batches among segments; each new segment begins where the previous segment ends.
 
     Args:
-        end: the end of the log before the first of these batches is appended.
+        end: the end of the log before the first batch of the group is appended.
     """
     groups: list[Group] = [[]]
     for batch in batches:
@@ -198,7 +198,7 @@ def _take_back(
 ) -> None:
     """Remove the bytes that were written before an interrupt.
 
-    If readers may see some of these bytes, detach the log.
+    If readers may see some of the written bytes, detach the log.
     """
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)

@@ -191,7 +191,7 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
 
     A truncation and a repair write durable files, so the segments before these files must be
     durable first. The caller must hold `flush_lock` and `lock`. The next flush writes the seals of
-    these segments. Raises OSError.
+    the synced segments. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
     for segment, handle in state.unflushed:

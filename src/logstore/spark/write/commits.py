@@ -243,7 +243,7 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
     # If the batch is not new, another driver may have continued the query.
-    # The other driver may be staging the next batch.
+    # Another driver may be staging the next batch.
     if is_new:
         log.remove_staged(query_id)
     return is_new

@@ -209,7 +209,7 @@ class Admin:
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a running request that may hang; refuse the request if too many of these run."""
+        """Count a running request that may hang; refuse the request if too many requests run."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))

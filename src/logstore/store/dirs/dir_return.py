@@ -1,8 +1,8 @@
 """Bring one log dir into a running store: lock it, probe it, write its identity, open its logs.
 
 The steps are the same as at a start, but for only one dir, while the other dirs work. A log that
-is already open stays open. If a copy in the returned dir outranks an open log, an error reports
-both.
+is already open stays open. If a copy in the returned dir outranks an open log, an error reports the
+copy and the log.
 
 Each disk call runs in a thread of its own. If a call hangs, its thread is abandoned, and the dir is
 offline again, so that the user can give up the dir.

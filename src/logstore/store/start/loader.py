@@ -1,7 +1,7 @@
 """Open the logs in the log dirs: decide about each directory, then recover logs in parallel.
 
-`reconcile` lists the directories and carries out the decisions of the start-up table. Then this
-module opens the logs. If a log dir returns while the store runs, both modules do the same for it.
+`reconcile` lists the directories and carries out the decisions of the start-up table. After that,
+this module opens the logs. If a log dir returns to a running store, the steps are the same.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails during one of these steps, earlier decisions may be wrong. So all dirs are listed
-again, and all decisions are made again. This module opens no log and purges nothing.
+If a log dir fails during a step, earlier decisions may be wrong. So all dirs are listed again, and
+all decisions are made again. This module opens no log and purges nothing.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _list_all(
     """List every good log dir except SUSPECT dirs; if a listing fails, take the dir offline.
 
     Args:
-        opening: the dirs that are not open yet. If one of these dirs hangs, it goes offline.
+        opening: the dirs that are not open yet. If such a dir hangs, it goes offline.
     """
     listings: dict[LogDir, Listing] = {}
 
