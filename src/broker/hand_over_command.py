@@ -109,7 +109,7 @@ def _check(
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C interrupt the work at once.
 
-    Such an interrupt is safe, because every step can be repeated.
+    An interrupt of the work is safe, because every step can be repeated.
     """
     with held() as interrupts, interrupts.allowed():
         yield

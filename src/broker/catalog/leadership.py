@@ -23,7 +23,7 @@ NO_LEADER = -1
 class NotServedError(LogStoreError):
     """Report that this broker does not serve a partition now. `code` is for the client.
 
-    A client that gets such a code finds the leader, or tries again.
+    A client that gets the code finds the leader, or tries again.
     """
 
     code: ErrorCode
@@ -154,7 +154,10 @@ class Leadership(Protocol):
 
 
 class SoleBroker:
-    """A broker without a cluster. Such a broker leads every partition, and has the only replica."""
+    """A broker without a cluster.
+
+    A broker without a cluster leads every partition, and has the only replica.
+    """
 
     controller_id: int
     broker_id: int

@@ -4,8 +4,8 @@ Producer ids are given in blocks. Before the first id of a block is given, the e
 written durably to every log dir that works. After a restart, new ids are larger than the largest
 end that any log dir stores. A log may come from another broker, so new ids are also larger than
 every id in the logs that is below 2^61. Ids from 2^61 on are ignored: no broker has given so large
-an id, but a client can write any id into its batches. If such a large id were not ignored, no new
-ids would be left.
+an id, but a client can write any id into its batches. If an id from 2^61 on were not ignored, no
+new ids might be left.
 
 If a log dir does not work while a block is given, it does not store the end of the block. So if
 only this log dir is present at a later start, an id could be given twice. Programs that append to

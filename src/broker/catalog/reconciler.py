@@ -252,7 +252,10 @@ class Reconciler:
             self._topics.put(record)
 
     def _refuse(self, name: str, plan: Plan) -> None:
-        """Store which replicas of a topic are not served. Log each such replica once."""
+        """Store which replicas of a topic are not served.
+
+        Log each replica that is not served once.
+        """
         for key in [key for key in self.refused if key[0] == name and key[1] not in plan.refuse]:
             del self.refused[key]
         for number, topic_id in plan.refuse.items():

@@ -53,7 +53,7 @@ class Heartbeat(NamedTuple):
     def is_full(self) -> bool:
         """Whether the heartbeat has all facts about the member.
 
-        The answer to such a heartbeat has the assignment.
+        The answer to a heartbeat with all facts has the assignment.
         """
         has_topics = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != UNCHANGED_MS and has_topics and self.owned is not None

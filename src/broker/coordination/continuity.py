@@ -1,7 +1,7 @@
 """Recognise a coordination store that was wiped, replaced, or restored from an older copy.
 
-If a broker used such a store, it would use wrong facts. So each broker stores four values durably,
-next to its logs:
+If a broker used a store that was wiped, replaced or restored, the broker would use wrong facts. So
+each broker stores four values durably, next to its logs:
 
     cluster_id       the id of the cluster
     cluster_czxid    the zxid at which `/cluster/id` was created

@@ -16,7 +16,7 @@ broker tries to make room. If the least recently used session was not used for `
 the broker closes this session.
 
 A session does not keep names that no topic can have, because such a name can be long. A client that
-names such a topic gets no session.
+names a topic which cannot exist gets no session.
 """
 
 from __future__ import annotations

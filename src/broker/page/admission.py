@@ -75,8 +75,9 @@ def fault_of(
     """Check the head of a request. If the request may be answered, the status is OK.
 
     Another site can change the address of its own name to the address of this server (DNS
-    rebinding). After such a change, a browser sends requests for the other site to this server. The
-    header Host of such a request has the name of the other site. This name is not allowed.
+    rebinding). After a change of the address, a browser sends requests for the other site to this
+    server. The header Host of these requests has the name of the other site. The name of another
+    site is not allowed.
 
     Args:
         hosts: the values of the header Host.

@@ -1,4 +1,4 @@
-"""Write the quotas of an entity as a document. Read and check such a document.
+"""Write the quotas of an entity as a document. Read and check the document of an entity.
 
     name      user=alice or client-id=app or user=,client-id=app
     document  {"version":1,"quotas":{"producer_byte_rate":1048576.0}}

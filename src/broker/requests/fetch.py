@@ -5,8 +5,8 @@
                           +-- a log changes <---+ subscribe, wait
 
 The first partition with records returns at least one batch, even if the batch is larger than the
-limits of the request and the partition. Any further batches must fit into both limits. A batch is
-never cut.
+limits of the request and the partition. Any further batches must fit into the limits of the request
+and of the partition. A batch is never cut.
 """
 
 from __future__ import annotations

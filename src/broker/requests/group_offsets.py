@@ -140,9 +140,9 @@ def _check_coordinator(codes: Sequence[int]) -> None:
     """If a client asks the wrong broker for the offsets of a group, close its connection.
 
     After the error NOT_COORDINATOR, a consumer of librdkafka 2.16 finds the coordinator, but never
-    asks it for the offsets. So such a consumer never reads a record. After the end of a connection,
-    each client finds the coordinator and asks again. A request about several groups gets an error
-    for each of these groups.
+    asks it for the offsets. So a consumer that got NOT_COORDINATOR would never read a record. After
+    the end of a connection, each client finds the coordinator and asks again. A request about
+    several groups gets an error for each of these groups.
     """
     if list(codes) == [ErrorCode.NOT_COORDINATOR]:
         raise CloseConnectionError("another broker coordinates the group of an OffsetFetch")

@@ -189,8 +189,8 @@ def _is_replicated(
 ) -> bool:
     """Check whether this log has a refused batch, replicated: another leader may have written it.
 
-    If the log has such a batch, the batch that follows in the log must come first. The following
-    batch may have been refused, too.
+    If the log has the refused batch, the batch that follows in the log must come first. The
+    following batch may have been refused, too.
     """
     refused, services = call.client.refused, call.services
     earlier = refused.to_look_for(partition, producer_id, services.clock())

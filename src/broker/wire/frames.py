@@ -123,7 +123,8 @@ class Request:
     def is_unknown_version(self) -> bool:
         """Report whether this is an ApiVersions request of an unknown version.
 
-        The answer to such a request is UNSUPPORTED_VERSION (35), in version 0 of the response.
+        The answer to an ApiVersions request of an unknown version is UNSUPPORTED_VERSION (35), in
+        version 0 of the response.
         """
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 

@@ -46,8 +46,8 @@ class Usable(NamedTuple):
 
     Attributes:
         config: the configuration for the logs of the topic.
-        faults: for the key of each setting that the broker cannot use, the reason. Such a setting
-            was written by another program.
+        faults: for the key of each setting that the broker cannot use, the reason. A setting that
+            the broker cannot use was written by another program.
     """
 
     config: LogConfig

@@ -138,9 +138,9 @@ class TopicChanges:
     def _reserve(self, name: str) -> list[Operation]:
         """Refuse a name that collides with the name of another topic, even of a new topic.
 
-        Two names with "." or "_" can collide. So the creation of such a topic also writes the
-        parent of all topics. If two such topics are created at the same time, the store refuses the
-        second write, and the broker checks the name again.
+        Two names with "." or "_" can collide. So the creation of a topic whose name has "." or "_"
+        also writes the parent of all topics. If two brokers write the parent at the same time, the
+        store refuses the second write, and the broker checks the name again.
         """
         if "." not in name and "_" not in name:
             return []

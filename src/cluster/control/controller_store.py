@@ -83,7 +83,7 @@ class ControllerStore:
         This session may already own the controller's znode, because the answer to an earlier
         election was lost, or because the deletion at the end of a reign failed. If the znode
         stayed, no broker could become the controller while this session lives. So this method first
-        deletes such a znode.
+        deletes a znode that this session already owns.
 
         Raises:
             BadZnodeError: the controller epoch is not a number, or no larger number is left.

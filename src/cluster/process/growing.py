@@ -111,9 +111,9 @@ def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
     """Check that the cluster has no other topic with the name of one of `topics`.
 
     Raises:
-        ClusterGrowthError: the cluster has such a topic. The caller must check this before the
-            broker obeys the controller. Otherwise, the broker could delete its own replica as the
-            replica of an older topic.
+        ClusterGrowthError: the cluster has a topic with the same name. The caller must check this
+            before the broker obeys the controller. Otherwise, the broker could delete its own
+            replica as the replica of an older topic.
     """
     for topic in topics:
         _is_there(session, topic.record)

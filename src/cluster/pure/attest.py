@@ -21,9 +21,9 @@ A loss of any written record advances `whole_since`. Only a loss of flushed reco
 nothing if the power fails (P24).
 
 A log dir that joins a running broker counts as failed until the registration names it. The
-`whole_since` of such a log dir is the epoch of that registration. A log dir that is removed counts
-as failed until the registration is written without it. So if a replica was lost with this log dir,
-the replica is created again only at a later registration epoch (P3, P17).
+`whole_since` of a log dir that has just joined is the epoch of that registration. A log dir that is
+removed counts as failed until the registration is written without it. So if a replica was lost with
+this log dir, the replica is created again only at a later registration epoch (P3, P17).
 
 The broker must be registered before it determines the `whole_since` of its log dirs. If the session
 ends while a log dir returns, the write of the registration is lost or too old, and the broker asks

@@ -277,8 +277,8 @@ class AppendAsFollower(NamedTuple):
 
     Attributes:
         leader_epoch: the leader epoch of the leader that sent the batches. Batches of a later epoch
-            are refused. Such a batch shows that another leader had replaced this leader before the
-            batch was read. So earlier records in its log may have changed, too.
+            are refused. A batch of a later epoch shows that another leader had replaced this leader
+            before the batch was read. So earlier records in its log may have changed, too.
         may_lack: whether compaction may have removed offsets from the leader's log.
     """
 

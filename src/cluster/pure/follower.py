@@ -158,15 +158,16 @@ def truncate(replica: Replica, offset: int, *, is_compacted: bool = False) -> No
     """Remove the records from an offset on, but no record that may have been acknowledged.
 
     There is one exception. If compaction has removed all records of an epoch, a replica that was
-    copied after the compaction does not know this epoch. If such a replica leads, it may not know
-    the last epoch of this log, although no record was lost. In this exception, this log is cut,
-    too, and the records that are left are fetched again. Until these records are fetched, no
-    election can choose this replica, because it lacks records below the leader's high watermark.
+    copied after the compaction does not know this epoch. If a replica that was copied late leads,
+    it may not know the last epoch of this log, although no record was lost. In this exception, this
+    log is cut, too, and the records that are left are fetched again. Until these records are
+    fetched, no election can choose this replica, because it lacks records below the leader's high
+    watermark.
 
     Records below the high watermark are removed only after an election that may have lost records.
-    After such an election, all removed records are kept in a file, even the records above the high
-    watermark. After a crash, the high watermark of the replica may be too low. So the records above
-    the high watermark may have been acknowledged, too.
+    After an election that may have lost records, all removed records are kept in a file, even the
+    records above the high watermark. After a crash, the high watermark of the replica may be too
+    low. So the records above the high watermark may have been acknowledged, too.
 
     Args:
         is_compacted: whether the leader's log may lack offsets, and all records of this log are

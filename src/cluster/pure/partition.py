@@ -210,8 +210,8 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead. In this epoch, the replica has sent proposals for the ISR, and has
-    forgotten them. The controller may still accept these proposals (P7).
+    A replica whose log failed must not lead. In this epoch, the replica has sent proposals for the
+    ISR, and has forgotten them. The controller may still accept these proposals (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 

@@ -4,8 +4,8 @@ The rules must see the changes of the log in their order. So one lock is held wh
 about an event and the effects are carried out. A flush runs without this lock, and its result comes
 back as an event.
 
-A log can fail during any effect. After such a failure, the facts of the rules may differ from the
-log. So the replica loses its role and counts as offline, and its log is read again.
+A log can fail during any effect. After a failure of the log, the facts of the rules may differ from
+the log. So the replica loses its role and counts as offline, and its log is read again.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class MetadataCache:
     def lacks_replica(self, name: str, partition: int) -> bool:
         """Report whether a replica of a partition is not in sync, or may not be in sync.
 
-        Compaction must not remove the tombstones and markers that such a replica may lack.
+        Compaction must not remove the tombstones and markers that a replica out of sync may lack.
         """
         topic = self.view.topics.get(name)
         found = None if topic is None else topic.partitions.get(partition)

@@ -1,8 +1,8 @@
 """Find replicas whose topic the cluster does not know. Keep them, and raise an alarm.
 
 If a topic is deleted, the coordination store lists which replicas must be deleted (P19). If the
-store has neither the topic of a replica nor such a record, no request has deleted the topic. So a
-user removed the znodes of the topic, or the store is an older copy, or it is another store. The
+store neither has the topic of a replica nor lists the replica, no request has deleted the topic. So
+a user removed the znodes of the topic, or the store is an older copy, or it is another store. The
 replica may still be needed, so it is not deleted. An operator must restore the store, or delete the
 replica.
 """

@@ -89,8 +89,8 @@ def cluster_map(servers: str, topics: Sequence[str] | None = None) -> ClusterMap
 def _answers(servers: Sequence[Server], asked: Any) -> tuple[list[Any], int]:
     """Return the answers of enough brokers, and how many are enough.
 
-    An address that no broker advertises may belong to any broker. An answer from such an address is
-    used only to find the brokers.
+    An address that no broker advertises may belong to any broker. An answer from an address that no
+    broker advertises is used only to find the brokers.
     """
     found = _several(servers, asked, 1)
     answers, done = dict(found), set(found)

@@ -6,7 +6,7 @@ A piece names every in-sync replica, because any of these replicas may be on the
 task. The path of a log dir alone proves nothing, because another machine may have another disk at
 the same path. So a piece also has the directory ids, which are random and are stored on the disks.
 
-Kafka's own brokers send no directory ids, so the tasks fetch all records of such brokers.
+Kafka's own brokers send no directory ids, so the tasks fetch all records of Kafka's brokers.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def dirs_of(
 ) -> dict[int, DirsFound]:
     """Ask the brokers with in-sync replicas for their log dirs, several brokers at once.
 
-    If a broker does not answer, it is left out. In this case, the tasks do not read the files of
-    this broker.
+    The result lacks a broker that does not answer. The tasks do not read the files of a broker that
+    is not in the result.
     """
     wanted: dict[int, list[TopicPartition]] = {}
     for key in keys:

@@ -6,8 +6,8 @@
 
 Followers append the batches of their leader unchanged, so the batches of all replicas are the same.
 Compaction is an exception: each replica compacts its own log, at its own time. So replicas of a
-compacted topic may lack different records, and their batches may differ. In such a topic, records
-with the same offset must be the same. If only some replicas have a record, this is not a
+compacted topic may lack different records, and their batches may differ. In a compacted topic,
+records with the same offset must be the same. If only some replicas have a record, this is not a
 difference.
 """
 

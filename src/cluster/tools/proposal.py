@@ -21,7 +21,7 @@ Assignment = Mapping[Place, Sequence[int]]
 
 
 def parse_topics(text: str) -> list[str]:
-    """Read the names of the topics. Raises ValueError if the text is not such a file."""
+    """Read the names of the topics. Raises ValueError if the text does not have this format."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -2,11 +2,11 @@
 
     Fetch (replica id -2) to each broker of a partition -> Comparison -> differences
 
-Kafka defines this replica id for tools that compare replicas. A broker answers such a Fetch from
-its own replica, even if the replica is a follower. The answer never waits, and ends at the high
-watermark of that replica. Such a Fetch does not count as the position of a follower. The records
-below the smallest of these high watermarks are on every replica, and do not change. So appends and
-elections during a comparison do no harm.
+Kafka defines this replica id for tools that compare replicas. A broker answers a Fetch of such a
+tool from its own replica, even if the replica is a follower. The answer never waits, and ends at
+the high watermark of that replica. A Fetch of such a tool does not count as the position of a
+follower. The records below the smallest of these high watermarks are on every replica, and do not
+change. So appends and elections during a comparison do no harm.
 """
 
 from __future__ import annotations

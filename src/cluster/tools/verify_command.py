@@ -60,8 +60,8 @@ def verify(
 
     Two batches are the same if their base offset, last offset, checksum and leader epoch are the
     same. Each checksum is computed again from the bytes. Replicas of a compacted topic may lack
-    different records, because each replica compacts its own log. In such a topic, records with the
-    same offset must be the same.
+    different records, because each replica compacts its own log. In a compacted topic, records with
+    the same offset must be the same.
 
     The exit code is 1 if replicas differ, or if a replica could not be compared. At most 100
     differences of a partition are listed.

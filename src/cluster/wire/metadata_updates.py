@@ -5,7 +5,7 @@ to the number `last_change`; both numbers are tagged fields. So a broker knows i
 or if a message is late. Two tagged fields of a partition name its eligible leader replicas and its
 suspects. A broker of an earlier version ignores the two tagged fields, and a controller of an
 earlier version does not write these fields. A message of Kafka's type FULL contains all topics. If
-such a message does not name a topic, the topic does not exist.
+a FULL message does not name a topic, the topic does not exist.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ name. No other module may call the operating system's file functions. A call tha
 passes the gate of its log dir (`gates`). The second part has operations that are easy to get wrong:
 loops for short reads and writes, a probe after a sync, a sync of a directory after a rename.
 
-Every function here raises plain `OSError`; `LogDir.failed` converts such an error.
+Every function here raises plain `OSError`; `LogDir.failed` converts an `OSError`.
 """
 
 from __future__ import annotations

@@ -123,8 +123,7 @@ class Replica:
     def keeps_deletions(self) -> bool:
         """Whether compaction must keep tombstones and markers, because a replica may lack them.
 
-        If such a replica never got the tombstones, it would keep the older records of the same
-        keys.
+        If a replica never got the tombstones, it would keep the older records of the same keys.
         """
         return self.environment.keeps_deletions(self.topic, self.partition)
 

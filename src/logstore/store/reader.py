@@ -157,8 +157,9 @@ class StoreReader:
 
         Returns the paths of the log dirs that were not closed cleanly. A log dir is not closed
         cleanly if it is offline or SUSPECT, has failed, or still hangs after `timeout` seconds. The
-        next start recovers the logs of such a log dir. If Ctrl-C interrupted a close, a second call
-        completes the close. After a complete close, a second call only returns the same paths.
+        next start recovers the logs of a log dir that was not closed cleanly. If Ctrl-C interrupted
+        a close, a second call completes the close. After a complete close, a second call only
+        returns the same paths.
 
         Raises:
             LogDirOfflineError: a log dir failed in this call; other log dirs are closed cleanly.

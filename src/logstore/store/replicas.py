@@ -384,7 +384,7 @@ class Replicas(ReplicaReservations):
     def is_a_dir_in_doubt(self) -> bool:
         """Check whether a log dir is missing, OFFLINE, OUTDATED or SUSPECT.
 
-        The copies in such a log dir may be lost, so they are no reason to purge another copy.
+        The copies in a bad log dir may be lost, so they are no reason to purge another copy.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

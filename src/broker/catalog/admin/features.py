@@ -41,8 +41,8 @@ class Update(NamedTuple):
     """The new level of one feature.
 
     Attributes:
-        is_downgrade: whether the request may lower the level. Such a request must not raise the
-            level.
+        is_downgrade: whether the request may lower the level. A request that may lower the level
+            must not raise the level.
     """
 
     feature: str
@@ -96,7 +96,7 @@ class Features:
             LOG.warning("the level of %s is not set: %s", TRANSACTION_VERSION, error)
 
     def close(self) -> None:
-        """Follow the changes no longer."""
+        """Stop following the changes."""
         self._end()
 
     def _first(self, now: Documents) -> Changes:

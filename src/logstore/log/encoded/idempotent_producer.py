@@ -7,8 +7,8 @@ If the log already has a record, the record is not written again, and its offset
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
-The producer id is derived from the name, and is in a range that no broker uses. A producer with
-such an id does not expire.
+The producer id is derived from the name, and is in a range that no broker uses. A producer with an
+id of this range does not expire.
 """
 
 from __future__ import annotations

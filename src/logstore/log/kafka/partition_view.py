@@ -41,7 +41,7 @@ END_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-check
 def read_topic_id(directory: str) -> bytes:
     """Read the topic id in Kafka's `partition.metadata`; return zeros if no file is usable.
 
-    Brokers before Kafka 2.8 wrote no such file.
+    Brokers before Kafka 2.8 wrote no `partition.metadata`.
     """
     try:
         data = read_if_there(os.path.join(directory, METADATA_NAME))

@@ -330,9 +330,9 @@ class Producers:
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset of a log that is not replicated.
 
-        In such a log, a marker decides its transaction immediately. The log still remembers decided
-        transactions. If the log is replicated later, the first high watermark may be before the
-        markers of these transactions.
+        In a log that is not replicated, a marker decides its transaction immediately. The log still
+        remembers decided transactions. If the log is replicated later, the first high watermark may
+        be before the markers of these transactions.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 

@@ -2,7 +2,7 @@
 
 A row is a few numbers at fixed places (`producer_file.ROW`), not an object. So 100,000 producers
 need only 28 MB, and a snapshot of all producers is one copy of the array. A NumPy view of the array
-exists only inside a method: the array cannot grow while such a view exists.
+exists only inside a method: the array cannot grow while a view of it exists.
 """
 
 from __future__ import annotations

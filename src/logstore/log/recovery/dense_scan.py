@@ -1,10 +1,10 @@
 """Walk over a segment in which no offsets are missing: each batch continues the batch before it.
 
 No checksum covers the base offset of a Kafka batch. In a log with gaps, only the next batch can
-show that a base offset is too large. So in such a log, the walk accepts a last batch with a base
-offset that is too large, and the log end is too large, too. In a log without gaps, the end of a
-batch is the base offset of the next batch. So this walk reports every wrong base offset as damage,
-also in the last batch.
+show that a base offset is too large. So in a log with gaps, the walk accepts a last batch with a
+base offset that is too large, and the log end is too large, too. In a log without gaps, the end of
+a batch is the base offset of the next batch. So this walk reports every wrong base offset as
+damage, also in the last batch.
 
 If a batch does not have the expected base offset, the walk reads the header of the next batch. If
 the next batch continues this batch, the base offset of this batch is right, and the offsets before

@@ -5,7 +5,7 @@ recovery reads only the bytes after that part. After a clean stop, trailers desc
 Recovery distinguishes two kinds of damage in the bytes that it reads:
 
 - a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
-  crash leaves such a tail. The tail is cut, and reported.
+  crash leaves a torn tail. The tail is cut, and reported.
 - **corruption**: any other damage. Nothing is cut, and the problem is reported. Until a `repair`,
   the log can be read, but not written.
 

@@ -4,8 +4,8 @@ A segment with damage is rewritten without the damage. Batches without records t
 lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
 again. The old file stays beside the new file as `*.quarantine`. A batch may have no damage except
 one wrong value in its header: the largest timestamp, the base offset in a log without gaps, or a
-leader epoch that is lower than an earlier epoch. Such a batch keeps its records, and the value is
-corrected.
+leader epoch that is lower than an earlier epoch. A batch with one wrong value keeps its records,
+and the value is corrected.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ fields, and no lock of its own. If a caller asks a future for its offset, the ca
 batch is sent.
 
 While records wait to be sent, the appender's thread refers to the appender, so the appender and its
-store stay alive. At other times, the thread does not refer to the appender. If no other object
-refers to the appender at such a time, the thread ends.
+store stay alive. At other times, the thread does not refer to the appender. If neither the thread
+nor another object refers to the appender, the thread ends.
 
 Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
 last batch is the newest batch, which takes records. A batch is closed when the next batch is linked

@@ -37,8 +37,8 @@ def append_record(
 ) -> int:
     """Append one record and return its offset; see `Log.append`.
 
-    Most records have only a value. The batch of such a record is encoded here, in half the time
-    that `build` needs.
+    Most records have only a value. The batch of a record with only a value is encoded here, in half
+    the time that `build` needs.
     """
     if (
         key is None

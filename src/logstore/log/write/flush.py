@@ -2,7 +2,7 @@
 
 A failed sync is never retried, even if an interrupt hid the error. A flush may be interrupted. A
 flush may also stop before any sync has failed, because the disk is full or no file descriptor is
-free. After such a stop, the next flush does the work.
+free. After a flush that stopped early, the next flush does the work.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ class held(call):  # noqa: N801 - it is used as a statement
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
-    If another thread has got such a lock meanwhile, that thread raises an error and releases the
-    lock. The watchdog may leave a lock that it has not yet released to the holder of the lock.
+    If another thread has got a lock in custody meanwhile, that thread raises an error and releases
+    the lock. The watchdog may leave a lock that it has not yet released to the holder of the lock.
     """
     for name in names:
         while name in owner.in_custody:

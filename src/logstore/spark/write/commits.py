@@ -40,7 +40,7 @@ from logstore.spark.write.staging import SPARK_DIR, Run, make_dirs, staging_dir
 from logstore.store.store import LogStore
 
 NOTHING_YET = -1
-# The query id of a DataFrame write begins with this prefix. Such a write has only one batch.
+# The query id of a DataFrame write begins with this prefix. A DataFrame write has only one batch.
 ONCE_PREFIX = "write-"
 APPEND_BYTES = 4 << 20
 

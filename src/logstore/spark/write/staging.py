@@ -5,8 +5,8 @@
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
 reports to the driver. Only the commit that gets the task's report reads the file. If no commit
 lists a file, the next batch of the same query removes it. A DataFrame write has no next batch, and
-nothing shows whether its driver is alive. So if such a write leaves files, the operator must remove
-them (docs/SPARK.md).
+nothing shows whether its driver is alive. So if a DataFrame write leaves files, the operator must
+remove them (docs/SPARK.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """List a log dir: replicas, leftovers of a crash, and files that do not belong to the store.
 
-A file that does not belong to the store is not changed. Such a file causes a warning in the
+A file that does not belong to the store is not changed. A foreign file causes a warning in the
 recovery report, not an error.
 """
 

@@ -97,8 +97,8 @@ class Compactor:
     def run_due(self) -> None:
         """Compact all logs that are due, one after another.
 
-        If a compaction found nothing to read, its log waits for the next run. Such a log may still
-        be due. Without this wait, the log would keep the thread busy for ever.
+        If a compaction found nothing to read, its log waits for the next run. A log that waits may
+        still be due. Without this wait, the log would keep the thread busy for ever.
         """
         idle: set[TopicPartition] = set()
         try:
