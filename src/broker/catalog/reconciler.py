@@ -62,7 +62,10 @@ class Reconciler:
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs work. Otherwise, a replica that is not found may still exist."""
+        """Check that all log dirs work.
+
+        If a log dir does not work, a replica that is not found may still exist.
+        """
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 

@@ -4,7 +4,7 @@ The coordination store has the records of the topics (`topic_store`), and the lo
 replicas. If the log dir of a topic does not work, or its disk is lost, the list still has the topic
 with its id and its partitions. If a program creates a topic in the store, the list has this topic
 before the coordination store has it. After a change of topics, or after a log dir returns, a new
-list is made. Until then, all requests use the same list.
+list is made. Before such an event, all requests use the same list.
 """
 
 from __future__ import annotations

@@ -142,9 +142,9 @@ class TransactionalOffsets:
                 transaction raises the epoch, the limit is the epoch of the marker, because offsets
                 with this epoch belong to the next transaction.
             then: this function is called when the transaction has no pending offsets in any group.
-                The caller must complete the transaction only after the call of `then`. Otherwise,
-                the producer could begin its next transaction, and this method could end offsets of
-                that transaction.
+                The caller must complete the transaction only after the call of `then`. If the
+                caller completed the transaction earlier, the producer could begin its next
+                transaction, and this method could end the offsets of the next transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

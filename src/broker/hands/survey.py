@@ -294,7 +294,10 @@ def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
 
 
 def _without_limits(config: LogConfig, unread: set[str]) -> LogConfig:
-    """Remove each limit that cannot be read. Otherwise, the store could delete too many records."""
+    """Remove each limit that cannot be read.
+
+    If such a limit stayed, the store could delete too many records.
+    """
     if POLICY in unread:
         config, unread = config.replace(cleanup_policy="delete"), {*unread, *LIMITS}
     return config.replace(**{field_of(key): None for key in LIMITS if key in unread})

@@ -116,7 +116,8 @@ class HttpServer:
     """Accept connections at one address, and answer their requests.
 
     Threads: `_lock` guards the connections. A connection is closed and removed under this lock.
-    Otherwise, the accepting thread could cut a socket after another file has got its descriptor.
+    Without the lock, the accepting thread could cut a socket after another file has got its
+    descriptor.
 
     Attributes:
         names: the hosts that requests may name.

@@ -29,7 +29,7 @@ EpochRow = OffsetForLeaderEpochResponse.EpochEndOffset
 def answer(call: Call) -> Answer:
     """Find an offset in each partition. A partition that is named twice gets an error, as in Kafka.
 
-    Otherwise a short request could make the broker search a partition thousands of times.
+    Without this error, a short request could make the broker search a partition thousands of times.
     """
     asked = call.request.message()
     Topic = ListOffsetsResponse.ListOffsetsTopicResponse  # noqa: N806 - a class

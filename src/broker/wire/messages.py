@@ -47,9 +47,8 @@ def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
 def classes_of(name: str) -> dict[str, Any]:
     """Map the names of a message and of its structs in the schema to their classes.
 
-    The classes are made only once, even if several threads need them at the same time. Otherwise,
-    there could be two classes with the same name, and messages of one of these classes could not be
-    encoded.
+    The classes are made only once, even if several threads need them at the same time. If a class
+    were made twice, messages of one of the two classes could not be encoded.
     """
     with _making:
         if name not in _made:

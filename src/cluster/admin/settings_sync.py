@@ -280,8 +280,9 @@ class SettingsSync:
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Apply the settings of a topic to its logs.
 
-        If a topic has no settings in the store, its logs keep their settings. Otherwise, if a
-        broker used the wrong store, the default retention would delete records.
+        If a topic has no settings in the store, its logs keep their settings. If missing settings
+        meant default settings, a broker that uses the wrong store would delete records by the
+        default retention.
         """
         found = self._read(name)
         if found is None:

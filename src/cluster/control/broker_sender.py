@@ -65,7 +65,8 @@ class BrokerSender:
         """Queue a request. The new request replaces a queued request about the same partition.
 
         If the replaced request says that the topic is new, the later request says so, too.
-        Otherwise, a broker with a bad log dir would never create the replica (P17).
+        If the later request did not say so, a broker with a bad log dir would never create the
+        replica (P17).
         """
         with self._changed:
             if isinstance(request, LeaderAndIsr):

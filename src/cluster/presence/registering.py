@@ -194,8 +194,8 @@ class Registering:
     def _tell(self, event: attest.Event) -> None:
         """Carry out the effects of an event, even if the entry of a log dir cannot be written.
 
-        If the write shows that the log dir is offline, the log dir counts as failed. Otherwise, the
-        entry is written later.
+        If the write shows that the log dir is offline, the log dir counts as failed. If the write
+        fails for another reason, the entry is written later.
         """
         about: str = getattr(event, "dir_id", "")
         noting = self._host.noting(about)

@@ -112,8 +112,8 @@ def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
 
     Raises:
         ClusterGrowthError: the cluster has a topic with the same name. The caller must check this
-            before the broker obeys the controller. Otherwise, the broker could delete its own
-            replica as the replica of an older topic.
+            before the broker obeys the controller: an unchecked broker could delete its own replica
+            as the replica of an older topic.
     """
     for topic in topics:
         _is_there(session, topic.record)

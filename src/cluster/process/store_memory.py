@@ -5,9 +5,9 @@
 
 The broker uses `cluster.store` to recognise a coordination store that was wiped, or restored from a
 copy. The broker refuses a wiped or restored store. After a broker was killed, the new process uses
-`cluster.session` to end the old session at once. Otherwise, the process would have to wait until
-ZooKeeper ends that session. The boot id is stored, because the disks may be copied to another
-machine while the process with the old session still runs on the first machine.
+`cluster.session` to end the old session at once. Without `cluster.session`, the process would have
+to wait until ZooKeeper ends the old session. The boot id is stored, because the disks may be copied
+to another machine while the process with the old session still runs on the first machine.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def follow_high_watermark(replica: Replica) -> None:
 def follow_start(replica: Replica) -> None:
     """Delete the records that the leader has deleted (P26), up to the high watermark.
 
-    Otherwise deleted records would come back when this replica leads.
+    If the replica kept deleted records, they would come back when this replica leads.
     """
     start = min(replica.leader_start, replica.high_watermark)
     if start > replica.log.log_start_offset:

@@ -66,8 +66,9 @@ class Ballast:
     def keep(self) -> None:
         """Write as much of the ballast as fits on the disk. Raises OSError if the disk failed.
 
-        While some work uses the space of the removed ballast, the ballast is not written. Otherwise
-        an append, which checks for room and calls `keep`, would fill the space that the work needs.
+        While some work uses the space of the removed ballast, the ballast is not written. If an
+        append, which checks for room and calls `keep`, wrote the ballast, it would fill the space
+        that the work needs.
         """
         if not self._missing_bytes:
             return

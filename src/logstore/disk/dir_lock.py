@@ -6,9 +6,9 @@
 
 `.lock` contains the id of the owner's process, and the id of its *start*. The clean-shutdown marker
 is valid only if it contains the same start id. So a marker of an older start is ignored, even if a
-power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
-could make a new `.lock` and lock the new file, while the first process still holds the lock of the
-old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
+power cut undid the removal of that marker. `.lock` is never unlinked. If `.lock` were removed, a
+second process could make a new `.lock` and lock the new file, while the first process still holds
+the lock of the old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations

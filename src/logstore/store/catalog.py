@@ -3,9 +3,9 @@
 Every log dir has a file with the catalog of the whole store (`disk/documents/catalog_file`).
 Changes are recorded in memory. The keeper of each log dir writes the changes together with its
 checkpoints, so no caller waits for a slow disk. Only a deletion is written to other log dirs
-immediately. Otherwise, if the log dir of the replica were lost before the next checkpoint, no file
-would show that the replica is deleted. If the catalog and the directories disagree, the directories
-are right, and the difference is reported.
+immediately. The reason: if the log dir of the replica were lost before the next checkpoint, no
+other file would show that the replica is deleted. If the catalog and the directories disagree, the
+directories are right, and the difference is reported.
 
 Threads: entries change one by one, under the lock. Lookups take no lock.
 """

@@ -292,9 +292,9 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first. Otherwise, the directory with the
-        record of the deletion could be purged first, and a start would make one of the other copies
-        live.
+        (copies of a move, or superseded copies) come first. In another order, the directory with
+        the record of the deletion could be purged first, and a start would make one of the other
+        copies live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)

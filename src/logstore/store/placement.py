@@ -4,8 +4,8 @@ The emptiest disk is the disk with the most free bytes. A step is 1 % of a disk.
 equal to the emptiest disk if it has at most one step fewer free bytes. The steps are counted down
 from the emptiest disk, not up from zero. So a disk that is almost as empty as the emptiest disk
 always counts as equal to the emptiest disk. For each replica that is still empty, an allowance is
-first subtracted from the free bytes of its disk. Otherwise a thousand new replicas would all go to
-a disk that has one more free byte than the others.
+first subtracted from the free bytes of its disk. Without allowances, a thousand new replicas would
+all go to a disk that has one more free byte than the other disks.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ClientQuotas:
         self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Read the quotas, and follow their changes. Until then, no quota applies."""
+        """Read the quotas, and follow their changes."""
         self._end = self._documents.follow(KIND, self._heard)
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def answer_authenticate(call: Call) -> Answer | Pending:
 def _ended(call: Call, login: Authentication, answer: Answer, reason: str) -> Answer | Pending:
     """If the login may continue, answer at once.
 
-    Otherwise, answer late and close the connection.
+    If the login has failed, answer late and close the connection.
     """
     if login.state is not State.ENDED:
         return answer

@@ -1,8 +1,9 @@
 """Ask the coordinator whether the batches of a request belong to a transaction (KIP-890).
 
-If the log already has the transaction, the coordinator is not asked. Otherwise, the log gives a
-token before the coordinator is asked, and then accepts the batch only with this token. A marker
-makes the token invalid. So a late batch cannot begin a transaction that is never ended.
+If the log already has the transaction, the coordinator is not asked. If the log does not have the
+transaction, it gives a token before the coordinator is asked, and then accepts the batch only with
+this token. A marker makes the token invalid. So a late batch cannot begin a transaction that is
+never ended.
 
 With the older protocol, the client has already added the partition, and the coordinator only checks
 this fact. With the newer protocol, the coordinator adds the partition now. With either protocol,

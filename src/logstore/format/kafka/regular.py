@@ -102,8 +102,8 @@ def is_regular(
 
     Args:
         data: a buffer with the records from `start` to `end`. If the records were compressed in the
-            batch, the buffer has only the records. Otherwise the batch's header comes directly
-            before the records.
+            batch, the buffer has only the records. In an uncompressed batch, the batch's header
+            comes directly before the records.
         header: the header of the batch; its largest timestamp is checked, too.
     """
     count, base = header.record_count, header.base_timestamp

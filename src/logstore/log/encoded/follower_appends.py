@@ -197,10 +197,11 @@ def start_empty_at(state: LogState, offset: int) -> None:
 
     The caller must hold both locks.
 
-    If the new segment cannot be created, this function writes the old log start again. Otherwise
-    records could be appended before the new log start, and the next start of the store would treat
-    them as deleted. If Ctrl-C comes after the segment was created, the remaining steps still run.
-    Otherwise the records before the new segment would appear to be lost.
+    If the new segment cannot be created, this function writes the old log start again. If the new
+    log start stayed, records could be appended before it, and the next start of the store would
+    treat these records as deleted. If Ctrl-C comes after the segment was created, the remaining
+    steps still run. Without these steps, the records before the new segment would appear to be
+    lost.
     """
     old, start = state.active, state.log_start_offset
     try:

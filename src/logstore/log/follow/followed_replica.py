@@ -246,8 +246,8 @@ class FollowedReplica(Replica):
     def _check_topic(self, before: os.stat_result, topic_id: bytes) -> None:
         """If the directory changed since its small files were read, check its topic id again.
 
-        Otherwise the segments of a topic that was created again could be listed with the id of the
-        topic that was deleted.
+        Without this check, the segments of a topic that was created again could be listed with the
+        id of the deleted topic.
         """
         facts = files.stat(self.directory)
         if (facts.st_ino, facts.st_mtime_ns) == (before.st_ino, before.st_mtime_ns):

@@ -8,7 +8,8 @@ damage, also in the last batch.
 
 If a batch does not have the expected base offset, the walk reads the header of the next batch. If
 the next batch continues this batch, the base offset of this batch is right, and the offsets before
-this batch are missing. Otherwise, the expected base offset is right.
+this batch are missing. If the next batch does not continue this batch, the expected base offset is
+right.
 """
 
 from __future__ import annotations

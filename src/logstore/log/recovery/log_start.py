@@ -46,8 +46,8 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files have this start or a later start. Otherwise, no record
-            before this start may be deleted.
+        is_confirmed: whether two files have this start or a later start. If this is False, no
+            record before this start may be deleted.
         doubt: a sentence for the report, which says what contradicts this start; "" means no
             contradiction.
     """

@@ -2,10 +2,10 @@
 
 While a reader may use a file, the file is never shortened. Instead, the kept part of a segment is
 written to a new file, which is then renamed over the old file. The segments before the new file are
-synced first. Otherwise, a crash could lose earlier records and leave a hole before the new file,
-which is durable. Next, the files that describe the dropped bytes are removed. So after a crash at
-any point, the log ends between the new end and the old end, and no file describes records after the
-end of the log.
+synced first. Without this sync, a crash could lose earlier records and leave a hole before the new
+file, which is durable. Next, the files that describe the dropped bytes are removed. So after a
+crash at any point, the log ends between the new end and the old end, and no file describes records
+after the end of the log.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
 If the total weight exceeds the capacity, the cache looks at the oldest item. If the item was not
-used since the cache last looked at it, the cache evicts the item. Otherwise the item becomes the
-newest item, and the cache looks at the next item (the rule "second chance"). If a reader refers to
-an evicted item, the item exists until the reader drops it. A `Handle` closes its descriptor when
-the last reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and
-reading takes no lock. All log dirs share the cache's lock. The cache closes no file while it holds
-this lock, because a close on a disk that hangs would then block all log dirs.
+used since the cache last looked at it, the cache evicts the item. A used item becomes the newest
+item, and the cache looks at the next item (the rule "second chance"). If a reader refers to an
+evicted item, the item exists until the reader drops it. A `Handle` closes its descriptor when the
+last reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and reading
+takes no lock. All log dirs share the cache's lock. The cache closes no file while it holds this
+lock, because a close on a disk that hangs would then block all log dirs.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ class Appender:
         """Append all waiting records; return when all of them are in the log.
 
         If the appender was made with `durable=True`, these records are on the disk when the call
-        returns. Otherwise, `Log.flush` makes the records durable.
+        returns. For any other appender, `Log.flush` makes the records durable.
         """
         self._cut(self._batch)
 

@@ -2,8 +2,8 @@
 
 A superseded copy is removed when the live copy durably has as many records. If a user deleted a
 partition, its copies are removed first, and the `.delete` with the record of the deletion is
-removed last. While a log dir is bad, this `.delete` is kept. Otherwise a copy on the bad dir would
-come back when that dir returns.
+removed last. While a log dir is bad, this `.delete` is kept. Without this `.delete`, a copy on the
+bad dir would come back when that dir returns.
 """
 
 from __future__ import annotations
