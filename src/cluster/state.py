@@ -32,8 +32,8 @@ class State(NamedTuple):
         leader: the broker that leads, or NO_BROKER.
         isr: the in-sync replicas, each with the registration epoch at which it was admitted.
         elr: the eligible leader replicas, each with the registration epoch at which it was
-            admitted. These replicas left an ISR that was then below `min_isr`, and have every
-            acknowledged record.
+            admitted. An eligible leader replica left an ISR that was then below `min_isr`, and has
+            every acknowledged record.
         suspects: replicas of the ISR or ELR that lost records after their admission.
         leader_registration_epoch: the registration epoch of the leader at the time of its election.
         replicas: the brokers that have a replica, including the brokers that a reassignment adds.

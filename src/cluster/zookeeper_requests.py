@@ -35,8 +35,8 @@ LOST = (
     exceptions.ConnectionClosedError,
     exceptions.OperationTimeoutError,
 )
-# After one of these errors, it is unknown whether a write happened.
-# The connection was lost, or the server had an internal error, perhaps after the write.
+# After an error of this set, it is unknown whether a write happened. The connection was lost, or
+# the server had an internal error, perhaps after the write.
 IN_DOUBT = (
     *LOST,
     exceptions.SystemZookeeperError,

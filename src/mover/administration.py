@@ -115,7 +115,7 @@ class MoveCommands:
 
     @property
     def store(self) -> LogStore:
-        """The store on which these commands work.
+        """The store on which the commands of this object work.
 
         While the admin socket of the store calls a command, the store exists.
         """

@@ -301,7 +301,7 @@ class TopicStore:
             self.alterations.pop(name, None)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write topics, up to `BATCH_BYTES` of them in each change. Raises LogStoreError."""
+        """Write topics, with at most `BATCH_BYTES` in each change. Raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}

@@ -106,7 +106,7 @@ def encode_copy_id(copy_id: str, seed: int, position: int) -> tuple[bytes, int]:
 def encode_znodes(store_id: str, membership: Membership, tree: Tree) -> tuple[bytes, int]:
     """Encode the lines that all copies share: the first line and the znodes.
 
-    The second result is the checksum of the last of these lines.
+    The second result is the checksum of the last shared line.
     """
     header = {
         "kind": KIND, "version": VERSION, "store_id": store_id, "zxid": tree.zxid,

@@ -249,7 +249,7 @@ class GroupCoordinator(Shards[Hosted]):
         return None
 
     def _append_deletions(self, shard: Shard[Hosted], keys: Sequence[bytes]) -> Wait | None:
-        """Delete the records with these keys, in several batches if one batch would be too large.
+        """Delete the records with some keys, in several batches if one batch would be too large.
 
         Returns:
             The wait for the last batch, which the replicas get after the other batches.

@@ -35,7 +35,7 @@ class Write:
 
 
 class PendingOffsets:
-    """Offsets that an open transaction commits. The group's lock guards them.
+    """Offsets that an open transaction commits. The group's lock guards the offsets.
 
     Attributes:
         offsets: the offset of each key; None if a later commit, which is already valid, has
@@ -57,7 +57,7 @@ class PendingOffsets:
         return self.producer_id == producer_id and self.epoch < epoch_limit
 
     def replace(self, keys: Iterable[Key]) -> None:
-        """Set the offsets of these keys to None, because later commits have replaced them."""
+        """Set the offsets of some keys to None, because later commits replaced these offsets."""
         self.offsets.update(dict.fromkeys(self.offsets.keys() & set(keys)))
 
 
@@ -79,7 +79,8 @@ class Hosted:
         replaced: if this group has replaced a group of the other type, these records delete that
             group.
         was_held: whether requests were refused since the last deadline, because a thread held the
-            lock for too long. These requests may be heartbeats. Any thread may set this to True.
+            lock for too long. The refused requests may be heartbeats. Any thread may set this to
+            True.
     """
 
     __slots__ = (
@@ -122,7 +123,7 @@ class Hosted:
         return frozenset().union(*[one.offsets for one in self.pending])
 
     def replace_pending(self, keys: Iterable[Key]) -> None:
-        """Let no open transaction change these keys, because later commits have changed them."""
+        """Let no open transaction change some keys, because later commits changed these keys."""
         for one in self.pending:
             one.replace(keys)
 

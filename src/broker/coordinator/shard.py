@@ -368,7 +368,7 @@ class Shard(Generic[One]):
         self.begin_loading()
 
     def leave(self, reason: str) -> None:
-        """Forget the entries. The next request reads them again."""
+        """Forget the entries, so that the next request reads them again."""
         with self._lock:
             if self.phase is not Phase.READY:
                 return

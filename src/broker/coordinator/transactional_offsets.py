@@ -4,9 +4,9 @@
     marker          -> commit: the offsets become valid; abort: they are forgotten
 
 The pending offsets are stored in memory before the batch is appended. So a marker that follows the
-batch in the log finds these offsets in memory. If there are two commits of an offset, the later
-commit in the log is valid, even if its transaction ends first. So if the log is loaded later, the
-result is the same.
+batch in the log finds the pending offsets in memory. If there are two commits of an offset, the
+later commit in the log is valid, even if its transaction ends first. So if the log is loaded later,
+the result is the same.
 """
 
 from __future__ import annotations

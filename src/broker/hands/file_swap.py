@@ -121,7 +121,7 @@ def purge_kept(path: str) -> None:
 def foreign_to(path: str) -> list[str]:
     """List the entries that are neither of the store nor of Kafka. Raises OSError.
 
-    A hand-back leaves these entries in the log dir.
+    A hand-back leaves the entries of other programs in the log dir.
     """
     return sorted(one.name for one in foreign_entries(path) if one.name not in STAYING)
 

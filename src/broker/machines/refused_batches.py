@@ -3,10 +3,10 @@
 A producer sends several requests at once. Suppose that a broker does not lead a partition yet, so
 it refuses the second batch. Then the broker becomes the leader before the third batch arrives. The
 log would answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. After this error, some clients
-begin a new producer epoch for all their partitions. These clients also send all unacknowledged
-records again. In the new epoch, a broker does not recognise the records that it already has, so it
-appends them twice. To prevent this, the broker refuses the third batch with the same error as the
-second batch. The client then sends both batches again, in their order.
+begin a new producer epoch for all their partitions. A client with a new producer epoch also sends
+all unacknowledged records again. In the new epoch, a broker does not recognise the records that it
+already has, so it appends them twice. To prevent this, the broker refuses the third batch with the
+same error as the second batch. The client then sends both batches again, in their order.
 
 Several batches can be refused one after another. When the first refused batch comes again, the
 batch that follows it must be next. A batch that the client has sent in the meantime must not be
@@ -78,7 +78,7 @@ class _Row(NamedTuple):
 
 
 class RefusedBatches:
-    """The refused batches of one connection. The client must send them again.
+    """The refused batches of one connection, which the client must send again.
 
     Only requests of this connection use the object, one after another.
     """

@@ -2,7 +2,7 @@
 
 The answer about a topic, a group or a partition can be thousands of times as long as its name in
 the request. If a request named the same topic ten thousand times, and the broker described it each
-time, the answer would fill the memory. So these APIs describe each thing once.
+time, the answer would fill the memory. So the broker describes each thing once.
 """
 
 from __future__ import annotations

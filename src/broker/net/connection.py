@@ -1,9 +1,9 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
 A call to the socket waits for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit
-these calls, so no other system call is needed. After 50 ms without a byte, the connection is
-parked, so that it uses no thread. A client that sends or takes a few bytes every 50 ms would keep
-its thread. So while other requests need threads, calls do not wait at all.
+its calls, so no other system call is needed. After 50 ms without a byte, the connection is parked,
+so that it uses no thread. A client that sends or takes a few bytes every 50 ms would keep its
+thread. So while other requests need threads, calls do not wait at all.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ class TlsConnection(Connection):
 
     received_bytes_max = DECRYPTED_BYTES
     # TLS holds the bytes of a record until the record is complete.
-    # A call must not wait for these bytes, because then the call would end only after 50 ms.
+    # A call must not wait for bytes that TLS holds, because then the call would end only after 50
+    # ms.
     held_bytes_max = RECORD_BYTES + 1024
 
     def __init__(

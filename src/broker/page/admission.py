@@ -1,6 +1,6 @@
 """Decide which connections and requests of the page are served, without any I/O.
 
-These limits prevent a client of the page from using too much processor time or memory:
+The following limits prevent a client of the page from using too much processor time or memory:
 
     CONNECTIONS_MAX           connections that are open at the same time; others wait in the kernel
     CONNECTION_SECONDS        the longest life of a connection, even if its bytes come slowly

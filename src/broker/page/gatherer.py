@@ -58,7 +58,9 @@ class Group(Protocol):
 
 
 class Sources(NamedTuple):
-    """The functions that give facts to a page. Any thread may call them, and no call waits.
+    """The functions that give facts to a page.
+
+    Any thread may call such a function, and no call waits.
 
     Attributes:
         slow: the slow requests, the latest last.

@@ -49,7 +49,7 @@ class Entity(NamedTuple):
 class Sharer(NamedTuple):
     """The requests that share one rate.
 
-    These requests are of one user, of one client id, or of both.
+    The requests are of one user, of one client id, or of both together.
     """
 
     entity: Entity

@@ -291,8 +291,8 @@ class SentRange:
 def end_of_epoch(reading: Reading, epoch: int) -> tuple[int, int]:
     """Return the log's largest leader epoch up to `epoch`, and the offset at which it ends.
 
-    If the log has only later epochs, the records of `epoch` were deleted. These records ended where
-    the log's first epoch begins. (-1, -1) means that no leader has had this epoch.
+    If the log has only later epochs, the records of `epoch` were deleted. The deleted records ended
+    where the log's first epoch begins. (-1, -1) means that no leader has had this epoch.
     """
     log, present = reading.log, max(reading.leader_epoch, reading.log.leader_epoch)
     if not 0 <= epoch <= present:

@@ -142,7 +142,7 @@ def _check_coordinator(codes: Sequence[int]) -> None:
     After the error NOT_COORDINATOR, a consumer of librdkafka 2.16 finds the coordinator, but never
     asks it for the offsets. So a consumer that got NOT_COORDINATOR would never read a record. After
     the end of a connection, each client finds the coordinator and asks again. A request about
-    several groups gets an error for each of these groups.
+    several groups gets an error for each group.
     """
     if list(codes) == [ErrorCode.NOT_COORDINATOR]:
         raise CloseConnectionError("another broker coordinates the group of an OffsetFetch")

@@ -277,7 +277,7 @@ NOT_KNOWN_YET = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know the topics of its cluster yet",
 )  # fmt: skip
 OVERTAKES = "an earlier batch of this producer was not acknowledged; send it first"
-# After these errors, clients send a batch again.
+# After an error of this set, clients send a batch again.
 SENT_AGAIN = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -285,8 +285,8 @@ SENT_AGAIN = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }  # fmt: skip
 # After these errors, too.
-# But for a later batch, these errors would mean that the log may have the batch.
-# They could also mean that the bytes of the later batch are wrong.
+# But for a later batch, such an error would mean that the log may have the batch. They could also
+# mean that the bytes of the later batch are wrong.
 OF_ONE_BATCH = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE}
 
 

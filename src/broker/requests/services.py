@@ -75,8 +75,8 @@ class Parts(NamedTuple):
         set_replication_rate: a function that sets the rates of replication; None without a cluster.
         gauges: a function that returns the additional values of a cluster's broker for Prometheus.
         elr: a function for the page. The function returns the eligible leader replicas of each
-            partition that has some. Only the controller knows these replicas; on any other broker,
-            the function returns None.
+            partition that has some. Only the controller knows the eligible leader replicas; on any
+            other broker, the function returns None.
     """
 
     topics: ServedTopics

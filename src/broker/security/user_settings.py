@@ -3,7 +3,7 @@
     /config/users/NAME    {"version":1,"config":{"SCRAM-SHA-256":"salt=...,stored_key=..."}}
 
 In a path, a user's name is quoted as in a URL: `a b/c` becomes `a%20b%2Fc`. The settings of a user
-may also have other keys, such as quotas. A change of a credential keeps these keys.
+may also have other keys, such as quotas. A change of a credential keeps the other keys.
 """
 
 from __future__ import annotations

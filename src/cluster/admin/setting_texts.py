@@ -1,4 +1,6 @@
-"""Read, check and change the settings of a topic. The coordination store keeps them as texts.
+"""Read, check and change the settings of a topic.
+
+The coordination store keeps the settings as texts.
 
 The store has only the settings that were set for the topic. For other settings, each broker uses
 its defaults. Five of the keys are not settings of a log. The rules of the cluster use three of

@@ -160,8 +160,8 @@ def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:
 
     The deletions are sent in one message. The answer to this message has names of topics, but no
     ids, so the message must not have two topics with the same name. The oldest topic is chosen for
-    another reason: while a broker has a replica of an older topic, it does not know whether it has
-    a replica of a newer topic with the same name.
+    another reason. While a broker has a replica of an older topic, the broker does not know whether
+    it has a replica of a newer topic with the same name.
     """
     chosen: dict[Place, NamedStop] = {}
     for one in sorted(stops, key=lambda one: one.stop.topic.created):

@@ -346,8 +346,8 @@ class ControllerStore:
     ) -> Sequence[Znode | None]:
         """Create a state, and the znode of its partition if it is missing.
 
-        The method does not first read which parents are missing. For a large topic, these reads
-        would take most of the time.
+        The method does not first read which parents are missing. For a large topic, a search for
+        missing parents would take most of the time.
         """
         try:
             return self.session.multi([*checks, Create(_partition_path(key)), create])

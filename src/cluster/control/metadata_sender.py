@@ -37,8 +37,8 @@ ANSWER_SECONDS = 10.0
 GATHER_SECONDS = 0.005
 CHECK_SECONDS = 0.1  # the time between two checks of an unused connection
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-# A broker answers with one of these errors in two cases.
-# The controller was replaced, or the update names an earlier broker epoch.
+# A broker answers with an error of this set in two cases. The controller was replaced, or the
+# update names an earlier broker epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 

@@ -172,7 +172,7 @@ class Cluster:
         """Return the leader, replicas and ISR that all running, connected brokers know.
 
         Returns:
-            None if these brokers do not agree yet, or if they do not know the partition.
+            None if the brokers do not agree yet, or if they do not know the partition.
         """
         found = []
         for node in self._nodes.values():

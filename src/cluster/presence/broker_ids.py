@@ -101,8 +101,8 @@ def claim(
 
     Args:
         kept: the sessions of earlier processes that used this broker's log dirs since the last boot
-            of this machine. These processes have ended, because this process has the locks of the
-            log dirs.
+            of this machine. The earlier processes have ended, because this process has the locks of
+            the log dirs.
         end: ends a session of another process.
         timeout_seconds: the session timeout.
         pause: waits for some seconds.

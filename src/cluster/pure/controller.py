@@ -319,7 +319,7 @@ class Controller:
                 self.effects.append(ce.SendRequest(broker, request))
 
     def _stop_removed(self, key: ce.PartitionKey) -> None:
-        """Ask brokers to delete replicas that were removed. The state names these brokers."""
+        """Ask the brokers that the state names to delete replicas that were removed."""
         entry = self.entries[key]
         stopped, state = self.known(entry).stopped, entry.state
         removed = ce.Deletion(entry.topic, key[1], entry.version, state.removed - stopped)

@@ -137,8 +137,8 @@ class Produced(NamedTuple):
 class Appended(NamedTuple):
     """Event: an append as leader has ended; the records are in the log, or the append failed.
 
-    Each AppendAsLeader has one such result. A replica does not fetch as a follower until it has all
-    these results.
+    Each AppendAsLeader has one such result. A replica does not fetch as a follower until it has the
+    results of all its appends.
 
     Attributes:
         log: the log that the effect named.

@@ -54,8 +54,8 @@ def is_followed(replica: Replica, since: float) -> bool:
     So no other broker led at the time `since` (P7).
 
     Each broker that can be elected is a member of the maximal ISR. A member that leads stops
-    fetching from this leader. So these fetches prove that this replica leads, even while the
-    coordination store does not answer.
+    fetching from this leader. So the fetches of the members prove that this replica leads, even
+    while the coordination store does not answer.
     """
     if replica.role is not Role.LEADER or replica.state is None:
         return False

@@ -211,7 +211,7 @@ def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
     A replica whose log failed must not lead. In this epoch, the replica has sent proposals for the
-    ISR, and has forgotten them. The controller may still accept these proposals (P7).
+    ISR, and has forgotten them. The controller may still accept the forgotten proposals (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 

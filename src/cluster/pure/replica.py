@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
-These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting appends. Only a leader has proposals. When the
-lease of the leader ends, the leader keeps its proposals. A replica without a state has no role.
+The following invariants are checked after each event. The high watermark is neither before the log
+start nor after the log end. Only a leader has waiting appends. Only a leader has proposals. When
+the lease of the leader ends, the leader keeps its proposals. A replica without a state has no role.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ CUT_SECONDS = 0.005  # the time between a fetch that was cut and the next fetch
 # if an answer has not changed, the rules get it again only after this time
 TELL_AGAIN_SECONDS = 5.0
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
-# A broker answers with one of these errors if it no longer leads, or does not lead yet.
-# Each election causes such answers.
+# A broker answers with an error of this set if it no longer leads, or does not lead yet. Each
+# election causes such answers.
 ORDINARY = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
@@ -285,7 +285,7 @@ class Fetcher:
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
     """Report whether the log has the changes of an answer.
 
-    Without these changes, the next fetch would be equal.
+    If the log did not have the changes, the next fetch would be equal.
     """
     log = replica.log
     if log is None:

@@ -83,7 +83,7 @@ class HostedReplicas:
         return self._replicas.get((name, number))
 
     def find(self, partition: PartitionId) -> HostedReplica | None:
-        """Find a replica by its topic's id. The time does not grow with the number of replicas."""
+        """Find a replica by its topic's id, equally fast for any number of replicas."""
         return self._by_topic.find(partition)
 
     def leading(self) -> list[HostedReplica]:

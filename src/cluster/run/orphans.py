@@ -1,4 +1,4 @@
-"""Find replicas whose topic the cluster does not know. Keep them, and raise an alarm.
+"""Find replicas whose topic the cluster does not know; keep the replicas, and raise an alarm.
 
 If a topic is deleted, the coordination store lists which replicas must be deleted (P19). If the
 store neither has the topic of a replica nor lists the replica, no request has deleted the topic. So

@@ -1,7 +1,7 @@
 """Store two facts of a replica in its log: its topic, and its own `whole_since`.
 
-The rules of the replica need these facts. The log itself stores them (`logstore`), so a move of the
-replica keeps them.
+The rules of the replica need the two facts. The log itself stores the facts (`logstore`), so a move
+of the replica keeps them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Report the eligible leader replicas (ELR) to the page.
 
-Only the controller knows these replicas.
+Only the controller knows the eligible leader replicas.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Asked:
         """Store the arguments; do not connect yet.
 
         Args:
-            servers: brokers of the cluster. It is enough if one of these brokers answers.
+            servers: brokers of the cluster. It is enough if one of `servers` answers.
             seconds: the longest wait for each answer.
             security: the way to connect and to log in.
         """

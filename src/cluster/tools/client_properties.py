@@ -38,7 +38,7 @@ KNOWN = (
     PROTOCOL, MECHANISM, JAAS, CREDENTIALS, TRUSTED, OWN, KEY_PASSWORD, KEY_PASSWORD_FILE, *TYPES,
     *STORE_PASSWORDS, HOST_CHECK, VERSIONS,
 )  # fmt: skip
-# Kafka's clients have these settings. The tools do not use them.
+# Settings of Kafka's clients that the tools of this library do not use.
 IGNORED = (
     "bootstrap.servers", "client.id", "client.dns.lookup", "connections.max.idle.ms",
     "default.api.timeout.ms", "metadata.max.age.ms", "reconnect.backoff.max.ms",

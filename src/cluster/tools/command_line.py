@@ -30,7 +30,7 @@ from logstore.cli.output import Column, optional_text, print_rows, to_json
 from logstore.names import validate_partition, validate_topic
 
 PREFERRED, UNCLEAN = 0, 1
-# These codes mean that there was nothing to do.
+# An error code of this set means that there was nothing to do.
 NOTHING_TO_DO = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
 
 
@@ -82,7 +82,7 @@ def status(
 
     A partition is "offline" if no broker leads it, "below min" if too few replicas are in sync for
     acks=all, and "under-replicated" if a replica is not in sync. The exit code is 1 if a partition
-    is in one of these states, or if there is no controller.
+    is in one of the three states, or if there is no controller.
 
     \b
     Example:

@@ -5,8 +5,8 @@
 Kafka defines this replica id for tools that compare replicas. A broker answers a Fetch of such a
 tool from its own replica, even if the replica is a follower. The answer never waits, and ends at
 the high watermark of that replica. A Fetch of such a tool does not count as the position of a
-follower. The records below the smallest of these high watermarks are on every replica, and do not
-change. So appends and elections during a comparison do no harm.
+follower. The records below the smallest high watermark are on every replica, and do not change. So
+appends and elections during a comparison do no harm.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Pace:
         return READ_BYTES_MAX if self._rate is None else max(1, min(READ_BYTES_MAX, self._rate))
 
     def took(self, size_bytes: int) -> None:
-        """Wait as long as these bytes need at the limited rate."""
+        """Wait as long as the bytes need at the limited rate."""
         self.size_bytes += size_bytes
         if self._rate is None:
             return

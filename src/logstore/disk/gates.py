@@ -37,7 +37,7 @@ Rest = TypeVarTuple("Rest")
 Result = TypeVar("Result")
 Data = TypeVar("Data")
 
-# Opening a file with one of these flags changes the file or creates it.
+# If a file is opened with a flag of this set, the call changes the file or creates it.
 _CHANGING = os.O_TRUNC | os.O_EXCL
 
 

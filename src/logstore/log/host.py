@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 def append_staged(log: Log, raw: bytes) -> None:
     """Append encoded batches as `append_encoded` does, but without checks of timestamps and keys.
 
-    The Spark source has already accepted these batches. So the append must not fail because of a
+    The Spark source has already accepted the batches. So the append must not fail because of a
     timestamp or a missing key.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)

@@ -154,7 +154,7 @@ def create(
 
     If a log dir failed during an earlier creation of this replica, it may keep a part of the
     replica. So the generation of the new copy is the number of bad log dirs. With this generation,
-    the new copy outranks these parts when their log dirs return.
+    the new copy outranks the parts in bad log dirs when these log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.

@@ -50,8 +50,8 @@ class OtherCopies:
     In `moves`, the keys are replicas. In all other dicts, the keys are paths of directories.
 
     Attributes:
-        moves: the moves that will be resumed. The start-up table found these moves, or a mover left
-            them.
+        moves: the moves that will be resumed. The start-up table found such a move, or a mover left
+            it.
         begun: copies that moves of this process have begun; written by the mover.
         left: copies that the start-up table does not open, and does not purge yet. The table
             decides about the copies in `left` again at the next start, or when a log dir returns.

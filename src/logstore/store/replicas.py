@@ -209,7 +209,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Keep only the `opened` record if its log dir works; forget it if the log dir returned.
+        """Keep only the `opened` record, if its log dir works; forget an outdated `opened` record.
 
         Two log dirs can come back at the same time. `add` adds the `opened` record first, and then
         removes other records. So only the `opened` record remains, in whatever order the threads

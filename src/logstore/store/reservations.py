@@ -62,7 +62,7 @@ class ReplicaReservations:
 
     def __init__(self) -> None:
         # The moves that have not ended; the mover adds moves.
-        # `_changes` guards these moves and the reserved keys.
+        # `_changes` guards the running moves and the reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
         # Threads acquire this lock, not the Condition.
         # The reason is that Ctrl-C could interrupt the Condition's `__enter__`.

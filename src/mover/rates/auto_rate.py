@@ -74,7 +74,7 @@ CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
 # After this many ticks without a fall, the next fall counts as chance.
-# Such a fall does not lower the remembered rate that was too high.
+# A fall by chance does not change what the pilot remembers as too high a rate.
 CALM_TICKS = 10
 # If the rate falls more often in a short time, the pilot learns again.
 # The reason is that slow calls then have another cause than the copy.
@@ -87,8 +87,8 @@ class _Kind:
     def __init__(self, factor: float) -> None:
         self._factor = factor
         # Latencies from the last periods in which nothing was copied.
-        # The p99 is computed from all these periods together.
-        # A single period may have been calm by chance.
+        # The p99 is computed from all quiet periods together. A single period may have been calm by
+        # chance.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART

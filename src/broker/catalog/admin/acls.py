@@ -69,7 +69,7 @@ class Acls:
         self._end = self._documents.follow(KIND, self._heard)
 
     def close(self) -> None:
-        """Follow the changes no longer."""
+        """Stop following the changes."""
         self._end()
 
     # --- what clients ask for ---------------------------------------------------------------------

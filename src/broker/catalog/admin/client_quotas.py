@@ -49,7 +49,7 @@ class ClientQuotas:
         self._end = self._documents.follow(KIND, self._heard)
 
     def close(self) -> None:
-        """Follow the changes no longer."""
+        """Stop following the changes."""
         self._end()
 
     @property

@@ -22,7 +22,7 @@ from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
 
 OPEN = 0  # the token if the log already has the transaction
-# After these errors of the coordinator, the client sends the batch again.
+# After an error of this set, the client sends the batch again.
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NETWORK_EXCEPTION,

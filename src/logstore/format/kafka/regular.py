@@ -274,7 +274,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 def _word_at(places: Places, head_end: int) -> int | None:
     """Return the start of an 8-byte word with the bytes from the time delta to `head_end`.
 
-    Return None if no word within the record contains all these bytes.
+    Return None if no word within the record contains all wanted bytes.
     """
     word_at = max(places.start, head_end - WORD_BYTES)
     is_fit = places.stop - places.start >= WORD_BYTES and word_at <= places.time_at

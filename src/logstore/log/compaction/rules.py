@@ -1,7 +1,7 @@
 """Decide which records of a compacted log stay (docs/adr/0023).
 
-A cleaning collects the keys in a range of offsets. All records after this range stay. These rules
-hold for all other records:
+A cleaning collects the keys in a range of offsets. All records after this range stay. The following
+rules hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
 - A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
@@ -62,8 +62,8 @@ class Rules:
             latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
             kept_empty: the last offsets of batches that stay even if no record of the batch stays.
-                These batches are the last batch of each producer, which has the producer's
-                sequence, and the last batch of each segment.
+                Two kinds of batches stay empty: the last batch of each producer, which has the
+                producer's sequence, and the last batch of each segment.
             keeps_deletions: whether tombstones and markers stay even after their delete horizon.
         """
         self.latest = latest

@@ -144,7 +144,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Remember these batches if all their index entries are right; otherwise return False."""
+        """Remember batches if all their index entries are right; otherwise return False."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]
@@ -170,7 +170,7 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Check the offset index's entries for these batches; return the number of the next entry.
+        """Check the offset index's entries for some batches; return the number of the next entry.
 
         Returns -1 if any entry may be wrong.
         """
@@ -188,7 +188,7 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Check the time index's entries for these batches; return the number of the next entry.
+        """Check the time index's entries for some batches; return the number of the next entry.
 
         Returns -1 if any entry may be wrong.
         """

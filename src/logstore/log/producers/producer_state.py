@@ -177,7 +177,7 @@ class Producers:
         return Known(epoch, last_sequence, producer_id in self._open)
 
     def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
-        """Find the batch with these sequences among its producer's last five batches (KIP-98)."""
+        """Find the batch with the header's sequences among its producer's last five (KIP-98)."""
         epoch, sequence = header.producer_epoch, header.base_sequence
         place = self._places.get(header.producer_id, -1)
         is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch
@@ -352,8 +352,8 @@ class Producers:
         """List, in order, one offset of each batch that compaction must keep even without records.
 
         For each producer, the list has the last offset of its last batch. If a producer has no
-        batch, the list has the offset of its marker. From these batches, a log without snapshots
-        rebuilds epochs and sequences (KIP-98).
+        batch, the list has the offset of its marker. From the listed batches, a log without
+        snapshots rebuilds epochs and sequences (KIP-98).
         """
         return self._table.last_offsets()
 

@@ -75,7 +75,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
     if doubt:
         state.recovery.warnings.append(f"{FILE_NAME} is wrong, so its epochs were {what}: {doubt}")
     # A file of an earlier version does not have the ids of its log.
-    # The next flush rewrites a file without these ids.
+    # The next flush rewrites a file that has no ids.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
     # New records must not get a lower epoch, even if all records of the latest epoch are deleted.

@@ -3,8 +3,8 @@
 Three files have the log start offset: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and
 the log dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the
 epochs' file (E), then durably into the metadata (M), and some time later into the checkpoint (C).
-So C <= M <= E is the normal order of these offsets. If this order is broken, one of the files is
-old, or belongs to another log, perhaps of an earlier topic of the same name.
+So C <= M <= E is the normal order of the three log starts. If this order is broken, one of the
+files is old, or belongs to another log, perhaps of an earlier topic of the same name.
 
 | log start offsets in the files | chosen log start offset |
 |---|---|

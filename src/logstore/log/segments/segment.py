@@ -151,7 +151,7 @@ class Segment:
         return self.index_path, self.time_index_path, self.log_path
 
     def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Set empty indexes, to which appends can add entries; return these indexes."""
+        """Set empty indexes, to which appends can add entries; return the empty indexes."""
         index, time_index = OffsetIndex(), TimeIndex()
         self.index, self.time_index = index, time_index
         return index, time_index

@@ -90,7 +90,7 @@ def plan(state: LogState, batches: Group) -> list[Group]:
     The caller must hold the log's lock.
 
     If the batches do not all fit into the active segment, but all fit into a new segment, all
-    batches go into the new segment. So one system call can write them.
+    batches go into the new segment. So one system call can write all batches.
     """
     end = state.active.end_offset
     groups = _groups(batches, _Room.of_active(state), end)

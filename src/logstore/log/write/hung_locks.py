@@ -48,7 +48,8 @@ class Owner(Protocol):
     """The state of a log whose locks the watchdog can release if the holder hangs."""
 
     in_custody: set[str]
-    # These references are weak, so that an interrupted thread does not block other threads.
+    # The references to threads are weak, so that an interrupted thread does not block other
+    # threads.
     keepers: set[ref[keeping]]
     writing: int
     # The name of the lock that a durable append is keeping; "" if there is none.

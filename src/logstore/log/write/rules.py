@@ -58,8 +58,8 @@ class AppendRules:
         is_plain: whether `append_record` may encode a record itself, without `build`.
         requires_keys: whether records without a key are refused, because compaction needs keys.
         flush_messages: the number of unflushed records that triggers a flush, or NEVER.
-        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. These
-            are None if there is no limit, or if LogAppendTime is configured.
+        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. Without
+            a limit, or with LogAppendTime, both values are None.
         max_message_bytes, expansion_bytes_max: the largest size of a batch, stored and in memory.
         gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts as
             at least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So

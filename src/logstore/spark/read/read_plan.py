@@ -31,7 +31,8 @@ PIECE_BYTES = 32 << 20
 # So pieces are larger if key, value and headers are not read.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
-# Topics that a broker keeps for itself. The option `subscribePattern` does not select these topics.
+# Topics that a broker keeps for itself. The option `subscribePattern` does not select the internal
+# topics.
 INTERNAL_TOPICS = {
     "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
 }  # fmt: skip

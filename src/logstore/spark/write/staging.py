@@ -38,8 +38,8 @@ from logstore.spark.write.partitioner import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
-# The log sets these columns itself, so the sink ignores them.
-# So a DataFrame that was read from a store can be written.
+# The log sets the columns of this set itself, so the sink ignores them. So a DataFrame that was
+# read from a store can be written.
 GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
 BATCH_BYTES = 1 << 20

@@ -103,7 +103,7 @@ def replace(
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is False. The attribute `lost` of the
-            error lists these replicas.
+            error lists the lost replicas.
     """
     from logstore.store.upkeep.keeper import warn
 

@@ -96,8 +96,8 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: a function that is called before each entry is read. These calls show that a slow disk
-            with many replicas does not hang.
+        beat: a function that is called before each entry is read. The calls of `beat` show that a
+            slow disk with many replicas does not hang.
         known: the names of entries that are left out of the listing, and are not read.
 
     Raises:
@@ -142,7 +142,7 @@ def list_log_dir(
 def foreign_entries(path: str) -> list[files.Entry]:
     """List the entries of a log dir that a store of this library must not delete.
 
-    These are the files of other programs, and replicas that belong to nobody (`.stray`).
+    Such entries are the files of other programs, and replicas that belong to nobody (`.stray`).
 
     Raises:
         OSError: the disk failed.

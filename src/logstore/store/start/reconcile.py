@@ -208,9 +208,9 @@ def _list_all(
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
     """Map the path of each log dir to the directory names of its open logs.
 
-    The listing of a log dir skips the directories of open logs. Reading these directories took a
-    thousand calls on twelve disks. Each call releases the interpreter's lock and takes it again, so
-    the appends of other threads took four times as long.
+    The listing of a log dir skips the directories of open logs. Reading the directories of open
+    logs took a thousand calls on twelve disks. Each call releases the interpreter's lock and takes
+    it again, so the appends of other threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:

@@ -250,7 +250,7 @@ class _Existing:
                 reason=f"broker id {self.broker_id} is recorded, but {broker_id} is configured",
             )
         # Rosters with the same epoch: each was changed while the dirs of the others were missing.
-        # So the new roster gets the members of all these rosters.
+        # So the new roster gets the members of all newest rosters.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}

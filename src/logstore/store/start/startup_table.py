@@ -165,8 +165,8 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    # The records of the deletion are purged last. Without these copies, a start would serve another
-    # copy.
+    # The copies that record the deletion are purged last. Without a record of the deletion, a start
+    # would serve another copy.
     doomed = (*dead, *deletions)
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged when no log dir is bad"
