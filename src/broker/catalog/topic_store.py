@@ -4,7 +4,7 @@ The coordination store has a journal in each log dir that works. If no disk can 
 disks are full, the coordination store cannot be opened. Without the coordination store, the broker
 serves the topics that it finds in the log dirs, and refuses changes of topics. While the process
 runs, the topics in memory are valid. If the coordination store is opened again with other log dirs,
-and then lacks some topics, they are written into it.
+and then lacks some topics, the broker writes the missing topics.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Call the disks of several log dirs at the same time, and notice a disk that hangs.
 
 A thread that hangs in a call to a disk cannot be stopped. So each log dir has its own thread. If
-the other disks have answered and this disk takes much longer, the caller no longer waits for its
-thread. But the call may still change the log dir later. So until the disk has answered, no store of
-this process uses the log dir again: see `is_free`.
+the other disks have answered and one disk takes much longer, the caller no longer waits for the
+thread of this disk. But the call may still change the log dir later. So until the disk has
+answered, no store of this process uses the log dir again: see `is_free`.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class SoleGroupLog(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Return the leader epoch of the log. No other broker can change it."""
+        """Return the leader epoch of the log, which no other broker can change."""
         return max(self.log.leader_epoch, 0)
 
     def mend(self) -> None:

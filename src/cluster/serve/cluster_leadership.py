@@ -101,7 +101,7 @@ class ClusterLeadership:
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
         """Describe a partition from the controller's metadata. Leave out a leader that is down."""
-        is_known = self._metadata.view.is_known  # before the search: once true, it stays true
+        is_known = self._metadata.view.is_known  # read first: it never becomes False
         found = self._view_of(name, partition)
         if not is_known:
             return PartitionFacts(ErrorCode.LEADER_NOT_AVAILABLE, Leader())
@@ -159,7 +159,7 @@ class ClusterLeadership:
         self, name: str, partition: int, replica: HostedReplica | None, epoch: int
     ) -> LogStoreError:
         """Return the error that says why this broker does not serve a partition."""
-        is_known = self._metadata.view.is_known  # before the search: once true, it stays true
+        is_known = self._metadata.view.is_known  # read first: it never becomes False
         found = self._view_of(name, partition)
         if not is_known:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER

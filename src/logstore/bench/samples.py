@@ -35,7 +35,7 @@ SAMPLE = np.dtype(
     ]
 )
 assert SAMPLE.itemsize == 32
-CHUNK = 10_000  # records in a batch of the trace
+CHUNK = 10_000  # how many records a batch of the trace has
 
 
 class Sampler:

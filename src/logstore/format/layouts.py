@@ -334,7 +334,7 @@ def checksum(data: Buffer, tail: Buffer) -> int:
 
 
 def fault(data: Buffer, position: int, expected_offset: int | None) -> str | None:
-    """Return what is wrong with the batch at `position` of a buffer, or None if it is whole.
+    """Return what is wrong with the batch at `position` of a buffer; None if the batch is whole.
 
     Args:
         data: bytes of a segment, up to the segment's present or expected end.

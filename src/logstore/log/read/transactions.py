@@ -126,7 +126,7 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
 
 def forget_dropped(state: Replica) -> None:
     """Forget the events of the segments that the log has dropped."""
-    # read this before the view, because the view may get new segments
+    # Read the known events before the view, because the view may get new segments.
     known = set(state.transaction_events)
     for dropped in known - set(state.segments):
         state.transaction_events.pop(dropped, None)
