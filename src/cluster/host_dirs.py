@@ -72,8 +72,8 @@ class LogDir:
 class LogDirs(dict[str, LogDir]):
     """The log dirs of a broker. A log dir that is not in this dict counts as failed.
 
-    A replica may be on a log dir that is not in this dict. The reason is that the store adds or
-    removes a log dir a moment before the broker learns of the change.
+    A replica may be on a log dir that is not in this dict, because the store adds or removes a log
+    dir a moment before the broker learns of the change.
     """
 
     def __missing__(self, dir_id: str) -> LogDir:

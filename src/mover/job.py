@@ -152,7 +152,8 @@ class Job:
         """Copy the records that were appended meanwhile, until the copy lacks only a few bytes."""
         while True:
             # A truncation of the log clears the mark `moving`.
-            # After that, `copy_all` truncates the copy, too, and `_claim` sets the mark again.
+            # After a truncation, `copy_all` truncates the copy, too, and `_claim` sets the mark
+            # again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()

@@ -53,6 +53,6 @@ class Callbacks:
                 self._calls.put(None)
 
     def join(self, seconds_max: float) -> None:
-        """After `close`, wait until the thread has ended. In this thread itself, do nothing."""
+        """After `close`, wait until the thread has ended. The thread itself does not wait."""
         if self._thread is not threading.current_thread():
             self._thread.join(seconds_max)

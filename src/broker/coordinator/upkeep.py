@@ -124,7 +124,8 @@ class OffsetUpkeep:
     def forget_soon(self, topic: str, topic_id: bytes) -> None:
         """Delete the offsets of a deleted topic, because a new topic may get the same name.
 
-        Other threads delete them. If a disk hangs, only the offsets in its partitions have to wait.
+        Other threads delete the offsets. If a disk hangs, only the offsets in the partitions on
+        this disk have to wait.
 
         Args:
             topic_id: the id of the deleted topic. If this id is known, the offsets of a newer topic

@@ -103,7 +103,7 @@ class Logins:
     def follow(self, connection: Connection) -> None:
         """Remember that a client has logged in.
 
-        The caller must call this only while the `login_deadline` of the connection is finite.
+        The caller must call `follow` only while the `login_deadline` of the connection is finite.
 
         Raises:
             ClientRefusedError: the login failed, the client is too late, or no rule maps the

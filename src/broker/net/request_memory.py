@@ -85,7 +85,7 @@ class RequestMemory:
         return connection.arriving_since + self._arrival_seconds + size_seconds
 
     def check_arrival(self, connection: Connection) -> None:
-        """Check this while bytes arrive, because only a parked connection has a timer.
+        """Check the time while bytes arrive, because only a parked connection has a timer.
 
         Raises:
             CloseConnectionError: the incomplete request does not arrive in time.

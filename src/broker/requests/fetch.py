@@ -283,7 +283,7 @@ class SentRange:
         self.close = found.close
 
     def failed(self) -> None:
-        """Read the range through the log. If this also fails, the log takes its log dir OFFLINE."""
+        """Read the range through the log; if the read fails, the log takes its log dir OFFLINE."""
         with suppress(LogStoreError):
             self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 

@@ -1,9 +1,10 @@
 """Register a broker, and determine the `whole_since` of each of its log dirs (P3, P4).
 
-If a log dir is full or slow, the write of its entry may fail. Then the other steps still run, and
-the entry is written later. Until the new entry is written, the recorded failures of this log dir
-stay. If another log dir fails in this time, the failure cannot be noted in this entry. If there is
-no third log dir, only tmpfs has the record of the other log dir's failure.
+If a log dir is full or slow, the write of its entry may fail. After such a failure, the other steps
+still run, and the entry is written later. Until the new entry is written, the recorded failures of
+this log dir stay. If another log dir fails before the entry is written, the failure cannot be noted
+in the entry. If there is no third log dir, only tmpfs has the record of the other log dir's
+failure.
 """
 
 from __future__ import annotations

@@ -278,7 +278,8 @@ class AppendAsFollower(NamedTuple):
     Attributes:
         leader_epoch: the leader epoch of the leader that sent the batches. Batches of a later epoch
             are refused. A batch of a later epoch shows that another leader had replaced this leader
-            before the batch was read. So earlier records in its log may have changed, too.
+            before the batch was read. So earlier records in the log of the replaced leader may have
+            changed, too.
         may_lack: whether compaction may have removed offsets from the leader's log.
     """
 

@@ -370,8 +370,8 @@ def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
     """After a later checkpoint, remove the limit that a truncation set on the recovery point.
 
     The limit disappears from the file at the next change of `partition.metadata`. If the metadata
-    of the log is no longer the object `limited`, the log may have been truncated again. In that
-    case, the limit stays until the next checkpoint.
+    of the log is no longer the object `limited`, the log may have been truncated again. If the log
+    was truncated again, the limit stays until the next checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:

@@ -77,7 +77,7 @@ TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
 # A fall by chance does not change what the pilot remembers as too high a rate.
 CALM_TICKS = 10
 # If the rate falls more often in a short time, the pilot learns again.
-# The reason is that slow calls then have another cause than the copy.
+# If the rate falls often, slow calls have another cause than the copy.
 FALLS_MAX = 6
 
 

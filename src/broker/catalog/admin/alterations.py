@@ -136,7 +136,7 @@ class Alterations:
     def deliver_all(self) -> None:
         """Deliver settings after a start, or after a log dir has returned.
 
-        Before this call, the caller must end its own changes.
+        Before the call of `deliver_all`, the caller must end its own changes.
         """
         for name in list(self._topics.alterations):
             self._missed.add(name)

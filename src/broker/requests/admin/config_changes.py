@@ -23,7 +23,7 @@ from broker.wire.messages import (
 )
 from logstore import LogStoreError
 
-# 8, 16 and 32 are loggers, metrics and groups. This broker has no resources of these types.
+# 8, 16 and 32 are loggers, metrics and groups. This broker has no such resources.
 LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})
 TYPES_FROM = 1  # the first version of ListConfigResources that lists more than metrics
 

@@ -247,7 +247,7 @@ class Cleaner:
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
         """Select the records before the range of collected keys that can be removed.
 
-        These are the records without a key, and the records whose key is also in the range.
+        A record can be removed if it has no key, or if its key is also in the range.
         """
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest

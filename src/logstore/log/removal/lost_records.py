@@ -12,8 +12,8 @@ The name of the file says which records the file has:
 
 If a topic has more than `TOPIC_CHARACTERS_MAX` characters, the file's name does not contain the
 topic and the partition. The file is complete and durable before the truncation begins. A truncation
-may be repeated after a crash. In that case, the file may exist already. An existing file is not
-written again, because an offset and a leader epoch always identify the same record.
+may be repeated after a crash. At the repetition, the file may exist already. An existing file is
+not written again, because an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations
