@@ -120,8 +120,8 @@ class SharedDocuments:
     def follow(self, kind: str, callback: Follower) -> Callable[[], None]:
         """Call back now, and after each change of the documents of a kind.
 
-        If the store cannot be read now, the first call has no documents (see `is_known`). In this
-        case, the next call comes after `refresh` has read the documents.
+        If the store cannot be read now, the first call has no documents (see `is_known`). Without
+        documents, the next call comes after `refresh` has read the documents.
 
         Returns:
             A function that ends the calls. This function never waits, so a running call may still

@@ -3,8 +3,8 @@
 If a thread calls a disk that hangs, it can do nothing else until the disk answers. Many tasks can
 come at the same time, for example if thousands of requests have waited for the same record. If each
 task had a thread, the threads would only compete for the interpreter. So a few threads
-(`THREADS_BUSY`) run the tasks one after another. If no task ends for `STALL_SECONDS`, these threads
-may hang. Then more threads are started: 1, 2, 4 and so on, until tasks end again. So after 10
+(`THREADS_BUSY`) run the tasks one after another. If no task ends for `STALL_SECONDS`, all busy
+threads may hang. So more threads are started: 1, 2, 4 and so on, until tasks end again. So after 10
 checks, there are enough new threads to replace 1,000 threads that hang.
 """
 

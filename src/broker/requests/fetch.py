@@ -311,8 +311,8 @@ def _diverging_epoch(reading: Reading, wanted: Any) -> Any:
 
     Raises:
         OffsetOutOfRangeError: no leader has had the reader's epoch, or the log begins after the
-            reader's offset. In both cases, the log does not show where the reader and the log
-            diverge.
+            reader's offset. With such an epoch or offset, the log does not show where the reader
+            and the log diverge.
     """
     known, offset = wanted.last_fetched_epoch, wanted.fetch_offset
     if known <= NO_EPOCH:

@@ -41,8 +41,8 @@ def delete(session: Session, name: str, topic_id: str) -> bool:
     """Delete a topic; return False if there is no topic with this name and id.
 
     Raises:
-        ZnodeError: another broker has changed the topic in the meantime. In this case, some
-            partitions may be deleted, and other partitions may remain.
+        ZnodeError: another broker has changed the topic in the meantime. When this error is raised,
+            some partitions may be deleted, and other partitions may remain.
     """
     path, topics = znodes.topic_path(name), session.get(znodes.TOPICS)
     try:

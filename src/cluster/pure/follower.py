@@ -1,10 +1,10 @@
 """Follow a leader: fetch from the log end, append, and truncate by leader epoch (P9).
 
 The log of a leader may begin after the end of a follower's log. This happens if the follower is
-new, or if the leader deleted records while the follower was down. In both cases, the follower
-removes all its records, and begins where the leader's log begins (P26). This removal is not a loss,
-because the leader deleted these records on purpose, after they were replicated. So the follower
-raises no alarm, although it removes records below its high watermark.
+new, or if the leader deleted records while the follower was down. A new or late follower removes
+all its records, and begins where the leader's log begins (P26). This removal is not a loss, because
+the leader deleted these records on purpose, after they were replicated. So the follower raises no
+alarm, although it removes records below its high watermark.
 """
 
 from __future__ import annotations

@@ -153,12 +153,12 @@ def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None
     """Return where a follower must truncate: an epoch and its end; None if it need not truncate.
 
     The follower need not truncate if its log is a part of this log. If the result is NO_EPOCH and
-    the start of this log, this log has no record of the follower. In this case, the follower
-    removes its log, and begins at the start of this log. This result has two reasons. First, the
-    follower may fetch from an offset before the start of this log. Second, the follower may fetch
-    from the start of this log, and this log does not know the epoch of the follower's last record.
-    That record may differ from the record that was deleted here. A log without records is a part of
-    every log.
+    the start of this log, this log has no record of the follower. A follower with this result
+    removes its log, and begins at the start of the leader's log. The result NO_EPOCH has two
+    reasons. First, the follower may fetch from an offset before the start of this log. Second, the
+    follower may fetch from the start of this log, and this log does not know the epoch of the
+    follower's last record. That record may differ from the record that was deleted here. A log
+    without records is a part of every log.
     """
     log = replica.log
     if fetch.offset < log.start:

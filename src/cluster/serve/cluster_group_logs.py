@@ -182,7 +182,7 @@ class LedGroupLog(NamedTuple):
     def is_settled(self) -> bool:
         """Whether all records are replicated.
 
-        From then on, only the groups of this broker append records.
+        When all records are replicated, only the groups of this broker append records.
         """
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset

@@ -46,8 +46,8 @@ class Replica:
     Readers take no lock. To change a field, the writer makes a new object, and assigns it in one
     step. The objects themselves never change, except that the last segment grows (see `segment`). A
     reader takes `view` once, and uses that tuple to the end. If `view` is replaced meanwhile, the
-    reader may find that a segment was dropped or that a file no longer exists. In that case, the
-    reader takes the new view.
+    reader may find that a segment was dropped or that a file no longer exists. A reader that finds
+    a dropped segment takes the new view.
 
     Attributes:
         topic, partition: never change.

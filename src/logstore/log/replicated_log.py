@@ -158,7 +158,7 @@ class ReplicatedLog:
             coordinator_epoch: the epoch of the coordinator that ended the transaction.
             leader_epoch, durable: as for `append_encoded`.
             is_epoch_raised: whether the coordinator raises the producer's epoch with each
-                transaction (KIP-890). In this case, a marker with the epoch of the open transaction
+                transaction (KIP-890). If it does, a marker with the epoch of the open transaction
                 is a late copy of an earlier marker.
 
         Raises:
@@ -243,7 +243,7 @@ class ReplicatedLog:
 
         First ask for the token, then ask the coordinator, and then append the batch with the token.
         If a marker ends the transaction before this append, the append is refused. The token 0
-        means that the transaction is already open in this log. In this case, do not ask the
+        means that the transaction is already open in this log. With the token 0, do not ask the
         coordinator.
 
         Args:
@@ -371,8 +371,8 @@ class ReplicatedLog:
 
         A follower truncates its log to the smaller of two offsets: the returned offset, and the end
         of the returned epoch in the follower's own log (KIP-101, KIP-279). The last epoch ends at
-        the log end. (-1, -1) means that the log has no record of `epoch` or of an earlier epoch. In
-        that case, the follower begins again at the log start.
+        the log end. (-1, -1) means that the log has no record of `epoch` or of an earlier epoch.
+        Without such a record, the follower begins again at the log start.
         """
         state, epoch = self._state, whole(epoch, "epoch", -1)
         with state.lock:  # an append or a truncation may change the epochs and the log end

@@ -154,8 +154,8 @@ class Target:
         """If the source's log start rose, write the new log start durably.
 
         All records before the log start are deleted. If the source is lost, the copy becomes the
-        log. In this case, the log begins at the recorded log start, and no deleted record comes
-        back.
+        log. If the copy becomes the log, the log begins at the recorded log start, and no deleted
+        record comes back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:

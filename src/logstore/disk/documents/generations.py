@@ -21,8 +21,8 @@ store was killed while the dir worked.
 
 If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
 replica stays in `doubts` until the user promotes or deletes it. The first promotion or deletion of
-a doubted replica sets `is_accepted`. From then on, this copy counts as the log dir, and the disk
-with the later state counts as an old copy. Until `is_accepted` is set, the generation does not
+a doubted replica sets `is_accepted`. After this decision, this copy counts as the log dir, and the
+disk with the later state counts as an old copy. Until `is_accepted` is set, the generation does not
 change, so the disk with the later state is recognised if it comes back. Files of earlier versions
 of this library have no key `is_accepted`.
 """

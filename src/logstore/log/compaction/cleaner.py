@@ -56,8 +56,8 @@ def note(
         producers: a dict to which this function adds the last batch of each producer id.
 
     Returns:
-        False if the table is full. In that case, only the records before `latest.end_offset` can be
-        cleaned. This offset is always after the first record whose key was stored.
+        False if the table is full. With a full table, only the records before `latest.end_offset`
+        can be cleaned. This offset is always after the first record whose key was stored.
 
     Raises:
         The errors of `Window`; after an error, the table must not be used.

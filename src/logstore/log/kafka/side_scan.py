@@ -56,8 +56,9 @@ class SideScan(Scan):
         is_damaged: whether the segment has batches that could not be read.
         is_compacted: whether offsets are missing in the segment.
 
-    A broker may be writing to the segment, or may have been killed while it was writing. In both
-    cases, the indexes may end in zeros, and may have entries for positions after the walked part.
+    A broker may be writing to the segment, or may have been killed while it was writing. During or
+    after such a write, the indexes may end in zeros, and may have entries for positions after the
+    walked part.
     """
 
     def __init__(

@@ -140,8 +140,8 @@ def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised:
 
     Args:
         is_epoch_raised: True if the coordinator raises the epoch with each transaction (KIP-890,
-            part 2). In this case, a marker with the epoch of the open transaction is a late copy of
-            the marker that ended the previous transaction.
+            part 2). If the epoch is raised, a marker with the epoch of the open transaction is a
+            late copy of the marker that ended the previous transaction.
 
     Raises:
         ProducerFencedError: the marker belongs to an earlier epoch or transaction.

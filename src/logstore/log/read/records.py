@@ -119,8 +119,8 @@ def _backwards(state: Replica, start: int, end: int) -> Iterator[Record]:
 class _Walk:
     """A walk over a range of offsets; it continues in the new files if files are replaced.
 
-    If a cut drops records that were yielded, the rest of the range does not follow these records.
-    In this case, the walk raises OffsetOutOfRangeError.
+    If a cut drops records that were yielded, the rest of the range does not follow these records,
+    and the walk raises OffsetOutOfRangeError.
 
     Attributes:
         start, offset, end_offset: the first, the next and the last offset (exclusive) of the range.

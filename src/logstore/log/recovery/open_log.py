@@ -295,7 +295,7 @@ def _write_small_files(state: LogState) -> None:
 def _check_awaited(log_dir: LogDir) -> None:
     """If the store gave up the log dir while this thread hung, raise an error.
 
-    In that case, another process may own the log dir now.
+    After the store has given up the log dir, another process may own the log dir.
     """
     if log_dir.is_offline:
         raise log_dir.offline_error()

@@ -112,8 +112,8 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
     """Return the time (ms) of a segment's newest record; retention by age uses this time.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
-    must be wrong. If the largest timestamp is below 0, no record has a timestamp. In both cases,
-    the time of the last write to the file is used.
+    must be wrong. If the largest timestamp is below 0, no record has a timestamp. If the largest
+    timestamp is wrong or below 0, the time of the last write to the file is used.
     """
     newest = segment.max_timestamp
     if 0 <= newest <= state.now_ms() + AHEAD_MS_MAX:

@@ -276,7 +276,7 @@ def _sync_closed(path: str) -> None:
 def write_epochs(state: LogState) -> None:
     """Write the file of leader epochs; if the disk is full, leave the work to a later flush.
 
-    Until then, the epochs are not lost, because the batches contain them, too.
+    Before the later flush, the epochs are not lost, because the batches contain them, too.
     """
     try:
         with call(state.directory, SYNCING):

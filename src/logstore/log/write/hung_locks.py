@@ -172,8 +172,7 @@ class Relief:
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
     gets a lock in a SUSPECT dir releases the lock immediately. The locks of a log are freed one
     after the other, the innermost lock first. The holder of an outer lock may only be waiting for
-    the inner lock. In that case, the holder of the outer lock continues when it gets the inner
-    lock.
+    the inner lock. A holder that only waits continues when it gets the inner lock.
     """
 
     def __init__(self) -> None:

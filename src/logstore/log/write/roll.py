@@ -9,9 +9,9 @@ the previous segment, or would find that a batch overlaps the new file. If wrong
 end of the active segment, and the segment was sealed, the next start would report these bytes as
 damage.
 
-So such files and bytes are removed, and a wrong log start is corrected, before an append, a roll, a
-truncation or a close. While `half_made` is not empty, `room_bytes` is 0. So every append calls
-`make_room`, which cleans up.
+So the files and bytes that `half_made` lists are removed, and a wrong log start is corrected,
+before an append, a roll, a truncation or a close. While `half_made` is not empty, `room_bytes` is
+0. So every append calls `make_room`, which cleans up.
 """
 
 from __future__ import annotations

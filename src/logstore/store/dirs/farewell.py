@@ -19,7 +19,7 @@ class Farewell:
     Each log dir then stores the last generations of the other log dirs. Records may be flushed
     after the last checkpoint. If an old copy lacks nothing but these records, only its last
     generation shows that it is old. If the process can start no thread, one thread closes all log
-    dirs, one after the other. In this case, no log dir waits for another log dir.
+    dirs, one after the other. With only one thread, no log dir waits for another log dir.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:
