@@ -122,8 +122,8 @@ class ControllerStore:
 
         Args:
             epoch_version: the version of `/controller_epoch` that the caller has read. If an
-                election has changed this version since then, nothing is deleted, because the read
-                of the znode may be out of date.
+                election has changed the version after this read, nothing is deleted, because the
+                read of the znode may be out of date.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:

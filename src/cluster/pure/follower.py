@@ -159,10 +159,10 @@ def truncate(replica: Replica, offset: int, *, is_compacted: bool = False) -> No
 
     There is one exception. If compaction has removed all records of an epoch, a replica that was
     copied after the compaction does not know this epoch. If a replica that was copied late leads,
-    it may not know the last epoch of this log, although no record was lost. In this exception, this
-    log is cut, too, and the records that are left are fetched again. Until these records are
-    fetched, no election can choose this replica, because it lacks records below the leader's high
-    watermark.
+    it may not know the last epoch of this log, although no record was lost. If the leader does not
+    know this epoch, this log is cut, too, and the records that are left are fetched again. Until
+    these records are fetched, no election can choose this replica, because it lacks records below
+    the leader's high watermark.
 
     Records below the high watermark are removed only after an election that may have lost records.
     After an election that may have lost records, all removed records are kept in a file, even the
