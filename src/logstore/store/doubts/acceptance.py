@@ -1,7 +1,7 @@
 """Accept an old copy of a log dir as the current log dir, after a decision of the user.
 
 First, the user promotes or deletes a replica in doubt. As a result, this replica is removed from
-the old copy's list of replicas in doubt, and the old copy begins a new generation. At last, the
+the old copy's list of replicas in doubt, and the old copy begins a new generation. Finally, the
 other log dirs record this generation.
 
 The first decision about a replica accepts the whole log dir. From then on, the log dir accepts

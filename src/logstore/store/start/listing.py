@@ -318,7 +318,7 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
 
     If the log dir went offline because this thread hung in the listing, nothing is removed. The dir
     may then have another owner, which may have created a replica with the same name. In the
-    directory of a half-created replica, only half-written files are removed. At last, the empty
+    directory of a half-created replica, only half-written files are removed. Finally, the empty
     directory is removed.
     """
     for path in listing.leftovers:
