@@ -309,8 +309,8 @@ def check_claims(header: BatchHeader) -> None:
     """Refuse a peer's batch if its header is readable, but harmful.
 
     Raises:
-        ValueError: the header is refused. With such a batch, retention might never drop the
-            segment, or too many offsets would be used up.
+        ValueError: the header is refused. With a refused batch in the log, retention might never
+            drop the segment, or too many offsets would be used up.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")
