@@ -42,10 +42,10 @@ SENTENCES = ("problem", "unknown", "note")  # the kinds of lines in a forecast t
 OPTIONS = {
     "broker.rack": "--rack", "http.listener": "--http", "zookeeper.connect": "--zookeeper",
 }  # fmt: skip
-# The package `cluster` imports this package, so this package must not import `cluster`. So this is
-# only the name of a module, as in the table of commands in `logstore.cli.app`. The module is
-# imported only if the user asks for a cluster, because a single broker needs neither `cluster` nor
-# kazoo.
+# The package `cluster` imports this package, so this package must not import `cluster`.
+# So this is only the name of a module, as in the table of commands in `logstore.cli.app`.
+# The module is imported only if the user asks for a cluster.
+# The reason is that a single broker needs neither `cluster` nor kazoo.
 CLUSTER = "cluster.process.joining"
 CHECK_COLUMNS = [
     Column("kind", "what"),
@@ -250,7 +250,7 @@ def _metrics(running: Broker, port: int | None) -> AbstractContextManager[object
 
 
 class Joined(Protocol):
-    """A broker with an id. It can serve a store that was opened with this id."""
+    """A broker with an id. The broker can serve a store that was opened with this id."""
 
     broker: int
 

@@ -19,16 +19,16 @@ from logstore.config import parse_duration, parse_size
 DAY_MS = 24 * 3600 * 1000
 ASSIGNORS = frozenset({"uniform", "range"})  # as in `broker.consumer_groups`
 SIZES_MAX = 2**31 - 1
-# Kafka's names of an authorizer that decides by ACLs. All of them mean the authorizer of this
-# broker.
+# Kafka's names of an authorizer that decides by ACLs.
+# All these names mean the authorizer of this broker.
 AUTHORIZERS = (
     "AclAuthorizer",
     "StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
-# These defaults of Kafka differ from the defaults of this library. Records are stored in Kafka's
-# own layout.
+# These defaults of Kafka differ from the defaults of this library.
+# Records are stored in Kafka's own layout.
 KAFKA_LOG_CONFIG = LogConfig(
     record_format="kafka", max_message_bytes=1_048_588, retention_ms=7 * DAY_MS
 )
@@ -68,9 +68,9 @@ class BrokerConfig(ListenerConfig):
         zookeeper_session_timeout_ms: if ZooKeeper hears nothing from a broker for this long, the
             broker counts as gone.
         zookeeper_credentials_file: a file with one line, `user:password`, for ZooKeeper's digest
-            authentication. Only its owner may read it. "" means no authentication.
+            authentication. Only the owner of the file may read it. "" means no authentication.
         zookeeper_set_acl: whether only this user may read and change the znodes that the broker
-            creates. This needs credentials, which must be the same at all brokers.
+            creates. This setting needs credentials, which must be the same at all brokers.
         reserved_broker_max_id: if a new broker gets its id from ZooKeeper, the id is larger than
             this.
         broker_rack: the rack of this broker. The replicas of a partition are spread over the racks.

@@ -107,7 +107,10 @@ def _check(
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt the work at once. This is safe, because every step can be repeated."""
+    """Let Ctrl-C interrupt the work at once.
+
+    An interrupt of the work is safe, because every step can be repeated.
+    """
     with held() as interrupts, interrupts.allowed():
         yield
 

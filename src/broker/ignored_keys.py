@@ -55,8 +55,8 @@ IGNORED = frozenset({
     "zookeeper.metadata.migration.enable", "zookeeper.sync.time.ms",
 })  # fmt: skip
 
-# These keys ask for a protection that this broker gives in another way, or does not give. For each
-# key, or for the first part of a key, the text says what the user should do.
+# These keys ask for a protection that this broker gives in another way, or does not give.
+# For each key, or for the first part of a key, the text says what the user should do.
 SECRET = "a secret does not belong in this file"
 PEM_FILE = "write the PEM text to a file, and name the file"
 ADVICE = {

@@ -47,7 +47,7 @@ def parse_endpoints(text: str, key: str) -> tuple[Endpoint, ...]:
             raise ValueError(f"{key}: {one.strip()!r} is not of the form {PROTOCOL}://HOST:PORT")
         host = match["host"].strip("[]")
         try:
-            host.encode("idna")  # raises if no client could connect to this name
+            host.encode("idna")  # raises an error if no client could connect to this name
         except UnicodeError as error:
             raise ValueError(f"{key}: {host!r} is not a host name: {error}") from error
         found.append(Endpoint(match["name"], host, int(match["port"])))
@@ -98,10 +98,9 @@ class ListenerConfig:
             another. "" means the first listener with `security_inter_broker_protocol`.
         security_inter_broker_protocol: the protocol between brokers, if no listener is named.
         sasl_enabled_mechanisms: the ways to log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.
-        sasl_users_file: a file with a line `user:password` for each user of PLAIN. Only its owner
-            may read it.
-        sasl_mechanism_inter_broker_protocol: the mechanism with which this broker logs in at other
-            brokers.
+        sasl_users_file: a file with a line `user:password` for each user of PLAIN. Only the owner
+            of the file may read it. sasl_mechanism_inter_broker_protocol: the mechanism with which
+            this broker logs in at other brokers.
         sasl_inter_broker_credentials_file: a file with one line, `user:password`, with which this
             broker logs in at other brokers. Only its owner may read it.
         sasl_server_max_receive_size: the largest size of a request if its client has not logged in
@@ -121,7 +120,7 @@ class ListenerConfig:
         ssl_client_auth: whether clients send a certificate: none, requested or required.
         ssl_enabled_protocols: the versions of TLS: TLSv1.2, TLSv1.3.
         ssl_endpoint_identification_algorithm: `https` if this broker checks the host name in the
-            certificates of other brokers; "" if not.
+            certificates of other brokers; "" means that this broker does not check it.
         ssl_principal_mapping_rules: how the subject of a client's certificate becomes a principal.
         super_users: the principals that may do everything, separated by semicolons, such as
             `User:admin;User:CN=broker1`. If the brokers of a cluster identify themselves by their

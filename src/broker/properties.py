@@ -3,8 +3,8 @@ r"""Read the text of Java's properties files, as `java.util.Properties.load` doe
     line       "key=value", "key:value" or "key value"; blanks around the separator do not count
     comment    a line whose first character other than a blank is # or !
     \ at end   the next line continues this one; its leading blanks do not count
-    escapes    \t \n \r \f \uXXXX; any other escaped character stands for itself
-    key twice the last value counts
+    escapes \t \n \r \f \uXXXX; any other escaped character means itself key twice the last value
+    counts
 
 A blank is a space, a tab or a form feed. Blanks at the end of a value belong to the value.
 """
@@ -27,8 +27,8 @@ LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def parse_properties(data: bytes) -> dict[str, str]:
     r"""Read keys and values.
 
-    A file that is not valid UTF-8 is read as ISO-8859-1. Java reads every file as ISO-8859-1. The
-    results differ only if the file has characters above 127.
+    A file that is not valid UTF-8 is read as ISO-8859-1. Java reads every file as ISO-8859-1. Java
+    gives another result only if the file has characters above 127.
 
     Raises:
         ValueError: after `\u`, four hexadecimal digits are missing, or the escape is only one half

@@ -3,7 +3,7 @@
     def test_my_service(kafka_broker):
         service = MyService(bootstrap_servers=kafka_broker.bootstrap_servers)
 
-`kafka_broker` is a new broker for each test, in a temporary directory. Such a broker starts in a
+`kafka_broker` is a new broker for each test, in a temporary directory. A new broker starts in a
 fraction of a second. `kafka_broker_session` is one broker for all tests.
 """
 

@@ -32,8 +32,7 @@ from logstore import LogStore, StoreEvent, StoreEventKind
 
 StrPath = str | PathLike[str]
 STOP_SECONDS = 10.0
-# If a log dir becomes SUSPECT, the broker assumes that every request that has run longer than this
-# time waits for that log dir.
+# The time after which the broker assumes that a running request waits for a SUSPECT log dir.
 STUCK_SECONDS = 0.1
 EXTRA = ("crc32c", "cramjam")
 
@@ -66,8 +65,8 @@ class Broker:
 
     Attributes:
         config: the configuration of the broker.
-        store: the store that the broker serves. Other code of this process may use the store at the
-            same time.
+        store: the store that the broker serves. Other code of this process may also use the store
+            at the same time.
         bootstrap_servers: the value of `bootstrap.servers` for clients.
     """
 
@@ -254,10 +253,10 @@ class Broker:
             raise
 
     def _on_event(self, event: StoreEvent) -> None:
-        """If a disk hangs, close the connections whose requests wait for it.
+        """If a disk hangs, close the connections whose requests wait for this disk.
 
-        The clients connect again at once. The next requests of these clients to this disk are
-        refused with KAFKA_STORAGE_ERROR (56).
+        The clients connect again at once. If the next request of such a client needs the disk, it
+        is refused with KAFKA_STORAGE_ERROR (56).
         """
         if event.kind is StoreEventKind.LOG_DIR_SUSPECT:
             self._server.cut_stuck(STUCK_SECONDS)

@@ -1,10 +1,10 @@
 """Translate Kafka's `server.properties` to a `BrokerConfig`.
 
-There are four kinds of keys. Some keys configure this broker. Some keys are not used by this
-broker, and are ignored. If the file has no `zookeeper.connect`, this broker also ignores the keys
-of clusters. Some keys ask for a protection that this broker does not give, and are refused. All
-other keys are unknown. All keys are read before the command fails, so that the user sees every
-problem at once. The values of refused keys may be secrets, so no message shows these values.
+There are four kinds of keys. Some keys configure this broker. Some keys have no use in this broker,
+and are ignored. If the file has no `zookeeper.connect`, this broker also ignores the keys of
+clusters. Some keys ask for a protection that this broker does not give, and are refused. All other
+keys are unknown. All keys are read before the command fails, so that the user sees every problem at
+once. The values of refused keys may be secrets, so no message shows these values.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Default(NamedTuple):
     unit: int = 1
 
 
-# A file may have several keys for one default. Then, as in Kafka, the key that comes last in this
-# dict is used.
+# A file may have several keys for one default.
+# Then, as in Kafka, the key that is last in this dict is used.
 TOPIC_DEFAULTS = {
     "compression.type": Default("compression.type"),
     "log.cleaner.delete.retention.ms": Default("delete.retention.ms"),
@@ -75,8 +75,8 @@ TOGETHER = frozenset({
     "listener.security.protocol.map", "listeners", "log.dir", "log.dirs", "node.id",
     "process.roles",
 })  # fmt: skip
-# In Kafka, -1 means that these keys set no limit. For -1, this broker uses the largest number that
-# the key accepts: 2 GiB, or 24 days.
+# In Kafka, -1 means that these keys set no limit.
+# For -1, this broker uses the largest number that the key accepts: 2 GiB, or 24 days.
 UNLIMITED = frozenset({"connections_max_idle_ms", "queued_max_request_bytes"})
 
 
@@ -173,7 +173,10 @@ class _Reader:
         self.problems: list[str] = []
 
     def attempt(self, key: str, field: str, read: Callable[[str], None]) -> None:
-        """If the file has this key, read it. If this fails, add a problem that names the key."""
+        """If the file has this key, read it.
+
+        If the value cannot be read, add a problem that names the key.
+        """
         text = self.entries.get(key)
         if text is None:
             return

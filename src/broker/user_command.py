@@ -33,7 +33,8 @@ from logstore.cli.options import format_option, log_dirs_option, note, wrong_usa
 from logstore.cli.output import Column, print_rows
 from logstore.store.admin.client import find_owner
 
-CLUSTER = "cluster.process.cluster_store"  # only imported if it is needed, as in `broker.cli`
+# this module is imported only if it is needed, as in `broker.cli`
+CLUSTER = "cluster.process.cluster_store"
 COLUMNS = [Column("user", "user"), Column("mechanism", "mechanism"), Column("iterations", "rounds")]
 
 
@@ -135,7 +136,7 @@ def list_users(
     zookeeper: str | None,
     output_format: str,
 ) -> None:
-    """List the users and their mechanisms; never a key."""
+    """List the users and their mechanisms, but never a key."""
     with _opened(log_dirs, config_file, zookeeper) as users:
         known = users.listed()
     rows = [

@@ -30,7 +30,7 @@ class ClusterStartError(ClusterError):
 
 
 class ClusterGrowthError(ClusterError):
-    """Report why a single broker cannot become a cluster, or why a topic then gets no leader."""
+    """Report why a single broker cannot become a cluster, or why a new cluster is incomplete."""
 
     reason: str
 

@@ -10,9 +10,8 @@ from cluster.requests import NEVER
 class DirEntry(NamedTuple):
     """The facts that a log dir stores about itself and about the other log dirs of its broker.
 
-    Attributes:
-        failed: the other log dirs that failed, and whose new `whole_since` the broker does not know
-            yet.
+    Attributes: failed: the other log dirs that failed, if the broker does not know their new
+        `whole_since` yet.
     """
 
     boot_id: str
@@ -73,8 +72,8 @@ class LogDir:
 class LogDirs(dict[str, LogDir]):
     """The log dirs of a broker. A log dir that is not in this dict counts as failed.
 
-    A replica may be on a log dir that is not in this dict. The reason is that the store adds or
-    removes a log dir a moment before the broker learns of the change.
+    A replica may be on a log dir that is not in this dict, because the store adds or removes a log
+    dir a moment before the broker learns of the change.
     """
 
     def __missing__(self, dir_id: str) -> LogDir:

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 NO_BROKER = -1
 NO_VERSION = -1  # the version if there is no state, or if the replica has obeyed no state yet
-# A deleted topic gets no further state. So the version of the deletion is larger than each version
-# of the topic's states, even if the controller has not read the latest version.
+# A deleted topic gets no further state.
+# So the version of the deletion is larger than each version of the topic's states.
+# This holds even if the controller has not read the latest version.
 DELETED_VERSION = 2**31 - 1
 
 
@@ -27,7 +28,7 @@ class Registration(NamedTuple):
 
     Attributes:
         dir_epochs: for each log dir, the registration epoch of the write that last put it into the
-            registration. No rule of the controller depends on these numbers.
+            registration. No rule of the controller depends on `dir_epochs`.
     """
 
     broker_epoch: int

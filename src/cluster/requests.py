@@ -1,7 +1,7 @@
 """Define the requests between brokers, and their answers, as data.
 
-A request may arrive late. So that a late request does no harm, each request names its topic, the
-broker epoch or registration epoch, the leader epoch, and the version of the state.
+A request may arrive late. To make late requests harmless, each request names its topic, the broker
+epoch or registration epoch, the leader epoch, and the version of the state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LeaderAndIsr(NamedTuple):
     Attributes:
         broker_epoch: the epoch of the addressed broker.
         version: the version of the state.
-        is_new: whether the topic was just created. If so, no older replica can exist.
+        is_new: whether the topic was just created. A new topic can have no older replica.
     """
 
     topic: TopicIdentity
@@ -38,12 +38,13 @@ class RoleAnswer(NamedTuple):
 
     Attributes:
         registration_epoch: the registration epoch of the broker at the time of the answer.
-        is_offline: whether the replica cannot be used now. If so, the facts below are 0.
+        is_offline: whether the replica cannot be used now. If the replica is offline, the facts
+            below are 0.
         whole_since: the replica lost no record since this registration epoch.
         last_epoch: the leader epoch of the last record; -1 for an empty log.
         version: the version of the last state that the replica obeyed.
-        held_since: the log dir of the replica did not fail and return after this registration
-            epoch. A replica that was elected at an earlier epoch cannot lead.
+        held_since: after this registration epoch, the log dir of the replica neither failed nor
+            returned. A replica that was elected at an earlier epoch cannot lead.
     """
 
     topic: TopicIdentity
@@ -92,8 +93,10 @@ class FollowerFetch(NamedTuple):
 
     Attributes:
         last_epoch: the leader epoch of the follower's last record; -1 for an empty log.
-        is_leaving: whether the follower's broker will stop. If so, the follower joins no ISR (P21).
-        log_start: the log start offset of the follower. It may be inside the first batch.
+        is_leaving: whether the follower's broker will stop. A follower whose broker will stop joins
+            no ISR (P21).
+        log_start: the log start offset of the follower. The log start offset may be inside the
+            first batch.
     """
 
     topic: TopicIdentity
@@ -113,7 +116,7 @@ class FollowerFetch(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """Answer a fetch with records, or with the end of an epoch to which the follower truncates.
+    """Answer a fetch with records, or with an epoch and the offset to which the follower truncates.
 
     Attributes:
         request: the fetch that is answered.
@@ -132,7 +135,7 @@ class FetchAnswer(NamedTuple):
 
     @property
     def is_beginning_anew(self) -> bool:
-        """Whether the two logs share no record. If so, the follower begins again at `log_start`."""
+        """Whether the two logs share no record: the follower begins again at `log_start`."""
         return self.diverging == (NO_EPOCH, self.log_start)
 
 

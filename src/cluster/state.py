@@ -6,7 +6,7 @@
      "unclean_allowed":false,"lease_kept":false,"removed":[],"original":null}
 
 The first five keys are Kafka's. Kafka's tools ignore the other keys. The version of the znode is
-not in the JSON. It counts the writes of the state, and each write names the version that the write
+not in the JSON. The version counts the writes of the state. Each write names the version that it
 replaces.
 """
 
@@ -32,11 +32,11 @@ class State(NamedTuple):
         leader: the broker that leads, or NO_BROKER.
         isr: the in-sync replicas, each with the registration epoch at which it was admitted.
         elr: the eligible leader replicas, each with the registration epoch at which it was
-            admitted. These replicas left an ISR that was then below `min_isr`, and have every
-            acknowledged record.
+            admitted. An eligible leader replica left an ISR that was then below `min_isr`, and has
+            every acknowledged record.
         suspects: replicas of the ISR or ELR that lost records after their admission.
         leader_registration_epoch: the registration epoch of the leader at the time of its election.
-        replicas: the brokers that have a replica, including those that a reassignment adds.
+        replicas: the brokers that have a replica, including the brokers that a reassignment adds.
         target: the replicas after the running reassignment, or None.
         min_isr: the smallest size of the ISR at which a write with acks=all is acknowledged.
         unclean_epoch: the leader epoch of the last election that may have lost records, or -1.
@@ -83,7 +83,7 @@ def changes_of(state: State) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def fault_of(state: State) -> str:
-    """Return the invariant that a state breaks; "" if it breaks none."""
+    """Return the invariant that a state breaks; "" for a valid state."""
     isr, elr, suspects = set(state.isr), set(state.elr), state.suspects
     replicas = set(state.replicas)
     checks = (

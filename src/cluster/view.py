@@ -36,7 +36,8 @@ class PartitionView(NamedTuple):
         isr: the in-sync replicas.
         offline: the replicas that cannot be used now, because their broker or log dir does not
             work.
-        elr: the eligible leader replicas. They left the ISR, but have all acknowledged records.
+        elr: the eligible leader replicas. An eligible leader replica left the ISR, but has all
+            acknowledged records.
         suspects: former members of the ISR or ELR that may have lost records.
     """
 

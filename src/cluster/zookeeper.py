@@ -6,9 +6,9 @@
 kazoo owns the connection. If the connection is lost, the session is SUSPENDED, a running write
 raises OutcomeUnknownError, and kazoo connects again. On the new connection, the watches are set
 again. If a watched znode has changed in the meantime, its watch is called at once. If ZooKeeper has
-ended the session, the session is EXPIRED for ever, and no new session replaces it. If ZooKeeper
-refuses the user, or kazoo itself fails, the session is FAILED for ever. But ZooKeeper ends a FAILED
-session only after its time-out.
+ended the session, the session is EXPIRED for ever, and no new session replaces this session. If
+ZooKeeper refuses the user, or kazoo itself fails, the session is FAILED for ever. But ZooKeeper
+ends a FAILED session only after its time-out.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Credentials(NamedTuple):
 
 
 class ZooKeeperStore(Store):
-    """A store in ZooKeeper. All its znodes are below one path.
+    """A store in ZooKeeper. All znodes of the store are below one path.
 
     Args:
         hosts: the servers as in `zookeeper.connect`: `host:port,host:port/path`. A missing path is
@@ -198,7 +198,7 @@ class ZooKeeperSession(Session):
             raise refusal(error, path, None, None) from None
         except (CoordinationError, MemoryError):
             raise
-        except Exception as error:  # any error of kazoo about an answer that it cannot decode
+        except Exception as error:  # kazoo raises any error if it cannot decode an answer
             raise UnexpectedAnswerError(path, f"an unreadable answer: {error!r}") from error
 
     # --- writes -----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class ZooKeeperSession(Session):
             raise refusal(error, operations[0].path, 0, operations[0]) from None
         except SessionError:
             raise
-        except Exception as error:  # any error of kazoo about an answer that it cannot decode
+        except Exception as error:  # kazoo raises any error if it cannot decode an answer
             raise OutcomeUnknownError(self._key.session_id) from error
         if answers and isinstance(answers[0], Refused):
             place, code = answers[0]
@@ -351,7 +351,7 @@ class ZooKeeperSession(Session):
                 self._callbacks.call(listener, state)
 
     def _end(self, state: SessionState) -> bool:
-        """Record that the session has ended; return False if its end was already recorded."""
+        """Remember that the session has ended; return False if its end was already recorded."""
         with self._lock:
             if self._ended is not None:
                 return False

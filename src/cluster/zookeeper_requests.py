@@ -35,8 +35,8 @@ LOST = (
     exceptions.ConnectionClosedError,
     exceptions.OperationTimeoutError,
 )
-# After one of these errors, it is unknown whether a write happened.
-# The connection was lost, or the server had an internal error, perhaps after the write.
+# After an error of this set, it is unknown whether a write happened. The connection was lost, or
+# the server had an internal error, perhaps after the write.
 IN_DOUBT = (
     *LOST,
     exceptions.SystemZookeeperError,
@@ -48,7 +48,7 @@ IN_DOUBT = (
 
 ANY_VERSION = -1
 EPHEMERAL, SEQUENCE = 1, 2
-# an operation has one of these codes if it failed only because another operation was refused
+# the codes of an operation that failed only because another operation was refused
 ROLLED_BACK, INCONSISTENT = 0, -2
 ERROR = -1
 

@@ -2,7 +2,7 @@
 
 kazoo forgets its watches when the connection is lost. So a watch stores the last answer of the
 server. When the connection is back, the watch is set again, and the new answer is compared with the
-stored answer. If the two answers differ, the watch fires at once. It also fires if the server
+stored answer. If the two answers differ, the watch fires at once. A watch also fires if the server
 refuses to set it again.
 """
 
@@ -33,8 +33,8 @@ class Watch:
     """A watch that is set again after each loss of the connection, until it is called.
 
     Attributes:
-        attempt: how many times the watch was set. If an event belongs to an earlier attempt, it is
-            ignored, because the answer to the later attempt already includes that change.
+        attempt: how many times the watch was set. An event of an earlier attempt is ignored,
+            because the answer to the later attempt already includes its change.
         seen: the zxids in the last answer. If a later answer has other zxids, there was a change.
     """
 
@@ -80,7 +80,7 @@ class WatchSetter:
             self._is_over = True
 
     def set_first(self, watch: Watch, set_on: Callable[[Watch], Answer]) -> Answer:
-        """Set a watch for the first time; after an error, its callback is never called."""
+        """Set a watch for the first time; if this fails, its callback is never called."""
         with watch.setting:
             try:
                 return set_on(watch)
@@ -155,7 +155,7 @@ class WatchSetter:
                 self._lost.remove(watch)
 
     def _set_one_again(self, watch: Watch) -> None:
-        """Set a watch again; if its znode has changed since the watch was last set, fire it now."""
+        """Set a watch again; if its znode has changed since the last time, fire the watch now."""
         with watch.setting:
             before = watch.seen
             try:

@@ -134,7 +134,7 @@ _ROOMS = {
     "Subscription": "logstore.log.subscription",
 }
 
-if not TYPE_CHECKING:  # otherwise a type checker would accept any name as public
+if not TYPE_CHECKING:  # without this check, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         """Load the engine when one of its names is first used (PEP 562)."""

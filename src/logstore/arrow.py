@@ -98,8 +98,8 @@ def _cells(array: pa.Array, name: str) -> tuple[list[Buffer], int]:
     _, starts_buffer, cells_buffer = array.buffers()
     known, cell_bytes, known_starts = LastArrays.starts
     if known == count > 0 and not begin and kind_of_starts is np.int32 and not array.null_count:
-        # This batch has as many cells as the last batch, in which all cells had one size.
-        # If the starts of the cells are also the same, the cells of this batch have that size.
+        # This batch has as many cells as the previous batch, in which all cells had one size. If
+        # the starts of the cells are also the same, the cells of this batch have that size.
         size = count * cell_bytes
         if starts_buffer.slice(0, 4 * (count + 1)).equals(known_starts) and cells_buffer:
             data = memoryview(cells_buffer)[:size]
@@ -232,7 +232,7 @@ def _check_keys(batch: pa.RecordBatch) -> None:
 def _build_rows(
     batch: pa.RecordBatch, now_ms: int, codec_id: int, is_log_append_time: bool, magic: int
 ) -> layouts.AnyPayload:
-    """Encode Arrow rows in a layout that stores one row after another."""
+    """Encode Arrow rows in a layout that stores rows one after the other."""
     from logstore.log.write import encode
 
     names = batch.schema.names

@@ -28,7 +28,7 @@ class LogConfig(Config):
 
     Sizes are in bytes, durations in milliseconds. None or -1 means no limit. The configuration is
     stored with the partition. So a later change of the store's defaults does not change the
-    configuration of a partition that exists.
+    configuration of an existing partition.
 
     Args:
         segment_bytes: roll the active segment before it grows larger than this.
@@ -60,8 +60,8 @@ class LogConfig(Config):
         min_compaction_lag_ms: do not compact records that are younger than this.
         max_compaction_lag_ms: compact records that are older than this, even if few bytes can be
             compacted.
-        delete_retention_ms: how long a tombstone is kept after a compaction found that the log has
-            no older record with the same key.
+        delete_retention_ms: how long a tombstone stays after a compaction has removed all older
+            records of its key.
         min_cleanable_dirty_ratio: compact a log when this fraction of its bytes is not compacted.
         retention_pressure: while the log dir is full, drop the oldest sealed segments of the log,
             even if `retention_ms` and `retention_bytes` would keep them. Refused with "compact".
@@ -240,7 +240,7 @@ class StoreConfig(Config):
     Args:
         broker_id: the number of this store among the brokers of a cluster. None or -1 means the
             number that the log dirs contain, or 0 for a new store. If the log dirs contain a
-            number, any other value must equal this number.
+            number, a given value must equal that number.
         num_recovery_threads_per_data_dir: how many logs are recovered at the same time in each
             log dir.
         log_flush_scheduler_interval_ms: how often `flush_ms` is checked.

@@ -102,7 +102,7 @@ class LogStoreError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Without this method, pickle rebuilds an error from its text alone.
-        # The last item restores the notes of the error.
+        # The last item restores the added lines (`__notes__`) of the error.
         return _rebuild, (type(self), self._message, self.facts), self.__dict__
 
 
@@ -198,7 +198,7 @@ class DuplicateLogError(LogDirError):
 
 
 class ReplicaError(LogStoreError):
-    """Report a problem with one replica; its log dir and the other replicas are good."""
+    """Report a problem with one replica; the log dir and its other replicas are good."""
 
     topic: str
     partition: int
@@ -235,7 +235,7 @@ class FencedLeaderEpochError(LogStoreError):
 
 
 class OutOfOrderSequenceError(LogStoreError):
-    """Report a batch that does not follow its producer's last batch: batches are missing."""
+    """Report a batch that does not follow its producer's last batch: the log lacks batches."""
 
     producer_id: int
     epoch: int

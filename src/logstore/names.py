@@ -46,7 +46,8 @@ def topic_id_of(given: Any) -> bytes:
     """Convert a topic id to bytes: from 16 bytes, 32 hex digits, or Kafka's form of 22 characters.
 
     Raises:
-        TypeError, ValueError: the id has none of these forms, or Kafka reserves the id for itself.
+        TypeError, ValueError: the id has none of the accepted forms, or Kafka reserves the id for
+            itself.
     """
     if isinstance(given, bytes):
         topic_id = given
@@ -147,8 +148,8 @@ def stray_dir_name(topic: str, partition: int, unique_id: str) -> str:
 def parse_dir_name(name: str) -> ReplicaDirName | None:
     """Parse the name of a replica's directory; return None for any other name.
 
-    The name of a live replica's directory ends with the partition. Any other name ends with its
-    kind. So each name has only one meaning.
+    The name of a live replica's directory ends with the partition. The name of every other
+    directory of a replica ends with the kind of the directory. So each name has only one meaning.
     """
     match = _pattern(_OTHER).fullmatch(name)
     if match is not None:

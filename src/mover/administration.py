@@ -59,9 +59,10 @@ class RunningMover(Protocol):
 # The arguments of this function are the store, the number of threads and the rate.
 MakeMover = Callable[[LogStore, int, Rate], RunningMover]
 
-# Keys and values are weak references, so this dict keeps neither a store nor its commands in
-# memory. A store refers to its command handlers, and the handlers refer to the store's
-# `MoveCommands`, which has a weak reference to the store.
+# Keys and values are weak references.
+# So this dict keeps neither a store nor its commands in memory.
+# A store refers to its command handlers.
+# The handlers refer to the store's `MoveCommands`, which has a weak reference to the store.
 _COMMANDS: weakref.WeakKeyDictionary[LogStore, weakref.ref[MoveCommands]] = (
     weakref.WeakKeyDictionary()
 )
@@ -114,7 +115,7 @@ class MoveCommands:
 
     @property
     def store(self) -> LogStore:
-        """The store on which these commands work.
+        """The store on which the commands of this object work.
 
         While the admin socket of the store calls a command, the store exists.
         """
@@ -125,7 +126,7 @@ class MoveCommands:
     def running(self, threads: int | None = None, rate: Rate = None) -> RunningMover:
         """Return the store's mover; if there is none, make a mover.
 
-        Without a `rate`, a new mover gets the rate that an earlier mover stored.
+        If `rate` is not given, a new mover gets the rate that an earlier mover stored.
         """
         with self._making:  # requests run in parallel, but a store must have only one mover
             if self.mover is None or self.mover.is_closed:
@@ -195,8 +196,9 @@ class MoveCommands:
             is_followed: bool = False,
         ) -> Row:
             is_new = self.mover is None or self.mover.is_closed
-            # A new mover resumes moves immediately. Here the new mover begins at `HOLD_RATE`, so
-            # that no move ends before this request cancels or pauses the move.
+            # A new mover resumes moves immediately.
+            # Here the new mover begins at `HOLD_RATE`.
+            # So no move ends before this request cancels or pauses the move.
             is_held = is_new and verb in ("cancel", "pause")
             rate = rate_left(self.store)
             mover = self.running(rate=HOLD_RATE if is_held else None)
@@ -245,9 +247,9 @@ def _unpacked(handler: Callable[..., object]) -> Callable[[Row, Request], object
     return lambda arguments, request: handler(request, **arguments)
 
 
-# If no move is named, each of the four commands applies to the moves that its function here
-# selects. `resume` also includes moves that run already, because a new mover resumes the moves of
-# an earlier mover by itself.
+# If no move is named, each of the four commands applies to the moves that its function selects.
+# `resume` also includes moves that run already.
+# The reason is that a new mover resumes the moves of an earlier mover by itself.
 _MEANT: dict[str, Callable[[Move], bool]] = {
     "cancel": lambda move: move.state not in (MoveState.DONE, MoveState.CANCELLED),
     "pause": lambda move: not _is_at_rest(move),
@@ -289,7 +291,7 @@ def facts_of(move: Move) -> Row:
 
 
 def rate_left(store: LogStore) -> Rate:
-    """Return the rate for all moves; an earlier mover stored it with its unfinished moves."""
+    """Return the rate for all moves, which an earlier mover stored with its unfinished moves."""
     for _, (log, _) in sorted(store.host.replicas.opened.items()):
         rate = (
             None

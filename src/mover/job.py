@@ -110,8 +110,8 @@ class Job:
         self.target.check_vacant()
         self._claim()
         self._forget_left()
-        # From now on, a deletion of the replica must also delete this copy. This rule ends when the
-        # copy is removed, or becomes the live replica.
+        # From now on, a deletion of the replica must also delete this copy.
+        # This rule ends when the copy is removed, or becomes the live replica.
         self.replicas.copies.begun[self.target.path] = (self.move.key, self.ends.target)
         self.target.begin(relocation.metadata_of(self.log))
         self._count()
@@ -151,8 +151,9 @@ class Job:
     def catch_up(self) -> None:
         """Copy the records that were appended meanwhile, until the copy lacks only a few bytes."""
         while True:
-            # A truncation of the log clears the mark `moving`. After the truncation, `copy_all`
-            # truncates the copy, too, and `_claim` sets the mark again.
+            # A truncation of the log clears the mark `moving`.
+            # After a truncation, `copy_all` truncates the copy, too, and `_claim` sets the mark
+            # again.
             missing = copy_all(self.log, self.target, self.ends)
             self.target.sync()
             self._claim()
@@ -246,7 +247,7 @@ def run(move: Move, job: Job, end: End) -> None:
             job.leave()
             job.note_rates()
             state = MoveState.PAUSED
-    except LogClosedError:  # the store was closed during the move: the next mover resumes the move
+    except LogClosedError:  # the store was closed; the next mover resumes the move
         job.leave()
         state = MoveState.PAUSED
     except LogDirSuspectError:  # a disk of the move hangs: the move resumes when the disk answers

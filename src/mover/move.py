@@ -107,8 +107,8 @@ class Move:
         self.error: LogStoreError | None = None
         self.bytes_done = 0
         self._size_of: Callable[[], int] = lambda: size_bytes
-        # Whether the move waits until earlier moves free enough room. If not, the move fails when
-        # there is no room.
+        # Whether the move waits until earlier moves free enough room.
+        # If this is False and there is no room, the move fails.
         self.waits_for_room = False
         self.cancel_reason = ""
         self.wanted: Wanted | None = None
@@ -296,8 +296,8 @@ class Move:
                 self._discard()
                 return
             self._controller.wake()
-            # If the thread has paused the move instead of cancelling it, this loop then cancels the
-            # move.
+            # The thread may have paused the move instead of cancelling it.
+            # Then this loop cancels the move.
             with self._changed:
                 is_over = self._changed.wait_for(
                     lambda: self._state.is_end or self.is_idle, look_seconds

@@ -45,8 +45,8 @@ class ReplicaMover:
         moves_per_disk_max: how many moves are allowed to use one log dir, as source or target, at
             the same time.
         verify: whether every batch is checked while it is copied. If `verify` is False, only the
-            headers of the batches are checked. Then a batch with a wrong checksum is found only
-            when the batch is read.
+            headers of the batches are checked. Without `verify`, a batch with a wrong checksum is
+            found only when the batch is read.
 
     A new mover immediately resumes the unfinished moves of an earlier process. If the mover or the
     store is closed, the running moves are paused, and the next mover resumes them.

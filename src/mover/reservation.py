@@ -13,8 +13,7 @@ from logstore.disk import files
 from logstore.disk.log_dir import LogDir
 from mover.errors import TargetFullError
 
-# Room for bytes beside the present segments: index files, small files, and records that are
-# appended during the move.
+# Extra room for index files, for small files, and for records that are appended during the move.
 ALLOWANCE_BYTES = 1 << 20
 INDEX_SHARE = 256  # this many bytes of batches need one byte of index files (an entry each 4 KiB)
 
@@ -41,7 +40,7 @@ def device_of(target: LogDir) -> int:
 
 
 class Reservations:
-    """Record how many bytes each move still has to write, and to which file system."""
+    """Remember how many bytes each move still has to write, and to which file system."""
 
     def __init__(self) -> None:
         # This lock is never held during a disk call, so that `release` never waits for a disk.
@@ -85,7 +84,7 @@ class Reservations:
             self._held[occupant] = device
 
     def release(self, occupant: Occupant) -> None:
-        """Give the room back; calling it again has no effect."""
+        """Give the room back; a second call has no effect."""
         with self._lock:
             self._held.pop(occupant, None)
 

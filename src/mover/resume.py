@@ -10,10 +10,10 @@ replica. What happens to the move depends on its `.move` copy:
 | does not exist, because it was not begun yet or was given up | the mark is cleared |
 | is in a log dir that no longer belongs to the store | the mark is cleared |
 
-A move may have failed because its source or its target did not work. Then a new move continues
-with the copy. The old move cannot continue, because its failure was already reported (KIP-113,
-section 3). If a move failed for any other reason, it stays FAILED until its method `retry` is
-called. If a move was cancelled while its source was unreachable, this module deletes the copy.
+If a move failed because its source or its target did not work, a new move continues with the copy.
+The old move cannot continue, because its failure was already reported (KIP-113, section 3). If a
+move failed for any other reason, it stays FAILED until its method `retry` is called. If a move was
+cancelled while its source was unreachable, this module deletes the copy.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ def _left_moves(replicas: Replicas, moves: Iterable[Move]) -> Iterator[Left]:
             if key in replicas.running_moves or target in replicas.returning:
                 continue
             if target is None and mark.target_directory_id not in replicas.missing_ids:
-                # The move was given up, or its target was removed, so the move can never be
-                # completed.
+                # The move was given up, or its target was removed, so it can never be completed.
                 unmark(replicas, key)
             elif target is None or target.is_refusing:
                 if mark.move_id not in errors:

@@ -15,8 +15,8 @@
     copying      the segments that existed at the beginning are being copied
     catching_up  the records that were appended since then are being copied
     swapping     the copy takes the place of the source under the log's lock, without a throttle
-    done         the log is served from the target, or was there already
-    paused       the user paused the move, or the mover was closed, or a disk hangs. If a disk
+    done the log is served from the target, or was there already paused the user paused the move, or
+    the mover was closed, or a disk hangs. If a disk
                  hangs, the move resumes by itself. The `.move` directory stays and is used later
     cancelled    the user cancelled the move, or deleted the partition. The copy is removed
     failed       `error` has the reason. The copy is removed if the disk allows it. `retry` starts

@@ -15,9 +15,10 @@ If a crash comes before the rename of the source (step 2) is durable, the source
 such a crash, the `.move` directory is still only a copy, even if it has the caught-up mark. After a
 crash between the two renames (steps 2 and 3), no directory has the live name, and the next start
 finishes the swap. The start finishes the swap only if it finds the source's `.delete` name, the
-intent in the source's metadata, and the caught-up mark of the copy. Then the copy is complete,
-because the source is renamed only when the copy is complete. In whatever order the disks sync, two
-directories with a live name never have the same generation (KIP-113 section 3; ADR 7).
+intent in the source's metadata, and the caught-up mark of the copy. If the start finds all three,
+the copy is complete, because the source is renamed only when the copy is complete. In whatever
+order the disks sync, two directories with a live name never have the same generation (KIP-113
+section 3; ADR 7).
 
 If a call fails before the rename of the source, the source stays live. If the rename of the source
 fails, the disk of the source shows which name the source has. If the rename of the copy (step 3)
@@ -41,8 +42,8 @@ from mover.copying.catch_up import copy_all, is_caught_up
 from mover.copying.copy_segments import Ends
 from mover.copying.target import Target
 
-# At most this many bytes are copied under the lock, because any disk writes them in a few
-# milliseconds.
+# At most this many bytes are copied under the lock.
+# Any disk writes so few bytes in some milliseconds.
 LOCKED_BYTES_MAX = 64 << 10
 FLUSHES_MAX = 8
 
@@ -90,7 +91,7 @@ class Swap:
             Superseded(generation, log_dir.directory_id),
         )
         self._metadata = relocation.metadata_of(self.log)
-        if relocation.whose_epochs(self.log) != whose:  # the log start offset rose meanwhile
+        if relocation.whose_epochs(self.log) != whose:  # the log start offset has just risen
             target.write_epochs(self._epochs, relocation.whose_epochs(self.log))
         copied = self._follow()
         if snapshot is not None:  # the copy now has all records before the snapshot's offset

@@ -67,7 +67,7 @@ def encode_entries(entries: frozenset[Entry]) -> bytes:
 
 
 def parse_entries(name: str, data: bytes) -> tuple[frozenset[Entry], str]:
-    """Return the entries of a pattern, and the reason why they cannot be read; "" if they can.
+    """Return the entries of a pattern; if they cannot be read, return the reason, too, or else "".
 
     If the entries cannot be read, return an entry that denies everything to all clients.
     """

@@ -26,7 +26,7 @@ from broker.authorization.bindings import (
     usual_host,
 )
 
-# For each principal: the host, the operation and the permission of each of its entries.
+# For each principal, its entries: each entry has a host, an operation and a permission.
 Grouped = dict[str, tuple[tuple[str, Operation, Permission], ...]]
 Entries = frozenset[Entry]
 
@@ -54,7 +54,7 @@ class AclSnapshot:
         self._index()
 
     def _index(self) -> None:
-        """Record the lengths of the prefixes of each resource type."""
+        """Remember the lengths of the prefixes of each resource type."""
         lengths: dict[ResourceType, Counter[int]] = {kind: Counter() for kind in ResourceType}
         for kind, pattern_type, name in self.entries:
             if pattern_type is PatternType.PREFIXED:

@@ -4,10 +4,10 @@
             Entry("User:alice", "*", Operation.READ, Permission.ALLOW))
 
 The numbers are those of the wire protocol. A LITERAL pattern matches the resource with the same
-name. If its name is `*`, it matches every resource. A PREFIXED pattern matches each resource whose
-name begins with the pattern's name. In an entry, the principal `User:*` means every client, and the
-host `*` means every address. Any other host is one IP address; networks and names of hosts are not
-supported.
+name. A LITERAL pattern with the name `*` matches every resource. A PREFIXED pattern matches each
+resource whose name begins with the pattern's name. In an entry, the principal `User:*` means every
+client, and the host `*` means every address. Any other host is one IP address; networks and names
+of hosts are not supported.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# An ALLOW entry for any of the operations in a value also allows the operation in the key. A DENY
-# entry for one operation denies only this operation.
+# An ALLOW entry for any of the operations in a value also allows the operation in the key.
+# A DENY entry for one operation denies only this operation.
 IMPLIED_BY: dict[Operation, frozenset[Operation]] = {
     operation: frozenset({operation, Operation.ALL}) for operation in Operation
 } | {
@@ -139,8 +139,8 @@ class Binding(NamedTuple):
     entry: Entry
 
 
-# If the entries of a pattern cannot be read, this entry replaces them. It denies everything to
-# every client.
+# If the entries of a pattern cannot be read, this entry replaces them.
+# This entry denies everything to every client.
 CLOSED = Entry(EVERY_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
 
 
@@ -169,7 +169,7 @@ def checked(binding: Binding) -> Binding:
 def usual_host(host: str) -> str:
     """Return an address in the form in which the operating system writes addresses.
 
-    Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms must mean the same client.
+    Kafka writes `0:0:0:0:0:0:0:1` for `::1`. Both forms of the address must mean the same client.
     """
     try:
         address = ipaddress.ip_address(host)

@@ -79,8 +79,9 @@ class Appends(Protocol):
         """Append the marker that ends a transaction in a partition.
 
         Args:
-            is_raised: whether the epoch is higher than that of the transaction's batches. Then a
-                late copy of the marker, which came after the producer's next batch, is refused.
+            is_raised: whether the epoch is higher than that of the transaction's batches. With a
+                higher epoch, the log refuses a late copy of the marker that comes after the
+                producer's next batch.
 
         Returns:
             A wait, if other in-sync replicas do not have the marker yet.
@@ -159,7 +160,7 @@ def check_format(log: Log) -> None:
 
 
 class LogWait:
-    """Wait until the high watermark has passed the records. Then all replicas have them."""
+    """Wait until all in-sync replicas have the records (see the high watermark)."""
 
     __slots__ = ("_last_offset", "_log", "_subscription", "error")
 

@@ -35,7 +35,7 @@ FACTS = {
 UNLIMITED = 2**63 - 1
 DYNAMIC_DEFAULTS = {CORDONED: "", **dict.fromkeys(FACTS, str(UNLIMITED))}  # in Kafka's form
 BUSY_SECONDS = 5.0  # how long a change waits for another change, whose disk may hang
-DIGITS_MAX = 100  # more than any rate has; Python refuses to convert thousands of digits
+DIGITS_MAX = 100  # more digits than any rate has; Python refuses to convert thousands of digits
 
 
 SetRate = Callable[[str, int | None], object]  # a key of `FACTS`, and bytes per second

@@ -33,7 +33,7 @@ class HostedZnodes:
         self._embedded: EmbeddedStore | None = None
         self._session: Session | None = None
         self._used: frozenset[str] = frozenset()  # the log dirs that the latest open used
-        self._past: Past | None = None  # at the latest disconnect
+        self._past: Past | None = None  # the value at the latest disconnect
 
     # --- the files --------------------------------------------------------------------------------
 

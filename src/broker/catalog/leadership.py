@@ -23,7 +23,7 @@ NO_LEADER = -1
 class NotServedError(LogStoreError):
     """Report that this broker does not serve a partition now. `code` is for the client.
 
-    A client that gets such a code finds the leader, or tries again.
+    A client that gets the code finds the leader, or tries again.
     """
 
     code: ErrorCode
@@ -157,7 +157,10 @@ class Leadership(Protocol):
 
 
 class SoleBroker:
-    """A broker without a cluster. It leads every partition, and has the only replica."""
+    """A broker without a cluster.
+
+    A broker without a cluster leads every partition, and has the only replica.
+    """
 
     controller_id: int
     broker_id: int
@@ -173,7 +176,10 @@ class SoleBroker:
         return [Node(self.broker_id, endpoint.host, endpoint.port)]
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
-        """Describe a partition. If its log dir does not work, it has no leader."""
+        """Describe a partition.
+
+        If the log dir of the partition does not work, the partition has no leader.
+        """
         replicas = (self.broker_id,)
         try:
             epoch = self._topics.log(name, partition).leader_epoch

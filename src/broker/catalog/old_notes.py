@@ -1,9 +1,9 @@
 """Move notes that earlier versions made about unfinished topics to the coordination store.
 
 While an earlier version created or deleted a topic, every log dir stored a note about this topic,
-under one of two names. After a crash, the next start finds these notes. A note may be old:
-meanwhile, its topic may be complete, deleted, or created again with another id. So a note is used
-only if a log dir has a replica with the topic id of the note.
+under one of two names. After a crash, the next start finds the notes. A note may be old: meanwhile,
+its topic may be complete, deleted, or created again with another id. So a note is used only if a
+log dir has a replica with the topic id of the note.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Producer ids are given in blocks. Before the first id of a block is given, the e
 written durably to every log dir that works. After a restart, new ids are larger than the largest
 end that any log dir stores. A log may come from another broker, so new ids are also larger than
 every id in the logs that is below 2^61. Ids from 2^61 on are ignored: no broker has given so large
-an id, but a client can write any id into its batches. If such a large id were not ignored, no new
-ids would be left.
+an id, but a client can write any id into its batches. If an id from 2^61 on were not ignored, no
+new ids might be left.
 
 If a log dir does not work while a block is given, it does not store the end of the block. So if
 only this log dir is present at a later start, an id could be given twice. Programs that append to
@@ -23,8 +23,8 @@ from logstore import LogStore, LogStoreError, StoreEvent, StoreEventKind
 
 BLOCK_IDS = 1000
 EMBEDDED_IDS = PRODUCER_IDS_END
-FOREIGN_IDS = 2**61  # if a log has a larger id, a client made it up
-GIVEN_IDS = FOREIGN_IDS + 2**60  # more than any broker has given
+FOREIGN_IDS = 2**61  # if an id in a log is larger, a client has made it up
+GIVEN_IDS = FOREIGN_IDS + 2**60  # no broker has given an id as large as this
 FACT = "broker.producer_id_block_end"
 
 
@@ -48,7 +48,7 @@ class ProducerIds:
         self._claim = claim or self._claim_from_dirs
         self._lock = threading.Lock()
         self._next = self._end = 0
-        self._floor_seen = 0  # larger than every id that `skip` got
+        self._floor_seen = 0  # each id that `skip` got is lower than this
         self._is_known = False  # whether the largest id in the logs was read
         store.add_listener(self._on_event)
 
@@ -66,7 +66,7 @@ class ProducerIds:
             if not self._is_known:
                 self._is_known = True
                 floor = self._floor()
-                if floor > self._end:  # else `_next` continues in the present block
+                if floor > self._end:  # otherwise, `_next` continues in the present block
                     self._next = self._end = floor
             if self._next >= self._end:
                 block = self._claim(self._next)

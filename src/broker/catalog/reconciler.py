@@ -1,7 +1,7 @@
 """Make the log dirs and the coordination store agree, as the table in `reconciliation` says.
 
 A broker does this at its start, and when a log dir returns, is added or is given up. If a program
-creates or deletes partitions while the broker runs, this module records the change in the
+creates or deletes partitions while the broker runs, this module writes the change into the
 coordination store.
 """
 
@@ -62,7 +62,10 @@ class Reconciler:
     # --- what the log dirs have -------------------------------------------------------------------
 
     def is_all(self) -> bool:
-        """Check that all log dirs work. Only then, a missing replica does not exist."""
+        """Check that all log dirs work.
+
+        If a log dir does not work, a replica that is not found may still exist.
+        """
         replicas = self._store.host.replicas
         return not replicas.returning and not replicas.is_a_dir_in_doubt()
 
@@ -170,7 +173,7 @@ class Reconciler:
             LOG.info("%d topics of the log dirs were recorded: %s%s", len(names), shown, more)
 
     def _record_settings(self, found: Mapping[str, Found]) -> None:
-        """Record the settings of topics, because programs may have changed them in the log dirs."""
+        """Write the settings of topics into the store, because programs may have changed them."""
         changed = []
         for record in list(self._topics.records.values()):
             config = self._first_config(record, found.get(record.name, {}))
@@ -196,7 +199,7 @@ class Reconciler:
     # --- one topic --------------------------------------------------------------------------------
 
     def record(self, name: str, numbers: Iterable[int]) -> TopicRecord | None:
-        """Record a topic that is in the log dirs, and return its record.
+        """Write a topic that is in the log dirs into the store, and return its record.
 
         Before this call, the caller must begin the change of this topic.
 
@@ -252,7 +255,10 @@ class Reconciler:
             self._topics.put(record)
 
     def _refuse(self, name: str, plan: Plan) -> None:
-        """Store which replicas of a topic are not served. Log each such replica once."""
+        """Store which replicas of a topic are not served.
+
+        Log each replica that is not served once.
+        """
         for key in [key for key in self.refused if key[0] == name and key[1] not in plan.refuse]:
             del self.refused[key]
         for number, topic_id in plan.refuse.items():
@@ -332,7 +338,10 @@ class Reconciler:
             self._try(self._heard_deleted, name, number)
 
     def _heard_created(self, name: str, number: int) -> None:
-        """Record a partition that a program has just created. Its topic id does not matter."""
+        """Write a partition that a program has just created into the store.
+
+        The topic id of this partition does not matter.
+        """
         record, topic_id = self._topics.records.get(name), self._id_of(name, number)
         if topic_id is None or (record is not None and record.ids.get(number) == topic_id):
             return

@@ -25,7 +25,8 @@ the same name. The table is applied as if the coordination store lacked the topi
 all log dirs work and no replica of a deleted topic is left, the record of its deletion is removed.
 
 So if the coordination store does not know the topic of a replica, this is no reason to delete the
-replica. A replica is deleted only if the coordination store records the deletion of its topic.
+replica. A replica is deleted only if the coordination store has a record of the deletion of its
+topic.
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ class ServedTopics(Protocol):
 
     @property
     def is_known(self) -> bool:
-        """Whether this broker knows the topics. Before that, no topic counts as missing.
+        """Whether this broker knows the topics.
+
+        Until this broker knows the topics, no topic counts as missing.
 
         `is_known` never becomes false again. So a caller checks `is_known` before it looks for a
         topic.

@@ -87,8 +87,8 @@ def joined(key: str, operation: int, old: str, text: str, *, is_list: bool = Fal
     """Return the value of a list setting after elements were added or removed.
 
     Args:
-        is_list: whether the setting is a list that may be empty. No setting of a log is such a
-            list.
+        is_list: whether the setting is a list that may be empty. No setting of a log is a list that
+            may be empty.
     """
     if not is_list and (key not in KEYS or KEYS[key].type != LIST):
         raise InvalidSettingError(f"{key} is not a list, so elements cannot be added or removed")

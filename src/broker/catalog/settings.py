@@ -1,7 +1,8 @@
 """Translate Kafka's topic settings to settings of a log, and back.
 
-A log uses the settings in `KEYS`. It does not use the settings in `FIXED`, so only their defaults
-are accepted. Kafka has no other topic settings. An error names the refused setting.
+A log uses the settings in `KEYS`. A log does not use the settings in `FIXED`, so only the defaults
+of these settings are accepted. Kafka has no other topic settings. An error names the refused
+setting.
 """
 
 from __future__ import annotations
@@ -104,15 +105,15 @@ WITHOUT_DEFAULT = frozenset({
 
 
 class Synonym(NamedTuple):
-    """A possible value of a setting, and its source. The setting has the first of these values."""
+    """A possible value of a setting, and its source. The setting has the first possible value."""
 
     key: str
     text: str
     source: int
 
 
-# Kafka's tool sets these settings while it moves replicas between brokers. A single broker has no
-# such moves, so it accepts these settings, but does not store them.
+# Kafka's tool sets these settings while it moves replicas between brokers.
+# A single broker has no such moves, so it accepts these settings, but does not store them.
 IGNORED = frozenset(key for key in FIXED if key.endswith(".throttled.replicas"))
 
 

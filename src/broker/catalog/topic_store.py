@@ -1,10 +1,10 @@
 """Keep the topics of a store in memory and in its embedded coordination store.
 
 The coordination store has a journal in each log dir that works. If no disk can be read, or all
-disks are full, the coordination store cannot be opened. Then the broker serves the topics that it
-finds in the log dirs, and refuses changes of topics. While the process runs, the topics in memory
-are valid. If the coordination store is opened again with other log dirs, and then lacks some
-topics, they are written into it.
+disks are full, the coordination store cannot be opened. Without the coordination store, the broker
+serves the topics that it finds in the log dirs, and refuses changes of topics. While the process
+runs, the topics in memory are valid. If the coordination store is opened again with other log dirs,
+and then lacks some topics, the broker writes the missing topics.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class TopicStore:
             self.alterations.pop(name, None)
 
     def put_all(self, records: Iterable[TopicRecord]) -> None:
-        """Write topics, up to `BATCH_BYTES` of them in each change. Raises LogStoreError."""
+        """Write topics, with at most `BATCH_BYTES` in each change. Raises LogStoreError."""
         with self._locked():
             batch: list[TopicRecord] = []
             wanted: dict[str, bytes | None] = {}
@@ -353,7 +353,7 @@ class TopicStore:
             self._drop(name)
 
     def begin_deletion(self, record: TopicRecord) -> None:
-        """Remove a topic, and record that its replicas are being deleted. Raises LogStoreError.
+        """Remove a topic, and write down that its replicas are being deleted. Raises LogStoreError.
 
         The record may belong to an older topic, if another topic now has the same name.
         """

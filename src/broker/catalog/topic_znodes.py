@@ -58,7 +58,7 @@ class Alteration(NamedTuple):
 
     Attributes:
         fields: the changed settings, with their names in a `LogConfig`. The record of the topic has
-            the new values of these settings.
+            the new values of the changed settings.
     """
 
     topic_id: bytes

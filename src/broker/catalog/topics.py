@@ -1,10 +1,10 @@
 """Keep a list of all topics, so that requests find topics by name or by id.
 
-The coordination store records the topics (`topic_store`), and the log dirs have their replicas. If
-the log dir of a topic does not work, or its disk is lost, the list still has the topic with its id
-and its partitions. If a program creates a topic in the store, the list has this topic before the
-coordination store records it. After a change of topics, or after a log dir returns, a new list is
-made. Until then, all requests use the same list.
+The coordination store has the records of the topics (`topic_store`), and the log dirs have their
+replicas. If the log dir of a topic does not work, or its disk is lost, the list still has the topic
+with its id and its partitions. If a program creates a topic in the store, the list has this topic
+before the coordination store has it. After a change of topics, or after a log dir returns, a new
+list is made. Before such an event, all requests use the same list.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from logstore.names import validate_topic
 
 LOG = logging.getLogger("broker")
 NO_ID = bytes(16)
-CHANGE_SECONDS = 1.0  # a thread waits this long for another change of the same topic
-# An alteration of settings, or the addition of partitions, waits this long. Both may take longer
-# than a second, and clients do not repeat them.
+CHANGE_SECONDS = 1.0  # how long a thread waits for another change of the same topic
+# A change of settings, and the addition of partitions, wait this long for another change.
+# These changes may take longer than a second, and clients do not repeat them.
 ALTER_SECONDS = 5.0
 # Kafka stores the state of groups and transactions in the topics with these names.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
@@ -213,12 +213,15 @@ class TopicCatalog:
         return Topic(name, record.id, tuple(record.ids))
 
     def _create(self, record: TopicRecord) -> None:
-        """Create all partitions of a topic. If one partition fails, delete the others."""
+        """Create all partitions of a topic.
+
+        If a partition cannot be created, delete the other partitions.
+        """
         name, count = record.name, len(record.ids)
         try:
-            # `is_new` permits the creation even while a log dir is OFFLINE. The store knows the
-            # partitions in the OFFLINE log dir. So if the topic exists in that log dir, the store
-            # refuses to create it.
+            # `is_new` permits the creation even while a log dir is OFFLINE.
+            # The store knows the partitions in the OFFLINE log dir.
+            # So if the topic exists in that log dir, the store refuses to create it.
             self.store.create_topic(
                 name, count, config=record.config, is_new=True, topic_id=record.id
             )
@@ -298,7 +301,7 @@ class TopicCatalog:
         record = self._recorded.records.get(topic.name)
         record = record or self._reconciler.record(topic.name, topic.partitions)
         if record is None:
-            self.log(topic.name, topic.partitions[0])  # raises the reason
+            self.log(topic.name, topic.partitions[0])  # this call raises an error with the reason
             raise UnknownPartitionError(topic=topic.name, partition=topic.partitions[0])
         return record
 
@@ -315,7 +318,7 @@ class TopicCatalog:
         """
         with self._change(topic.name, ALTER_SECONDS):
             record = self._record_now(topic)
-            if not record.ids.keys() >= set(topic.partitions):  # a program has created some
+            if not record.ids.keys() >= set(topic.partitions):  # a program has added partitions
                 record = self._reconciler.record(topic.name, topic.partitions) or record
             config = self.config_of(topic)
             changes = changes_of(config)
@@ -371,7 +374,7 @@ class TopicCatalog:
         return Topics(by_name, by_id)
 
     def _id_of(self, name: str, partitions: list[int]) -> bytes | None:
-        """Return the topic id in the first log that is open; None if no log of these is open."""
+        """Return the topic id of the first open log of the partitions; None if no log is open."""
         for partition in partitions:
             try:
                 return self.store.log(name, partition).topic_id

@@ -51,7 +51,10 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether the heartbeat has all facts about the member. Its answer has the assignment."""
+        """Whether the heartbeat has all facts about the member.
+
+        The answer to a heartbeat with all facts has the assignment.
+        """
         has_topics = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != UNCHANGED_MS and has_topics and self.owned is not None
 
@@ -88,7 +91,8 @@ class ConsumerSettings(NamedTuple):
         member_bytes_max: the largest total size of the texts that describe one member and its
             subscriptions.
         bytes_max: the largest total size of these texts for all members of a group together.
-        assignors: the names of the assignors. A group without a preference uses the first assignor.
+        assignors: the names of the assignors. If the members of a group prefer no assignor, the
+            group uses the first assignor.
     """
 
     session: float = 45.0
@@ -100,7 +104,7 @@ class ConsumerSettings(NamedTuple):
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of the program
-    """Report that a heartbeat was refused. It has not changed the group."""
+    """Report that a heartbeat was refused. The refused heartbeat has not changed the group."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)

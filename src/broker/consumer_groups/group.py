@@ -128,7 +128,7 @@ class ConsumerGroup:
         )  # fmt: skip
 
     def saved(self) -> None:
-        """Record that the log has all changes."""
+        """Remember that the log has all changes."""
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
         self.unsaved_facts, self.unsaved_targets = {}, {}
         self.unsaved_places, self.unsaved_patterns = {}, {}

@@ -73,7 +73,7 @@ def _check_room(group: ConsumerGroup, asked: Heartbeat) -> None:
 
 
 def _member_of(group: ConsumerGroup, asked: Heartbeat) -> Member | None:
-    """Find the member that sent a heartbeat, or that the sender replaces; None if it is new.
+    """Find the member that sent a heartbeat, or that the sender replaces; None for a new member.
 
     Raises:
         Refused: the member is unknown, or another member has taken its place.

@@ -45,7 +45,7 @@ NAMES = {
     CURRENT: "ConsumerGroupCurrentMemberAssignment",
     PATTERN: "ConsumerGroupRegularExpression",
 }
-Record = tuple[bytes, bytes | None]  # key and value
+Record = tuple[bytes, bytes | None]  # the key and the value of a record
 _int16 = struct.Struct(">h")
 
 
@@ -78,7 +78,8 @@ def changes_of(group: ConsumerGroup, now: Now) -> list[Record]:
     """Return the records that the log lacks, in Kafka's order.
 
     Deletions come first, so that a partition can change its owner within one batch. The assignment
-    epoch comes after the targets. So if only the targets were written, they are computed again.
+    epoch comes after the targets. So if only the targets were written, the targets are computed
+    again.
     """
     name, members = group.name, group.members
     kinds = ((CURRENT, group.unsaved_places), (TARGET, group.unsaved_targets),

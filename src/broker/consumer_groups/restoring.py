@@ -3,7 +3,7 @@
 The records may come from a damaged log, so the group gets only consistent records. If the first
 record of a member is missing, the member is left out. If two members have the same partition, the
 member with the later epoch keeps it. If a member was left out, it gets UNKNOWN_MEMBER_ID as the
-answer to its next heartbeat. Then it gives up its partitions and joins again.
+answer to its next heartbeat. After this error, the member gives up its partitions and joins again.
 """
 
 from __future__ import annotations

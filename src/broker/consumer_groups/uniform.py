@@ -21,8 +21,8 @@ class Subscriber(NamedTuple):
     """The facts about one member that an assignor needs.
 
     Attributes:
-        name: determines the order of the members. It is the instance id of a static member, or the
-            member id of any other member.
+        name: determines the order of the members. The name is the instance id of a static member,
+            or the member id of any other member.
         topics: the ids of the topics that the member has subscribed to.
         places: the partitions that the member has in the present target assignment.
     """
@@ -56,7 +56,7 @@ def _by_number(places: Iterable[Place]) -> list[Place]:
 
 
 def _fill(kept: dict[str, set[Place]], order: list[str], free: set[Place]) -> None:
-    """Give each member its quota. The members with the most partitions get one more."""
+    """Give each member its quota. The members with the most partitions get one partition more."""
     if not order:
         return
     low, extra = divmod(len(free) + sum(map(len, kept.values())), len(order))
@@ -113,7 +113,7 @@ def _level(
 def _chain(
     start: str, kept: dict[str, set[Place]], readers: dict[bytes, list[str]], settled: set[str]
 ) -> list[tuple[str, Place, str]]:
-    """Find the shortest chain from a member to another that has at least two partitions fewer.
+    """Find the shortest chain from a member to a member with at least two partitions fewer.
 
     If there is no such chain, add all members that chains can reach to `settled`.
     """

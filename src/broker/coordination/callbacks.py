@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """A queue of calls, and a thread that makes these calls. `close` ends the thread."""
+    """A queue of calls, and a thread that makes the queued calls. `close` ends the thread."""
 
     def __init__(self, name: str) -> None:
         """Start the thread now, so that later calls need not do it. Raises RuntimeError."""
@@ -53,6 +53,6 @@ class Callbacks:
                 self._calls.put(None)
 
     def join(self, seconds_max: float) -> None:
-        """After `close`, wait until the thread has ended. In this thread itself, do nothing."""
+        """After `close`, wait until the thread has ended. The thread itself does not wait."""
         if self._thread is not threading.current_thread():
             self._thread.join(seconds_max)

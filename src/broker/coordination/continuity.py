@@ -1,7 +1,7 @@
 """Recognise a coordination store that was wiped, replaced, or restored from an older copy.
 
-If a broker used such a store, it would use wrong facts. So each broker stores four values durably,
-next to its logs:
+If a broker used a store that was wiped, replaced or restored, the broker would use wrong facts. So
+each broker stores four values durably, next to its logs:
 
     cluster_id       the id of the cluster
     cluster_czxid    the zxid at which `/cluster/id` was created
@@ -12,9 +12,9 @@ next to its logs:
 If a store was wiped, it has no cluster id, or its cluster id was created again. If a store was
 restored, it has an older witness, even if many changes were made after the restore.
 
-A restored store may lack only changes that were made after the last call of `remember`. Then the
-broker notices the loss only if the store's zxid is below the remembered zxid. So a broker calls
-`remember` from time to time.
+If a restored store lacks only changes that were made after the last call of `remember`, it still
+has the present witness. The broker notices such a loss only if the store's zxid is below the
+remembered zxid. So a broker calls `remember` from time to time.
 """
 
 from __future__ import annotations

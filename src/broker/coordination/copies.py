@@ -5,8 +5,8 @@ If a disk fails, or hangs while other disks answer, its log dir is left out. The
 record which log dir is left out before the next change is complete. If a disk is full, the change
 is removed again from all log dirs, and the caller gets an error. There are two exceptions: an open,
 and a change that only deletes. In these cases, if a disk is full and another disk has space, the
-log dir with the full disk is left out. An open uses the newest copy, if no missing copy can be
-newer (see `members`). The content of the newest copy then replaces the content of the other copies.
+log dir with the full disk is left out. If no missing copy can be newer, an open uses the newest
+copy (see `members`). The content of the newest copy then replaces the content of the other copies.
 
 The caller must hold the locks of the log dirs. Only one thread at a time calls `append`.
 """
@@ -46,8 +46,8 @@ class Copies:
     Attributes:
         tree: the znodes of the newest copy.
         is_new: whether no log dir had a copy.
-        failures: the log dirs that are left out, with their errors. `take_in` uses some of these
-            log dirs again. A log dir stays in `failures` until its copy is a member.
+        failures: the log dirs that are left out, with their errors. `take_in` uses some of the
+            left-out log dirs again. A log dir stays in `failures` until its copy is a member.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Copies:
     # --- the open ---------------------------------------------------------------------------------
 
     def _start_workers(self, log_dirs: Sequence[str]) -> None:
-        """Start a thread for each log dir. If a call of an earlier store hangs, leave it out."""
+        """Start a thread for each log dir; leave out a log dir if an earlier store's call hangs."""
         deadline = time.monotonic() + self._settings.disk_seconds_max
         for path in log_dirs:
             if is_free(path, max(0.0, deadline - time.monotonic())):
@@ -161,7 +161,7 @@ class Copies:
     def _at_open(
         self, calls: Mapping[str, Callable[[], Any]], seconds_more: float = 0.0
     ) -> dict[str, Any]:
-        """Call disks. Leave out log dirs that fail; return the results of the others."""
+        """Call disks. Leave out log dirs that fail; return the results of all other log dirs."""
         seconds = self._settings.disk_seconds_max + seconds_more
         results, errors = ask(dict(self._workers), calls, seconds)
         for path, error in errors.items():
@@ -182,8 +182,8 @@ class Copies:
         """Write a change durably to all log dirs. The caller must call `confirm` next.
 
         Raises:
-            CopyFullError: a disk is full, and no log dir has the change. For a change that only
-                deletes, this means that all disks are full.
+            CopyFullError: a disk is full, and no log dir has the change. If the change only
+                deletes, CopyFullError means that all disks are full.
             CopiesOfflineError: no log dir works, or an earlier change has an unknown outcome.
         """
         if self._is_undecided:
@@ -258,7 +258,7 @@ class Copies:
         """If the members have changed, or after an open, write the members into all copies.
 
         A later open trusts the members of the last step that the members themselves have recorded.
-        So if no member records a step, the other copies are not used, and the store stops.
+        So if no member has written down a step, the other copies are not used, and the store stops.
 
         Args:
             zxid: the last change that the copies have.
@@ -266,7 +266,7 @@ class Copies:
                 member.
 
         Returns:
-            The errors of the log dirs, if all their disks are full. Then no copy has the new
+            The errors of the log dirs, if all their disks are full, so that no copy has the new
             members.
         """
         while copies := dict(self._copies):
@@ -295,7 +295,7 @@ class Copies:
         return any(copy.copy_id in self._membership.members for copy in self._copies.values())
 
     def _leave_out_unrecorded(self) -> None:
-        """Leave out the other copies, because all members failed before one of these joined."""
+        """Leave out the copies that are not members yet, because all members failed too early."""
         for path in list(self._copies):
             text = "all members failed before they recorded that this copy has all changes"
             error = self.failures.get(path)

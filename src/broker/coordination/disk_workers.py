@@ -1,9 +1,9 @@
 """Call the disks of several log dirs at the same time, and notice a disk that hangs.
 
 A thread that hangs in a call to a disk cannot be stopped. So each log dir has its own thread. If
-the other disks have answered and this disk takes much longer, the caller no longer waits for its
-thread. But the call may still change the log dir later. So until the disk has answered, no store of
-this process uses the log dir again: see `is_free`.
+the other disks have answered and one disk takes much longer, the caller no longer waits for the
+thread of this disk. But the call may still change the log dir later. So until the disk has
+answered, no store of this process uses the log dir again: see `is_free`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Call:
         return self.is_over.is_set() and self.error is None
 
 
-# For each log dir, the newest call of its newest worker. A forked child process does not have these
-# threads.
+# For each log dir, the newest call of its newest worker.
+# A forked child process does not have these threads.
 _last_calls: dict[str, Call] = {}
 os.register_at_fork(after_in_child=_last_calls.clear)
 
@@ -88,7 +88,7 @@ class DiskWorker:
         return begun
 
     def end(self, last: Callable[[], object]) -> Call:
-        """Queue the last call. After this call, the thread ends."""
+        """Queue the last call. The thread ends after this call."""
         begun = Call(last)
         with self._lock:
             self._is_ended = True
@@ -117,8 +117,7 @@ def ask(
 ) -> tuple[dict[str, Any], dict[str, OSError]]:
     """Call the disks of some log dirs at the same time, and wait as `wait_for` does.
 
-    Returns:
-        The results of the log dirs that have answered, and the errors of the others.
+    Returns: The results of the log dirs that have answered, and the errors of all other log dirs.
 
     Raises:
         StoreClosedError: another thread has ended a worker.

@@ -120,7 +120,7 @@ class EmbeddedStore(Store):
         on_failure(path, error)
 
     def _let_return(self) -> None:
-        """From time to time, try to use the log dirs again that are left out."""
+        """From time to time, try to use again the log dirs that were left out."""
         while self._wake.wait() and not self._is_closing.is_set():
             self._wake.clear()
             seconds = min(self._settings.return_seconds, RETURN_STEP_SECONDS_MAX)
@@ -174,7 +174,7 @@ class EmbeddedStore(Store):
 
         If the disk of the last log dir hangs during a change, do not wait for this change.
         """
-        with self._lock:  # from now on, no session begins
+        with self._lock:  # no session begins from now on
             self._is_closed = True
         self._is_closing.set()
         self._wake.set()
@@ -273,7 +273,8 @@ class EmbeddedStore(Store):
         """Write a change to the disks, make it in the tree, and queue the callbacks of watches.
 
         Args:
-            ending: the session that ends with this change. Its own watches are not called.
+            ending: the session that ends with this change. The watches of this session are not
+                called.
         """
         self._copies.append(draft)
         with self._lock:
@@ -379,7 +380,7 @@ class EmbeddedSession(Session):
             self._store.end(self._state, self)
 
     def ended(self, state: SessionState) -> None:
-        """Record that the session has ended, and queue the calls of the listeners."""
+        """Remember that the session has ended, and queue the calls of the listeners."""
         with self._lock:
             self._ended = state
             for listener in self._listeners:

@@ -1,4 +1,4 @@
-"""Define the errors of a coordination store. Their attributes have the details.
+"""Define the errors of a coordination store. The attributes of an error have the details.
 
     CoordinationError
     ├── ZnodeError(path, operation)          the store refused a request, and changed nothing
@@ -137,8 +137,8 @@ class SessionClosedError(SessionError):
 class SessionFailedError(SessionError):
     """The client library failed, so this session cannot be used any more. Connect again.
 
-    The store notices the failure only after the time-out of the session. Until then, the ephemeral
-    znodes of the session stay.
+    The store notices the failure only after the time-out of the session. Until the time-out, the
+    ephemeral znodes of the session stay.
     """
 
     what = "the client library failed; its ephemeral znodes stay until its time-out; connect again"

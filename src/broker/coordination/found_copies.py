@@ -21,7 +21,8 @@ class Past(NamedTuple):
     """A store as its process used it last, before it closed the store.
 
     If a process opens its store again in other log dirs, each copy there may lack changes of the
-    process. But nobody else has changed a copy whose last epoch the process has begun or knew.
+    process. But no other process has changed a copy whose last epoch this process has begun or
+    knew.
 
     Attributes:
         begun: the ids of all epochs that the process has begun, even if no copy has them.
@@ -47,7 +48,7 @@ def newest_of(journals: Mapping[str, Journal], accept_incomplete: bool) -> Journ
     If a process ends while it begins an epoch, only some copies have this epoch. If the next open
     finds none of these copies, it begins another epoch with the same number. So if the newest
     copies have different epochs, the store may have continued in any of these epochs, perhaps with
-    copies that are missing now. In this case, enough members of each of these epochs must be found.
+    copies that are missing now. If the epochs differ, enough members of each epoch must be found.
 
     Args:
         journals: the copies by their log dirs; at least one.

@@ -74,7 +74,7 @@ class Journal(NamedTuple):
 
 
 def encode_line(document: object, seed: int, position: int) -> tuple[bytes, int]:
-    """Encode one line; return it and its checksum, which is the seed for the next line."""
+    """Encode a line; return the line and its checksum, which is the seed for the next line."""
     text = json.dumps(document, separators=(",", ":")).encode("ascii")
     if (position + DIGEST_BYTES + len(text) + 2) % BLOCK_BYTES == 0:
         text += b" "
@@ -106,7 +106,7 @@ def encode_copy_id(copy_id: str, seed: int, position: int) -> tuple[bytes, int]:
 def encode_znodes(store_id: str, membership: Membership, tree: Tree) -> tuple[bytes, int]:
     """Encode the lines that all copies share: the first line and the znodes.
 
-    The second result is the checksum of the last of these lines.
+    The second result is the checksum of the last shared line.
     """
     header = {
         "kind": KIND, "version": VERSION, "store_id": store_id, "zxid": tree.zxid,
@@ -135,7 +135,7 @@ class _Reader:
         return CopyDamagedError(self.path, self.position, reason)
 
     def line(self) -> Any:
-        """Return what the next line says, but do not step over it; None if it is incomplete."""
+        """Return what the next line says, but do not step over it; None for an incomplete line."""
         end = self.data.find(b"\n", self.position)
         start = self.position + DIGEST_BYTES
         text = self.data[start + 1 : max(end, 0)]
@@ -312,7 +312,10 @@ def _data(reader: _Reader, text: object) -> bytes:
 
 
 def _change(reader: _Reader, tree: Tree, document: Any) -> None:
-    """Make one change of the journal. Its zxid must be one more than the zxid before it."""
+    """Make one change of the journal.
+
+    The zxid of the change must be one more than the previous zxid.
+    """
     draft = Draft(tree)
     if not isinstance(document, list) or len(document) != 2 or document[0] != draft.zxid:
         raise reader.damaged(f"the line of change {draft.zxid} is missing or wrong")

@@ -144,7 +144,7 @@ def read_size(log_dir: str) -> int | None:
     try:
         return files.lstat(os.path.join(log_dir, JOURNAL_NAME)).st_size
     except FileNotFoundError:
-        files.lstat(log_dir)  # raises if the log dir itself is missing
+        files.lstat(log_dir)  # this call raises an error if the log dir itself is missing
         return None
 
 

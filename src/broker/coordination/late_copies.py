@@ -39,7 +39,7 @@ class LateCopy:
 
     @property
     def file(self) -> JournalFile:
-        """The journal file. The caller can use it only after the first call has ended."""
+        """The journal file. The caller must not use the copy before the first call has ended."""
         assert isinstance(self._first.result, JournalFile)
         return self._first.result
 
@@ -93,7 +93,7 @@ class LateCopies:
         self._given_up: dict[str, Call] = {}  # the last calls; earlier calls may still run
 
     def left_out(self, path: str) -> None:
-        """Record that a log dir was left out, or that it has failed again."""
+        """Remember that a log dir was left out, or that it has failed again."""
         tries = self._tries[path] = self._tries.get(path, -1) + 1
         self._due[path] = time.monotonic() + self._seconds * 2 ** min(tries, DOUBLINGS_MAX)
 
@@ -101,8 +101,8 @@ class LateCopies:
         """Send a complete change to the copies that are catching up.
 
         If the members have changed, these copies are given up, because they lack the line that
-        begins the new epoch. If these copies got further changes, a later open would take them for
-        forks.
+        begins the new epoch. If these copies got further changes, a later open would treat the
+        copies as forks.
         """
         for path, late in list(self._late.items()):
             if late.membership == membership:
@@ -125,7 +125,7 @@ class LateCopies:
         membership: Membership,
         znodes: Callable[[], tuple[bytes, int]],
     ) -> dict[str, LateCopy]:
-        """Begin copies that are due, and give up failed copies; return those that caught up.
+        """Begin copies that are due, and give up failed copies; return the copies that caught up.
 
         Args:
             failures: the log dirs that are left out. If a log dir fails again, its error is

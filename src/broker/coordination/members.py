@@ -3,8 +3,8 @@
 Each copy has an id, and a list of the *members*: the copies that have every complete change. If a
 log dir fails, all other copies remove its copy from their lists before the next change is complete.
 An open needs more than half of the members that the newest copy lists. So the store can be opened
-without the log dir that failed. It cannot be opened with the copy in that log dir alone, because
-this copy still lists the other copies as members.
+without the log dir that failed. The store cannot be opened with only the copy in that log dir,
+because this copy still lists the other copies as members.
 
 Each step adds or removes only one member. So each majority of the members before a step has a copy
 in common with each majority of the members after the step. A new *epoch* begins with each step, and
@@ -52,7 +52,7 @@ class Membership(NamedTuple):
 
     @classmethod
     def first(cls, copy_id: str, path: str) -> Membership:
-        """Return the membership of a new store. It has only one copy."""
+        """Return the membership of a new store. A new store has only one copy."""
         return cls((Epoch(1, new_id(), 0),), {copy_id: path})
 
     @property
@@ -89,9 +89,9 @@ class Membership(NamedTuple):
     def is_enough(self, found: Collection[str]) -> bool:
         """Report whether the found copies certainly have every complete change.
 
-        If some copies continue without the others, each of them records this. So no missing copy
-        has a change that all found copies lack, unless more than half of the members failed at
-        once.
+        If some copies continue without the others, each of these copies writes this down. So no
+        missing copy has a change that all found copies lack, unless more than half of the members
+        failed at once.
         """
         return 2 * (len(self.members) - len(self.missing(found))) > len(self.members)
 

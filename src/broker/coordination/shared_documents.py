@@ -41,19 +41,20 @@ from broker.coordination.verbs import (
 
 LOG = logging.getLogger("broker")
 ROOT = "/documents"
-DOCUMENTS_MAX = 20_000  # of one kind; the broker keeps all documents in memory
+DOCUMENTS_MAX = 20_000  # the limit of one kind: the broker keeps all its documents in memory
 NAME_BYTES_MAX = 2_000
 HISTORY_VERSION = 1
 HISTORY_BYTES_MAX = 16 << 10  # the largest data of a parent; every change writes them
 HISTORY_CHANGES_MAX = 50
 TRIES_MAX = 10  # how often a change is decided again after another broker's change came first
 
-Documents = Mapping[str, bytes]  # by name
+Documents = Mapping[str, bytes]  # the documents by name
 # from a document's name to its new content; None deletes the document
 Changes = Mapping[str, bytes | None]
 Decide = Callable[[Documents], Changes]
 Follower = Callable[[Documents], object]
-History = tuple[tuple[int, tuple[str, ...]], ...]  # by version, the names of the changed documents
+# for each version, the names of the changed documents
+History = tuple[tuple[int, tuple[str, ...]], ...]
 Result = TypeVar("Result")
 
 
@@ -68,7 +69,7 @@ class _Kind:
     """The known documents of one kind, and their followers."""
 
     def __init__(self) -> None:
-        self.changing = threading.Lock()  # held while documents are read, changed or announced
+        self.changing = threading.Lock()  # a read, a change or an announcement holds this lock
         self.known = _Known(-1, MappingProxyType({}))
         # The key of each follower is an object of its own. The dictionary is replaced as a whole.
         self.followers: dict[object, Follower] = {}
@@ -119,11 +120,12 @@ class SharedDocuments:
     def follow(self, kind: str, callback: Follower) -> Callable[[], None]:
         """Call back now, and after each change of the documents of a kind.
 
-        If the store cannot be read now, the first call has no documents (see `is_known`). Then the
-        next call comes after `refresh` has read the documents.
+        If the store cannot be read now, the first call has no documents (see `is_known`). Without
+        documents, the next call comes after `refresh` has read the documents.
 
         Returns:
-            A function that ends the calls. It never waits, so a running call may still continue.
+            A function that ends the calls. This function never waits, so a running call may still
+            continue.
         """
         found = self._kind(kind)
         try:
@@ -313,7 +315,7 @@ def encode_name(name: str) -> str:
 def _read_documents(
     session: Session, parent: str, found: dict[str, bytes], children: Iterable[str]
 ) -> dict[str, bytes]:
-    """Read some documents into a dictionary, and return it; leave out those that are deleted."""
+    """Read some documents into a dictionary, and return it; leave out deleted documents."""
     for child in children:
         try:
             found[unquote(child)] = session.get(f"{parent}/{child}").data
@@ -323,7 +325,7 @@ def _read_documents(
 
 
 def _changed(known: int, parent: Znode) -> set[str] | None:
-    """Return the znodes of the documents that changed after a version; None if they are unknown."""
+    """Return the znodes of the documents that changed after a version; None means unknown."""
     if not 0 <= known <= parent.version:
         return None
     changes = {version: names for version, names in _history_of(parent) if version > known}

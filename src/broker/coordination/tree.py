@@ -77,7 +77,7 @@ class Tree:
         self.size_bytes = 1
 
     def copy(self) -> Tree:
-        """Return a tree that does not change with this tree."""
+        """Return a copy of this tree; later changes of this tree do not change the copy."""
         made = Tree(self.zxid)
         made.nodes, made.size_bytes = dict(self.nodes), self.size_bytes
         made.children = {parent: set(names) for parent, names in self.children.items()}
@@ -128,7 +128,7 @@ class Draft:
         self.tree, self.zxid = tree, tree.zxid + 1
         self.nodes: dict[str, Node | None] = {}
         self.rows: list[Row] = []
-        self._counts: dict[str, int] = {}  # for each parent: added minus removed children
+        self._counts: dict[str, int] = {}  # for each parent, the added minus the removed children
         self._settings = settings
         self._nodes_more = self._bytes_more = 0
 

@@ -9,7 +9,7 @@
 Each change of the store has a number, its zxid. Each zxid is larger than all earlier zxids. `czxid`
 is the zxid of the change that created a znode, and `mzxid` is the zxid of the change that last
 wrote the znode. `version` counts the writes since the creation. If a znode is created again, its
-version begins at 0.
+version begins at 0 again.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class SessionState(StrEnum):
 
 
 class SessionKey(NamedTuple):
-    """The id and the password of a session. With both, another process can take the session."""
+    """The id and the password of a session. Another process that has both can take the session."""
 
     session_id: int
     password: bytes
@@ -205,7 +205,7 @@ class Session(ABC):
 
     @abstractmethod
     def watch(self, path: str, callback: WatchCallback) -> Znode | None:
-        """Read a znode. Call back once when it is next created, changed or deleted.
+        """Read a znode. Call back once when the znode is next created, changed or deleted.
 
         The next change is noticed, even if the connection is lost for a while. There is one
         exception: if a znode is created and deleted while the connection is lost, the session does
@@ -219,7 +219,7 @@ class Session(ABC):
 
     @abstractmethod
     def watch_children(self, path: str, callback: WatchCallback) -> list[str]:
-        """List the children of a znode. Call back once, when the list changes.
+        """List the children of a znode. Call back once when the list changes.
 
         If the znode itself is deleted, this counts as a change, too.
 

@@ -44,14 +44,18 @@ class Groups(Protocol):
     def using(
         self, name: str, *, is_new: bool = False
     ) -> AbstractContextManager[tuple[Any, Hosted]]:
-        """Hold the lock of a group. At the end, write the group if it changed, and answer."""
+        """Hold the lock of a group.
+
+        At the end, write a changed group to the log, and send the answers.
+        """
 
 
 class ConsumerHosting:
     """Handle the requests and deadlines of groups of the new protocol.
 
     Attributes:
-        topics: a function that returns all topics by name. It must be set before the first request.
+        topics: a function that returns all topics by name. The caller must set this function before
+            the first request.
     """
 
     def __init__(self, settings: ConsumerSettings, groups: Groups) -> None:
@@ -63,8 +67,8 @@ class ConsumerHosting:
         """Return all topics by name.
 
         Raises:
-            CoordinatorError: the broker does not know its topics yet. If this returned an empty
-                list instead, each member would lose its partitions.
+            CoordinatorError: the broker does not know its topics yet. An empty list instead of this
+                error would take the partitions from each member.
         """
         topics = self.topics()
         if NAME not in topics:

@@ -1,4 +1,4 @@
-"""Define the error with which a coordinator refuses a request; group the errors of appends."""
+"""Define the error with which a coordinator refuses a request; list the errors of appends."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Answer requests of clients about consumer groups.
 
 For each request, the coordinator takes the lock of the group and lets `broker.groups` decide. If
-the group has changed, the coordinator then writes it. After that, it sends the answers that are
-ready. A request that waits is a `Waiter`, and uses no thread. A group has one timer, which is set
-to its first deadline.
+the group has changed, the coordinator then writes the group to the log. After that, the coordinator
+sends the answers that are ready. A request that waits is a `Waiter`, and uses no thread. A group
+has one timer, which is set to its first deadline.
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ class GroupCoordinator(Shards[Hosted]):
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Record that a member is alive."""
+        """Remember that a member is alive."""
         shard = self.shard_of(name)
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self.locked(hosted):  # a heartbeat only makes a deadline later
+        with self.locked(hosted):  # a heartbeat only moves a deadline to a later time
             group = consumer_hosting.classic_member(hosted)
             return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
 
@@ -165,7 +165,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Write committed offsets to the log, then keep them in memory.
 
         Returns:
-            None if other replicas do not have the offsets yet. Then `waiter` gets the result.
+            None if other replicas do not have the offsets yet, and `waiter` gets the result later.
         """
         with self.using(name, is_new=generation < 0) as (shard, hosted):
             fault = hosted.group.fault_of_commit(member_id, instance_id, generation)
@@ -195,7 +195,7 @@ class GroupCoordinator(Shards[Hosted]):
     ) -> tuple[dict[Key, Committed], frozenset[Key]]:
         """Return the committed offsets of a group, and the keys that open transactions change.
 
-        Both results are empty if the group does not exist.
+        If the group does not exist, there are neither offsets nor keys.
 
         Args:
             member_id, epoch: the member that asks, in the new protocol.
@@ -218,7 +218,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Delete offsets of a group. The caller must hold the lock of the group.
 
         Returns:
-            None if other replicas do not have the deletion yet. Then `waiter` gets the result.
+            None if other replicas do not have the deletion yet, and `waiter` gets the result later.
         """
         if keys:
             name = hosted.group.name
@@ -236,7 +236,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Delete a group without members, and its offsets. The caller must hold its lock.
 
         Returns:
-            None if other replicas do not have the deletion yet. Then `waiter` gets the result.
+            None if other replicas do not have the deletion yet, and `waiter` gets the result later.
         """
         name, wait = hosted.group.name, None
         keys = [records.offset_key(name, *key) for key in hosted.keys]
@@ -251,7 +251,7 @@ class GroupCoordinator(Shards[Hosted]):
         return None
 
     def _append_deletions(self, shard: Shard[Hosted], keys: Sequence[bytes]) -> Wait | None:
-        """Delete the records with these keys, in several batches if one batch would be too large.
+        """Delete the records with some keys, in several batches if one batch would be too large.
 
         Returns:
             The wait for the last batch, which the replicas get after the other batches.
@@ -282,7 +282,7 @@ class GroupCoordinator(Shards[Hosted]):
         if hosted.is_unused:
             self._forget(shard, hosted)
         elif unsaved or isinstance(group, Group) or hosted.timer is None:
-            self._watch(shard, hosted)  # other heartbeats only make a deadline later
+            self._watch(shard, hosted)  # other heartbeats only move a deadline to a later time
 
     def _save(self, shard: Shard[Hosted], hosted: Hosted, unsaved: Sequence[Record]) -> None:
         """Write the changes of a group. Raises as `Shard.append` does."""
@@ -303,7 +303,7 @@ class GroupCoordinator(Shards[Hosted]):
         """Apply a change when its records, and all earlier records of the group, are replicated.
 
         Returns:
-            None if the change is applied later. Then `waiter` gets the result.
+            None if the change is applied later, and `waiter` gets the result at that time.
         """
         if wait is None and not hosted.writes:
             apply()
@@ -351,7 +351,7 @@ class GroupCoordinator(Shards[Hosted]):
                 self._watch(shard, hosted)
 
     def on_held(self, entry: Hosted) -> None:
-        """Note that a request of a group, perhaps a heartbeat, was refused."""
+        """Store that a request of a group, perhaps a heartbeat, was refused."""
         entry.was_held = True
 
     def _expire(self, shard: Shard[Hosted], hosted: Hosted) -> None:

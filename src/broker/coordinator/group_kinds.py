@@ -63,7 +63,7 @@ def changes_of(group: AnyGroup, now: Now) -> list[Record]:
 
 
 def saved(group: AnyGroup) -> None:
-    """Record that the log has all changes of the group."""
+    """Remember that the log has all changes of the group."""
     if isinstance(group, ConsumerGroup):
         group.saved()
     else:

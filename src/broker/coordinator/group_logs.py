@@ -54,8 +54,8 @@ class GroupLog(Protocol):
             A wait, if other replicas do not have the records yet.
 
         Raises:
-            NotServedError: if the code is NOT_ENOUGH_REPLICAS, nothing was written. Otherwise, this
-                broker no longer coordinates the groups.
+            NotServedError: if the code is NOT_ENOUGH_REPLICAS, nothing was written. With any other
+                code, this broker no longer coordinates the groups.
             LogStoreError: the log refused the records, or it is unknown whether the log has them.
         """
 

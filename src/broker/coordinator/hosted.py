@@ -37,7 +37,7 @@ class Write:
 
 
 class PendingOffsets:
-    """Offsets that an open transaction commits. The group's lock guards them.
+    """Offsets that an open transaction commits. The group's lock guards the offsets.
 
     Attributes:
         offsets: the offset of each key; None if a later commit, which is already valid, has
@@ -59,7 +59,7 @@ class PendingOffsets:
         return self.producer_id == producer_id and self.epoch < epoch_limit
 
     def replace(self, keys: Iterable[Key]) -> None:
-        """Set the offsets of these keys to None, because later commits have replaced them."""
+        """Set the offsets of some keys to None, because later commits replaced these offsets."""
         self.offsets.update(dict.fromkeys(self.offsets.keys() & set(keys)))
 
 
@@ -83,7 +83,8 @@ class Hosted:
         before: the group that was replaced, and the value of `replaced` at that time, until the
             replacement is in the log; otherwise None.
         was_held: whether requests were refused since the last deadline, because a thread held the
-            lock for too long. These requests may be heartbeats. Any thread may set this to True.
+            lock for too long. The refused requests may be heartbeats. Any thread may set this to
+            True.
     """
 
     __slots__ = (
@@ -127,7 +128,7 @@ class Hosted:
         return frozenset().union(*[one.offsets for one in self.pending])
 
     def replace_pending(self, keys: Iterable[Key]) -> None:
-        """Let no open transaction change these keys, because later commits have changed them."""
+        """Let no open transaction change some keys, because later commits changed these keys."""
         for one in self.pending:
             one.replace(keys)
 
@@ -143,7 +144,7 @@ class Hosted:
         return [*self.replaced, *group_kinds.changes_of(self.group, now)]
 
     def saved(self) -> None:
-        """Record that the log has all changes of the group."""
+        """Remember that the log has all changes of the group."""
         group_kinds.saved(self.group)
         self.replaced, self.before, self.is_recorded = [], None, True
 

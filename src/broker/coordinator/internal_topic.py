@@ -208,7 +208,7 @@ class SoleGroupLog(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Return the leader epoch of the log. No other broker can change it."""
+        """Return the leader epoch of the log, which no other broker can change."""
         return max(self.log.leader_epoch, 0)
 
     def mend(self) -> None:
@@ -244,5 +244,5 @@ class SoleGroupLog(NamedTuple):
 
     def _check(self) -> None:
         if self.topic.log(self.partition) is not self.log:
-            # The log dir was offline and has returned. The log may have lost records.
+            # The log dir was OFFLINE and has returned, so the log may have lost records.
             raise LogClosedError(f"{self.log} was opened again")

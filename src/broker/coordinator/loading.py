@@ -29,8 +29,8 @@ def last_rows(log: Log) -> tuple[Rows, Undecided]:
     """Return the last record of each key in a log, and all records of open transactions.
 
     If two records have the same key, the later record counts. A key of an open transaction may also
-    have a later valid record. Then the transaction's record of this key becomes None, because the
-    end of the transaction no longer changes the key.
+    have a later valid record. If a later valid record exists, the transaction's record of this key
+    becomes None, because the end of the transaction no longer changes the key.
     """
     stable = log.last_stable_offset
     last: Rows = {}
@@ -48,7 +48,10 @@ def last_rows(log: Log) -> tuple[Rows, Undecided]:
 
 
 def _take_open(undecided: Undecided, batch: RecordBatch) -> None:
-    """Add a batch of an open transaction. If keys are equal, the later record counts."""
+    """Add a batch of an open transaction.
+
+    If two records have the same key, the later one counts.
+    """
     producer_id = batch.header.producer_id
     if not undecided or undecided[-1][0] != producer_id:
         for one, rows in undecided:
@@ -108,7 +111,7 @@ def _restore(
     now: Now,
     hosted: dict[str, Hosted],
 ) -> None:
-    """Make a group of the new protocol, unless a classic group of this name has members."""
+    """Unless a classic group of this name has members, make a group of the new protocol."""
     made = restoring.restored(name, its_records, settings, now)
     if made is None:
         return

@@ -41,7 +41,7 @@ class Replicated:
         """Do nothing, because the wait is already over."""
 
     def close(self) -> None:
-        """Do nothing, because nobody is called."""
+        """Do nothing, because no function is called."""
 
 
 class Replication:
@@ -82,7 +82,7 @@ class Replication:
         return write
 
     def limit(self, hosted: Hosted) -> None:
-        """Set a time limit for the waiting requests, after which they get an error as answer."""
+        """Set a time limit for the waiting requests; after it, each request gets an error."""
         if hosted.writes and hosted.writes[-1].replies and hosted.writes[-1].timer is None:
             write = hosted.writes[-1]
             deadline = self._clock() + self._seconds

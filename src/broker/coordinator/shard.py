@@ -30,8 +30,8 @@ from logstore import Log, LogStoreError
 LOG = logging.getLogger("broker")
 LOADING_SECONDS = 0.1  # a request waits this long for the loading; enough for a short log
 RETRY_SECONDS = 1.0  # the shortest time between a failed loading and the next loading
-# The log is read only after all its records are replicated, which is checked at intervals. These
-# are the first and the longest interval. Each interval is twice as long as the previous interval.
+# The log is read only after all its records are replicated, which is checked at intervals.
+# The first and the longest interval; each interval is twice as long as the previous interval.
 SETTLE_SECONDS, SETTLE_SECONDS_MAX = 0.01, 0.5
 NO_LONGER_LED = "this broker no longer leads the partition"
 
@@ -58,7 +58,7 @@ class Entry(Protocol):
         """End the entry, with an error for waiting requests. The caller must hold the lock."""
 
     def drop_writes(self, code: ErrorCode) -> None:
-        """Send an error to requests that wait for replicas. The caller must hold the lock."""
+        """Send an error to requests that wait for replicas; the caller must hold the lock."""
 
 
 One = TypeVar("One", bound=Entry)
@@ -111,12 +111,12 @@ class Shard(Generic[One]):
         self._on_loaded = on_loaded
         self._lock = threading.Lock()
         self._entries: dict[str, One] = {}
-        self._by_producer: dict[int, dict[str, One]] = {}  # so that a marker finds its entries
+        self._by_producer: dict[int, dict[str, One]] = {}  # a marker finds its entries in this dict
         self._retry_at = 0.0
         self._log: GroupLog | None = None
         self._settle_seconds = SETTLE_SECONDS
-        self._complaint = ""  # the reason in the last warning that was logged
-        self._loaded = threading.Event()  # set while nothing is being loaded
+        self._complaint = ""  # the reason in the latest warning in the log
+        self._loaded = threading.Event()  # this event is set while nothing is being loaded
         self.phase = Phase.NEW
 
     # --- entries --------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Shard(Generic[One]):
             return list(self._by_producer.get(producer_id, {}).values())
 
     def note_producer(self, entry: One, producer_id: int) -> None:
-        """Record whether a producer's open transaction changes an entry, whose lock is held."""
+        """Remember whether an open transaction changes an entry. The caller locks the entry."""
         is_changed = producer_id in self._kind.producers_of(entry)
         with self._lock:
             if self._entries.get(entry.name) is not entry:
@@ -367,7 +367,7 @@ class Shard(Generic[One]):
         self.begin_loading()
 
     def leave(self, reason: str) -> None:
-        """Forget the entries. The next request reads them again."""
+        """Forget the entries, so that the next request reads them again."""
         with self._lock:
             if self.phase is not Phase.READY:
                 return

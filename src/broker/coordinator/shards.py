@@ -55,7 +55,7 @@ class Shards(Generic[One]):
         """Continue the unfinished work of loaded entries. Subclasses implement this."""
 
     def on_held(self, entry: One) -> None:
-        """Note that a request was refused because another thread holds the lock of an entry."""
+        """Store that a request was refused because another thread holds the lock of an entry."""
 
     def shards(self) -> list[Shard[One]]:
         """Return a shard for each partition that this broker coordinates."""

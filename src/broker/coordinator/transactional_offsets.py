@@ -4,9 +4,9 @@
     marker          -> commit: the offsets become valid; abort: they are forgotten
 
 The pending offsets are stored in memory before the batch is appended. So a marker that follows the
-batch in the log finds these offsets in memory. If there are two commits of an offset, the later
-commit in the log is valid, even if its transaction ends first. So if the log is loaded later, the
-result is the same.
+batch in the log finds the pending offsets in memory. If there are two commits of an offset, the
+later commit in the log is valid, even if its transaction ends first. So if the log is loaded later,
+the result is the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class TransactionalOffsets:
         self._scheduler: Scheduler | None = None
 
     def start(self, scheduler: Scheduler) -> None:
-        """Set the scheduler. If a group cannot be changed now, the scheduler tries it again."""
+        """Set the scheduler.
+
+        If a group cannot be changed now, the scheduler repeats the change later.
+        """
         self._scheduler = scheduler
 
     def token(self, name: str, producer_id: int, epoch: int) -> tuple[int, int]:
@@ -71,7 +74,7 @@ class TransactionalOffsets:
             member: the member id, the instance id and the generation of the consumer.
 
         Returns:
-            None if other replicas do not have the offsets yet. Then `waiter` gets the result.
+            None if other replicas do not have the offsets yet, and `waiter` gets the result later.
 
         Raises:
             CoordinatorError: the offsets could not be written.
@@ -138,9 +141,10 @@ class TransactionalOffsets:
             epoch_limit: the marker ends only offsets of epochs below this limit. If each end of a
                 transaction raises the epoch, the limit is the epoch of the marker, because offsets
                 with this epoch belong to the next transaction.
-            then: is called when the offsets in all groups are ended. The caller must complete the
-                transaction only after the call of `then`. Otherwise, the producer could begin its
-                next transaction, and this method could end offsets of that transaction.
+            then: this function is called when the transaction has no pending offsets in any group.
+                The caller must complete the transaction only after the call of `then`. If the
+                caller completed the transaction earlier, the producer could begin its next
+                transaction, and this method could end the offsets of the next transaction.
         """
         shard = self._groups.shard(partition)
         marker = producer_id, epoch_limit

@@ -25,7 +25,7 @@ Change = Callable[[Shard[Hosted], Hosted], object]
 class ShardTasks:
     """Run tasks that change the groups of a partition, one after another for each partition.
 
-    If a disk hangs, it holds only the thread of its own partition, however many tasks wait for it.
+    If a disk hangs, only the thread of one partition waits, however many tasks that partition has.
     A task must not raise an error.
 
     Threads: any thread may call any method.
@@ -104,7 +104,7 @@ class OffsetUpkeep:
             LOG.exception("the groups of the partition %d were not changed (%s)", number, name)
 
     def delete_expired(self) -> None:
-        """Delete the offsets whose retention is over. Then delete the groups without offsets."""
+        """Delete the offsets whose retention is over, and the groups that have no offsets left."""
         for shard in self._coordinator.shards():
             self._change_all(shard, self._delete_expired)
 
@@ -124,7 +124,8 @@ class OffsetUpkeep:
     def forget_soon(self, topic: str, topic_id: bytes) -> None:
         """Delete the offsets of a deleted topic, because a new topic may get the same name.
 
-        Other threads delete them. If a disk hangs, only the offsets in its partitions have to wait.
+        Other threads delete the offsets. If a disk hangs, only the offsets in the partitions on
+        this disk have to wait.
 
         Args:
             topic_id: the id of the deleted topic. If this id is known, the offsets of a newer topic

@@ -21,8 +21,8 @@ class Joining(NamedTuple):
 
     Attributes:
         member_id: the id of the member; "" for a new member.
-        instance_id: the name of a static member (KIP-345). After a restart, such a member keeps its
-            assignment.
+        instance_id: the name of a static member (KIP-345). After a restart, a static member keeps
+            its assignment.
         protocols: the protocols that the member supports, in its order of preference. Each protocol
             has a name, and bytes for the leader.
         needs_known_id: whether a new member first gets an id, and then joins with it (KIP-394).

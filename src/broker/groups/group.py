@@ -132,14 +132,15 @@ class Group:
         return ErrorCode.NONE
 
     def fault_of(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """Return NONE if a request is from a member of the present generation; else an error."""
+        """Return NONE if a request is from a member of the present generation, or else an error."""
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         fault = self.fault_of_member(member_id, instance_id)
         if fault is ErrorCode.FENCED_INSTANCE_ID and generation > self.generation:
-            # The broker crashed before it wrote this generation and its member ids to the log. So
-            # no newer process has this instance id. The error FENCED_INSTANCE_ID would end the
-            # process of the client. After UNKNOWN_MEMBER_ID, the process joins again.
+            # The broker crashed before it wrote this generation and its member ids to the log.
+            # So no newer process has this instance id.
+            # The error FENCED_INSTANCE_ID would end the process of the client.
+            # After UNKNOWN_MEMBER_ID, the process joins again.
             return ErrorCode.UNKNOWN_MEMBER_ID
         if not fault and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION

@@ -14,7 +14,7 @@ NEW_MEMBER_SECONDS = 300.0  # a silent new member is removed after this time
 
 
 def join(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
-    """Add a new member, or let a known member join again. This may begin a rebalance."""
+    """Add a new member, or let a known member join again. The join may begin a rebalance."""
     error = _join(group, asked, waiter, now)
     if error:
         group.reply(waiter, JoinAnswer(error, asked.member_id))
@@ -139,6 +139,6 @@ def _replace(group: Group, asked: Joining, waiter: Any, now: Now) -> None:
     answer = group.join_answer(member)
     if was_leader and asked.may_skip_assignment:
         answer = answer._replace(members=group.all_metadata(), skips_assignment=True)
-    elif was_leader:  # a leader would make new assignments
+    elif was_leader:  # as the leader, the client would make new assignments
         answer = answer._replace(leader_id=old_id)
     group.reply(waiter, answer)

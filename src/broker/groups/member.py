@@ -54,7 +54,7 @@ class Member:
         self._asked_bytes = self._size()
 
     def hear(self, now: float) -> None:
-        """Record that the member is alive. A new member keeps its longer deadline."""
+        """Remember that the member is alive. A new member keeps its longer deadline."""
         if not self.is_new:
             self.deadline = now + self.session_timeout
 
@@ -80,8 +80,8 @@ class Member:
 
         The group's record contains only one protocol of the member, so the size includes only the
         largest protocol. But all protocols are in memory, and a member may have a thousand small
-        protocols. So if a quarter of the size of all protocols is larger, the size includes this
-        quarter instead.
+        protocols. So the size includes a quarter of the size of all protocols instead, if this is
+        larger.
         """
         names = (self.id, self.instance_id or "", self.client_id, self.client_host)
         sizes = [len(name) + len(data) for name, data in self.protocols]

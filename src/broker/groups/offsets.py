@@ -29,7 +29,7 @@ class Committed(NamedTuple):
     topic_id: bytes = NO_ID
 
     def is_of(self, topic_id: bytes) -> bool:
-        """Report whether the offset belongs to this topic, not to an older one of its name."""
+        """Report whether the offset belongs to this topic, not to an older topic of this name."""
         return NO_ID in (topic_id, self.topic_id) or topic_id == self.topic_id
 
 

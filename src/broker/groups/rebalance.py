@@ -46,7 +46,7 @@ def complete_if_all_joined(group: Group, now: Now) -> None:
 
 def complete(group: Group, now: Now) -> None:
     """Begin the next generation with the members that have joined."""
-    if group.delay_left and group.has_grown:  # wait for more members
+    if group.delay_left and group.has_grown:  # the rebalance waits for more members
         more = min(group.settings.initial_delay, group.delay_left)
         group.delay_left -= more
         group.has_grown = False
@@ -86,7 +86,7 @@ def answer_syncs(group: Group, error: ErrorCode, now: Now) -> None:
         member.assignment = b""
         waiter, member.syncing = member.syncing, None
         if waiter is not None:
-            member.hear(now.seconds)  # otherwise, the session could end at once
+            member.hear(now.seconds)  # without this, the session could end at once
             group.reply(waiter, SyncAnswer(error))
 
 

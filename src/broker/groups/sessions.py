@@ -1,4 +1,4 @@
-"""Record which members of a group are alive. Remove members that leave or do not respond."""
+"""Remember which members of a group are alive. Remove members that leave or do not respond."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.wire.error_codes import ErrorCode
 def heartbeat(
     group: Group, member_id: str, instance_id: str | None, generation: int, now: Now
 ) -> ErrorCode:
-    """Record that a member is alive. In a rebalance, answer that the member must join again."""
+    """Remember that a member is alive. In a rebalance, answer that the member must join again."""
     fault = group.fault_of(member_id, instance_id, generation)
     if fault:
         return fault
@@ -75,7 +75,7 @@ def expire(group: Group, now: Now) -> None:
         rebalance.complete(group, now)
     elif lost:
         rebalance.go_on_without(group, now)
-    else:  # perhaps the rebalance waited only for an id that has expired
+    else:  # the rebalance may have waited only for an id that has expired
         rebalance.complete_if_all_joined(group, now)
 
 

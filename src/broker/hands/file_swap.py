@@ -1,8 +1,8 @@
 """Replace Kafka's files in log dirs by the files of the store, or the store's files by Kafka's.
 
 Before each call, the caller must build the new files durably, and take the locks of all log dirs.
-Every step can be repeated. All log dirs take a step before any log dir takes the next step. So it
-never happens that Kafka could use one log dir while the store could use another log dir.
+Every step can be repeated. All log dirs take a step before any log dir takes the next step. So
+Kafka and the store can never use different log dirs at the same time.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def finish_take_over(locks: Mapping[str, KafkaLock]) -> None:
         if files.exists(new):
             _move_all(new, path, {LOCK_NAME})
             if files.exists(os.path.join(new, LOCK_NAME)):
-                # Keep the content of the new lock file: it identifies the last start of the store,
-                # after which the store was closed cleanly.
+                # Keep the content of the new lock file: it identifies the last start of the store.
+                # After that start, the store was closed cleanly.
                 locks[path].write(files.read_file(os.path.join(new, LOCK_NAME)))
             bulk.remove_tree(new)
         _write(path, TAKEN)
@@ -121,7 +121,7 @@ def purge_kept(path: str) -> None:
 def foreign_to(path: str) -> list[str]:
     """List the entries that are neither of the store nor of Kafka. Raises OSError.
 
-    A hand-back leaves these entries in the log dir.
+    A hand-back leaves the entries of other programs in the log dir.
     """
     return sorted(one.name for one in foreign_entries(path) if one.name not in STAYING)
 
@@ -151,7 +151,7 @@ def finish_hand_back(paths: list[str], result: Mapping[str, Any]) -> None:
 
 
 def forget(path: str) -> None:
-    """Remove the file that records a change of hands. Raises OSError."""
+    """Remove the file `change-of-hands`. Raises OSError."""
     sweep(path)
     files.remove_if_there(os.path.join(path, DOCUMENT_NAME))
     files.sync_dir(path)

@@ -115,7 +115,7 @@ def foresee(paths: Sequence[str]) -> HandedBack:
 
 
 def _recorded(changes: Mapping[str, Change | None]) -> HandedBack:
-    """Return the result that an interrupted hand-back has recorded, if it has recorded one."""
+    """Return the result of an interrupted hand-back, if the hand-back has recorded a result."""
     for one in changes.values():
         if one is not None and one.step not in OWNED:
             count = len(one.partitions) - len(one.deleted)

@@ -19,7 +19,7 @@ def checkpoint_of(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def epochs_of(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """Write the leader epochs of a log. Leave out records without an epoch."""
+    """Write the leader epochs of a log. The file does not list records without an epoch."""
     return _lines(f"{epoch} {start}" for epoch, start in epochs if epoch >= 0)
 
 

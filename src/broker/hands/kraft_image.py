@@ -5,8 +5,8 @@ varint, and then the message (KIP-482). These messages are read:
 
     0 RegisterBroker    2 Topic    3 Partition    4 Config    5 PartitionChange    9 RemoveTopic
 
-All other messages are skipped. Kafka only appends fields to these messages, so their first fields
-are the same in every version.
+All other messages are skipped. Kafka only appends fields to its messages, so the first fields of a
+message are the same in every version.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from logstore.format.prefix import walk
 from logstore.format.subsets import is_control
 
 TOPIC, DIR_NAME = "__cluster_metadata", "__cluster_metadata-0"
-SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")  # the name has offset and leader epoch
+# the file name has the offset and the leader epoch
+SNAPSHOT = re.compile(r"([0-9]{20})-[0-9]{10}\.checkpoint")
 SNAPSHOT_BYTES_MAX = 256 << 20
 FOOTER_TYPE = 4  # the type of the control record that ends each snapshot (KIP-630)
 

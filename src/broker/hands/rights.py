@@ -50,7 +50,7 @@ def give_one(path: str, log_dir: str) -> None:
 
 
 def _model(log_dir: str) -> os.stat_result:
-    """Return the status of Kafka's `meta.properties`; if it is missing, of the log dir."""
+    """Return the status of Kafka's `meta.properties`, or of the log dir if the file is missing."""
     for place in (os.path.join(log_dir, KEPT), log_dir):
         if files.exists(os.path.join(place, FILE_NAME)):
             return files.stat(os.path.join(place, FILE_NAME))
@@ -58,7 +58,7 @@ def _model(log_dir: str) -> os.stat_result:
 
 
 def _mode_of_dirs(like: os.stat_result) -> int:
-    """Return a mode for directories: the users that may read the files may enter them, too."""
+    """Return a mode for directories, so that users that may read the files may enter them."""
     return like.st_mode | (like.st_mode & READABLE) >> 2
 
 

@@ -254,7 +254,7 @@ def _gaps(numbers: list[int]) -> list[str]:
 def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
     """Choose the configuration of each topic."""
     topics = sorted({key.topic for key in found.logs})
-    # These defaults can be changed while Kafka runs; then only the metadata log has the new values.
+    # If these defaults are changed while Kafka runs, only the metadata log has the new values.
     inherited = {
         key: image.broker_configs[name][BROKER_KEYS[key]]
         for name in ("", found.node_id)
@@ -294,7 +294,10 @@ def _configure(image: Image | None, defaults: LogConfig, found: Survey) -> None:
 
 
 def _without_limits(config: LogConfig, unread: set[str]) -> LogConfig:
-    """Remove each limit that cannot be read. Otherwise, the store could delete too many records."""
+    """Remove each limit that cannot be read.
+
+    If such a limit stayed, the store could delete too many records.
+    """
     if POLICY in unread:
         config, unread = config.replace(cleanup_policy="delete"), {*unread, *LIMITS}
     return config.replace(**{field_of(key): None for key in LIMITS if key in unread})

@@ -26,15 +26,17 @@ from logstore.disk.documents.meta_properties import FILE_NAME, MetaProperties, e
 from logstore.store.kafka.adoption import Adopted, Place, adopt
 from logstore.store.kafka.hands import BUILDING, STORE_NEW, Change, write_change
 
-# Kafka's producer ids begin at 0. The store's producer ids begin far above Kafka's, and at another
-# number after each take-over. So no new producer gets an id that the logs already have.
+# Kafka's producer ids begin at 0.
+# The store's producer ids begin far above Kafka's producer ids.
+# After each take-over, the store's producer ids begin at another number.
+# So no new producer gets an id that the logs already have.
 PRODUCER_IDS_FROM = 2**61
 PRODUCER_IDS_PER_MS = 2**18
 MS_MAX = 2**42
 # While the log dirs change hands, nothing is compacted or deleted.
 QUIET = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=2**31)
 
-Show = Callable[[int, int], object]  # partitions that are done, all partitions
+Show = Callable[[int, int], object]  # the number of partitions that are done, and of all partitions
 
 
 class TakenOver(NamedTuple):
@@ -135,7 +137,7 @@ def _build(paths: Sequence[str], found: Survey, show: Show) -> None:
         for path, target in targets.items():
             rights.give_tree(target, path)
     except BaseException as error:
-        if isinstance(error, Exception):  # after Ctrl-C, the next call removes the files
+        if isinstance(error, Exception):  # after Ctrl-C, the next take-over removes the files
             for path in paths:
                 file_swap.discard(path, STORE_NEW)
                 file_swap.forget(path)

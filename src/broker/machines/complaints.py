@@ -13,8 +13,7 @@ class Complaints:
 
     def __init__(self, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self.interval_seconds = interval_seconds
-        # For each kind: the time of the last logged warning, and the number of warnings left out
-        # after it.
+        # For each kind: when a warning was last logged, and how many later warnings were left out.
         self._last: dict[str, tuple[float, int]] = {}
 
     def take(self, kind: str, now: float) -> int | None:

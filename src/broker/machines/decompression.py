@@ -67,7 +67,7 @@ class DecompressionMemory:
     def lease(self) -> Lease:
         """Limit the batches that this thread decompresses in the `with` block.
 
-        In the block, these batches may raise DecompressionError. The code of this error is
+        In the block, a batch may raise DecompressionError. The code of this error is
         MESSAGE_TOO_LARGE if a batch is too large, and KAFKA_STORAGE_ERROR if the thread waited too
         long for memory. After KAFKA_STORAGE_ERROR, clients repeat the request.
         """

@@ -19,8 +19,8 @@ from broker.security.authentication import Authentication
 from broker.wire.byte_cursor import Data
 from broker.wire.fetch import FileRange
 
-# The file of a range has the methods `fileno()`, `close()` and `failed()`. If a read fails,
-# `failed()` is called.
+# The file of a range has the methods `fileno()`, `close()` and `failed()`.
+# If a read fails, `failed()` is called.
 Piece = Data | FileRange
 # The pieces are sent one after another. An empty list means that the client expects no answer.
 Answer = list[Piece]
@@ -67,9 +67,9 @@ class Client:
 class Pending(abc.ABC):
     """A request that waits for its answer, and uses no thread.
 
-    The request's connection calls `watch` once. Then the connection calls `look`, and calls `look`
-    again after each wake-up, until `look` returns an answer. At the end, the connection always
-    calls `close`.
+    The request's connection first calls `watch` once. After this call, the connection calls `look`,
+    and calls `look` again after each wake-up, until `look` returns an answer. At the end, the
+    connection always calls `close`.
 
     Attributes:
         deadline: when the request must be answered, by the clock `time.monotonic`.
@@ -89,7 +89,7 @@ class Pending(abc.ABC):
 
     @abc.abstractmethod
     def look(self, *, is_last: bool) -> Answer | None:
-        """Return the answer, or None to wait longer; None is not allowed if `is_last` is True."""
+        """Return the answer, or None to wait longer; if `is_last` is True, None is not allowed."""
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -11,12 +11,12 @@ If a request names a partition twice, the second entry is used. If a request bot
 a partition, the session forgets the partition, as in Kafka.
 
 The broker may always answer with session id 0. Then the next request of the client names every
-partition again. So if the cache is full, the broker can refuse a new session. Before that, it tries
-to make room: if the least recently used session was not used for `age_min` seconds, this session is
-closed.
+partition again. So if the cache is full, the broker can refuse a new session. Before a refusal, the
+broker tries to make room. If the least recently used session was not used for `age_min` seconds,
+the broker closes this session.
 
 A session does not keep names that no topic can have, because such a name can be long. A client that
-names such a topic gets no session.
+names a topic which cannot exist gets no session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker.wire.error_codes import ErrorCode
 NO_SESSION, NEW_SESSION, CLOSE_SESSION = 0, 0, -1
 EPOCH_MAX = 2**31 - 1
 AGE_MIN_SECONDS = 120.0
-PARTITIONS_MAX = 500_000  # of all sessions together; they need 200 MB, or 500 MB with long names
+PARTITIONS_MAX = 500_000  # the limit of all sessions together: 200 MB, or 500 MB with long names
 
 Key = tuple[str | bytes, int]  # a topic's name or id, and a partition
 Wanted = tuple[Key, Any]  # a partition, and the FetchPartition that the client sent
@@ -62,7 +62,7 @@ class Session:
         self.used = now
 
     def take(self, result: Result) -> bool:
-        """Record the result of a partition; return whether the answer must contain this result."""
+        """Keep the result of a partition; return whether the answer must contain this result."""
         key, data = result
         known = self.partitions.get(key)
         if known is None:  # the client has removed the partition in the meantime
@@ -133,7 +133,7 @@ class FetchSessions:
         self.partitions_max = partitions_max
         self.partition_count = 0
         self._draw = draw
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the oldest use comes first
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -191,7 +191,7 @@ class FetchSessions:
         return session.id, results
 
     def _change(self, session: Session, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> bool:
-        """Change the partitions of a session; return False if there are too many now."""
+        """Change the partitions of a session; return False if it has too many of them now."""
         partitions = session.partitions
         before = len(partitions)
         for key, request in wanted:

@@ -2,7 +2,7 @@
 
 A request reserves its whole size before its bytes are read. If there is no room, the connection of
 the request waits in a queue, and the bytes of the request stay in the kernel. No request overtakes
-another in the queue. Otherwise, small requests could delay a large request for ever.
+another in the queue, because small requests could then delay a large request for ever.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """Remember refused batches of idempotent producers, so that no later batch overtakes them.
 
 A producer sends several requests at once. Suppose that a broker does not lead a partition yet, so
-it refuses the second batch. Then it becomes the leader before the third batch arrives. The log
-would answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. After this error, some clients begin
-a new producer epoch for all their partitions. They also send all unacknowledged records again. In
-the new epoch, a broker does not recognise the records that it already has, so it appends them
-twice. To prevent this, the broker refuses the third batch with the same error as the second batch.
-The client then sends both batches again, in their order.
+it refuses the second batch. Then the broker becomes the leader before the third batch arrives. The
+log would answer the third batch with OUT_OF_ORDER_SEQUENCE_NUMBER. After this error, some clients
+begin a new producer epoch for all their partitions. A client with a new producer epoch also sends
+all unacknowledged records again. In the new epoch, a broker does not recognise the records that it
+already has, so it appends them twice. To prevent this, the broker refuses the third batch with the
+same error as the second batch. The client then sends both batches again, in their order.
 
-Several batches can be refused one after another. When the first of them comes again, the next batch
-must be the batch that follows the first one, and not a batch that the client has sent in the
-meantime. So for each producer, a row holds two batches: the batch that must come first, and the
-refused batch with the highest sequence number.
+Several batches can be refused one after another. When the first refused batch comes again, the
+batch that follows it must be next. A batch that the client has sent in the meantime must not be
+next. So for each producer, a row holds two batches: the batch that must come first, and the refused
+batch with the highest sequence number.
 
 There is a second case: a batch was appended, but its wait for other replicas ended with
-REQUEST_TIMED_OUT. If the leader loses its role, it may cut this batch, and later lead again. So the
-broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which tells the client that
-none of their records was written.
+REQUEST_TIMED_OUT. If the leader loses its role, it may remove this batch from its log, and later
+lead again. So the broker refuses later batches, too. Their error is NOT_ENOUGH_REPLICAS, which
+tells the client that none of their records was written.
 
 The time in this module is the time in which the process ran (`running_time`). If the process was
 frozen, its clients could not send the refused batch again, so this time does not count.
@@ -32,11 +32,12 @@ from typing import NamedTuple
 
 from broker.machines.topic_keys import may_exist
 
-# Long before this time is over, the client has all answers to the requests that it has sent. After
-# this time, only the log decides.
+# Long before this time is over, the client has all answers to the requests that it has sent.
+# After this time, only the log decides.
 KEPT_SECONDS = 60.0
-# If a batch timed out, it is most likely in the log. The client may give up this batch and send the
-# next batch. So later batches are refused for a shorter time.
+# If a batch timed out, the log most likely has the batch.
+# The client may give up this batch and send the next batch.
+# So later batches are refused for a shorter time.
 TIMED_OUT_KEPT_SECONDS = 10.0
 LOOK_SECONDS = 0.1  # the shortest time between two searches of a log for a refused batch
 COUNT_MAX = 5000  # about as many partitions as a broker has; at most 4 MB for a connection
@@ -80,7 +81,7 @@ class _Row(NamedTuple):
 
 
 class RefusedBatches:
-    """The refused batches of one connection. The client must send them again.
+    """The refused batches of one connection, which the client must send again.
 
     Only requests of this connection use the object, one after another.
     """

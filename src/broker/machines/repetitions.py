@@ -2,7 +2,7 @@
 
 The answer about a topic, a group or a partition can be thousands of times as long as its name in
 the request. If a request named the same topic ten thousand times, and the broker described it each
-time, the answer would fill the memory. So these APIs describe each thing once.
+time, the answer would fill the memory. So the broker describes each thing once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _names_in(field: str) -> Callable[[Any], Any]:
 
 
 def _metadata_once(asked: Any) -> Any:
-    """Describe a topic once. If a request has a name and an id, the broker looks at the name."""
+    """Describe a topic once. If a request has both a name and an id, the broker uses the name."""
     if asked.topics is None:
         return asked
     kept: dict[tuple[str | None, bytes], Any] = {}
@@ -36,13 +36,13 @@ def _resources_once(asked: Any) -> Any:
     kept: dict[tuple[int, str, frozenset[str] | None], Any] = {}
     for one in asked.resources:
         keys = one.configuration_keys
-        wanted = frozenset(keys) if keys else None  # no keys: all settings
+        wanted = frozenset(keys) if keys else None  # an entry without keys asks for all settings
         kept.setdefault((one.resource_type, one.resource_name, wanted), one)
     return asked._replace(resources=list(kept.values()))
 
 
 def _joined(topics: Iterable[Any]) -> list[Any]:
-    """Join the mentions of each topic. Each of its partitions is left once."""
+    """Join the mentions of each topic. In the result, each partition of a topic occurs once."""
     kept: dict[str, Any] = {}
     numbers: dict[str, dict[int, None]] = {}
     for one in topics:
@@ -56,7 +56,7 @@ def _topics_once(asked: Any) -> Any:
 
 
 def _offsets_once(asked: Any) -> Any:
-    """Join the mentions of each group. If one of them asks for all topics, all are described."""
+    """Join the mentions of each group. If one mention asks for all topics, the result does, too."""
     kept: dict[str, Any] = {}
     topics: dict[str, list[Any] | None] = {}
     for one in asked.groups:

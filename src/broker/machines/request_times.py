@@ -37,11 +37,11 @@ class RequestClock:
         self.remote = self.waiting_since = 0.0
 
     def wait(self, now: float) -> None:
-        """Record the time at which the request begins to wait."""
+        """Remember the time at which the request begins to wait."""
         self.waiting_since = now
 
     def decide(self, now: float) -> None:
-        """Record the time at which the answer is known."""
+        """Remember the time at which the answer is known."""
         self.decided = now
         if self.waiting_since:
             self.remote = now - self.waiting_since
@@ -56,7 +56,8 @@ class ApiTimes(NamedTuple):
     """The number and the times of the requests of one API.
 
     Attributes:
-        counts: the number of requests in each bucket of `BOUNDS`, and above the last bound.
+        counts: the number of requests in each bucket of `BOUNDS`, and the number above the last
+            bound.
         seconds: the total time in each of `PHASES`.
     """
 

@@ -10,7 +10,9 @@ NAME_MAX = 249  # no topic has a longer name
 
 
 def may_exist(topic: str | bytes) -> bool:
-    """Report whether a topic can have this name or id. Then it needs at most 300 bytes of memory.
+    """Report whether a topic can have this name or id.
+
+    A name or id that a topic can have needs at most 300 bytes of memory.
 
     A name with other characters than ASCII would need up to four times as much memory.
     """

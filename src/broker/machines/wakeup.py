@@ -46,7 +46,7 @@ class Wakeup:
         self.phase = Phase.LOOKING
 
     def wake(self) -> bool:
-        """Record a wake-up; return True if the caller must start a check of the request."""
+        """Remember a wake-up; return True if the caller must start a check of the request."""
         if self.phase is Phase.AGAIN:  # usually, another partition has woken the request
             return False
         with self._lock:
@@ -69,7 +69,7 @@ class Wakeup:
             return True
 
     def end(self) -> bool:
-        """End the wait; return False if it had already ended."""
+        """End the wait; return False if the wait had already ended."""
         with self._lock:
             is_first = self.phase is not Phase.DONE
             self.phase = Phase.DONE

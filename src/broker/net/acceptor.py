@@ -16,8 +16,7 @@ from broker.net.poller import READABLE, Poller
 from broker.net.tasks import Tasks
 from logstore.disk.spare import SHORTAGES, relieve
 
-# After this many new clients of one listener, the poller continues with other listeners and with
-# parked connections.
+# A listener accepts at most this many clients in a row; then the poller does its other work.
 ACCEPTED_MAX = 64
 REST_SECONDS = 0.2  # if the process has no descriptors left, a listener pauses this long
 

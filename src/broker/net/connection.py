@@ -1,9 +1,9 @@
 """Hold one connection: its socket, the bytes that arrived, and the answer that is being sent.
 
 A call to the socket waits for at most 50 ms. The timeouts of the socket itself (SO_RCVTIMEO) limit
-these calls, so no other system call is needed. After 50 ms without a byte, the connection is
-parked, so that it uses no thread. A client that sends or takes a few bytes every 50 ms would keep
-its thread. So while other requests need threads, calls do not wait at all.
+its calls, so no other system call is needed. After 50 ms without a byte, the connection is parked,
+so that it uses no thread. A client that sends or takes a few bytes every 50 ms would keep its
+thread. So while other requests need threads, calls do not wait at all.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class Connection:
             thread claims the connection earlier, the deadline has no effect.
         sent_bytes: the number of all bytes that were sent to the client.
         sent_since: the last time when bytes were sent.
-        unread_bytes: the memory of the answer that the client does not take; 0 while it takes all.
+        unread_bytes: the memory of the answer that the client does not take; 0 while the client
+            takes all bytes.
         arriving_since: the time when the first byte of an incomplete frame arrived.
         received_at: the last time when bytes arrived.
         clock: the times of the request that is not answered yet.
@@ -121,7 +122,7 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a lost client
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # this notices a lost client
 
     def gives_up(self, seconds: float) -> bool:
         """Report whether a client that hangs up during a wait gives up the requests that it sent.
@@ -224,14 +225,14 @@ class Connection:
     def output_bytes(self) -> int:
         """Return the memory of the answer that is left; a range of a file needs none.
 
-        A piece of which a part was sent still needs the memory of the whole piece.
+        If only a part of a piece was sent, the piece still needs all its memory.
         """
         data = [piece for piece in self.outgoing if not isinstance(piece, FileRange)]
         whole = [piece.obj if isinstance(piece, memoryview) else piece for piece in data]
         return sum({id(one): memoryview(one).nbytes for one in whole}.values())
 
     def cut(self) -> None:
-        """Shut down the socket. Then the thread that owns the connection closes it."""
+        """Shut down the socket. The thread that owns the connection then closes the connection."""
         with suppress(OSError):  # the socket is closed already
             self.socket.shutdown(socket.SHUT_RDWR)
 

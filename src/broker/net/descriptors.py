@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 # Log dirs, listeners, libraries and at least a hundred clients need this many descriptors.
 OTHER_FILES = 256
-# Each written segment that waits for a flush has a descriptor, too. There are at most as many such
-# segments as cached files.
+# Each written segment that waits for a flush has a descriptor, too.
+# There are at most as many segments that wait for a flush as cached files.
 FILES_PER_CACHED = 2
 CACHED_MIN = 16
 UNLIMITED_FILES = 1 << 30

@@ -60,7 +60,10 @@ class Logins:
             scheduler.call_at(time.monotonic() + LOOK_SECONDS, partial(self._look, scheduler))
 
     def _look(self, scheduler: Scheduler) -> None:
-        """Load changed files. If they cannot be used, keep the old certificates and warn once."""
+        """Load changed files.
+
+        If the new certificates cannot be used, keep the old certificates and warn once.
+        """
         try:
             seen = file_state(self._config)
             if seen != self._seen:
@@ -98,9 +101,9 @@ class Logins:
         return connection
 
     def follow(self, connection: Connection) -> None:
-        """Record that a client has logged in.
+        """Remember that a client has logged in.
 
-        The caller must call this only while the `login_deadline` of the connection is finite.
+        The caller must call `follow` only while the `login_deadline` of the connection is finite.
 
         Raises:
             ClientRefusedError: the login failed, the client is too late, or no rule maps the

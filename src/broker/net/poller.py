@@ -1,7 +1,7 @@
 """Wait in one thread for parked sockets, new clients and deadlines.
 
 The poller's thread waits only while it polls. For each event, this thread calls `on_event` or
-`on_timer`. These functions give the work to other threads.
+`on_timer`. `on_event` and `on_timer` give the work to other threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reserve memory for large requests before they are read. A waiting connection has no thread.
 
-    reserve -> RUNNING, if there is memory
-            -> MEMORY, until other requests release theirs
+    reserve -> RUNNING, if there is memory -> MEMORY, until other requests release memory
 
 If a request arrives slowly, it holds all its memory while it arrives. If another request has waited
 for memory for too long, the connection of the slowest request is cut: the request that would hold
@@ -21,8 +20,7 @@ from broker.machines.memory_budget import MemoryBudget
 from broker.net.connection import Connection, Phase
 
 ARRIVAL_BYTES_PER_SECOND = 64 << 10
-# When a request has waited for memory for this share of `request_arrival_ms`, the slowest request
-# is cut.
+# If a request waits for memory for this share of `request_arrival_ms`, the slowest request is cut.
 PATIENT_SHARE = 1 / 3
 
 
@@ -55,7 +53,7 @@ class RequestMemory:
     def reserve(self, connection: Connection, size_bytes: int) -> bool:
         """Reserve memory for a request; return False if the connection must wait for memory."""
         with self._lock:
-            # so that closing the connection also ends its wait for memory
+            # the closing of the connection also ends its wait for memory
             connection.has_memory = True
             is_taken = self._budget.take(connection, size_bytes)
             if not is_taken:
@@ -87,7 +85,7 @@ class RequestMemory:
         return connection.arriving_since + self._arrival_seconds + size_seconds
 
     def check_arrival(self, connection: Connection) -> None:
-        """Check this while bytes arrive, because only a parked connection has a timer.
+        """Check the time while bytes arrive, because only a parked connection has a timer.
 
         Raises:
             CloseConnectionError: the incomplete request does not arrive in time.
@@ -100,8 +98,8 @@ class RequestMemory:
         """Return the connection to cut, because another request waits too long for memory.
 
         Choose the connection whose request would hold its memory for the longest time, if the rest
-        of each request arrives as fast as its first part. If all of them will arrive soon, return
-        None.
+        of each request arrives as fast as its first part. If all incomplete requests will arrive
+        soon, return None.
         """
         with self._lock:
             since = next(iter(self._waiting.values()), now)
@@ -117,7 +115,7 @@ class RequestMemory:
 
 
 def _seconds_left(connection: Connection, now: float) -> float:
-    """Estimate the seconds until the rest of a request arrives; 0 if all of it has arrived.
+    """Estimate the seconds until the rest of a request arrives; 0 for a request that has arrived.
 
     Another thread may receive bytes of the request meanwhile. Then the estimate is a little too
     large.

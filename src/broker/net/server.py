@@ -44,7 +44,7 @@ from broker.security.mechanisms import NOBODY, Directory
 from broker.wire.byte_cursor import WireError
 
 LOG = logging.getLogger("broker")
-CUT_SECONDS = 1.0  # after a stop has cut connections, it waits this long for their threads
+CUT_SECONDS = 1.0  # after a stop has cut connections, the stop waits this long for their threads
 
 
 class Server:
@@ -130,7 +130,7 @@ class Server:
         return is_clean
 
     def _hurry(self, connection: Connection) -> None:
-        """Close an idle connection. If a request of the connection waits, answer it now."""
+        """Close an idle connection; if one of its requests waits, answer this request now."""
         if connection.phase is Phase.WAITING:
             self._wake(connection)
         elif connection.claim(Phase.INPUT, Phase.MEMORY) is not None:
@@ -213,7 +213,7 @@ class Server:
     # --- phases ---------------------------------------------------------------------------------
 
     def _park(self, connection: Connection, phase: Phase) -> None:
-        """Release a connection until its next event; from now on, another thread may own it."""
+        """Release a connection until its next event; then another thread may own the connection."""
         now = time.monotonic()
         config, splitter = self.config, connection.splitter
         if phase is Phase.OUTPUT:
@@ -256,7 +256,7 @@ class Server:
         except FileFailedError as error:
             self._complain("file", str(error))
             self._close(connection)
-        except Exception:  # otherwise, the client would wait for ever
+        except Exception:  # without this handler, the client would wait for ever
             LOG.exception("a request of %s failed", connection.client.address)
             self._close(connection)
 
@@ -331,7 +331,7 @@ class Server:
         if connection.timer is None or connection.timer.item is None:
             self._set_deadline(connection, pending.deadline)
         connection.phase = Phase.WAITING
-        if not connection.is_hung_up:  # otherwise the same event would come again at once
+        if not connection.is_hung_up:  # without this check, the same event would come again
             self._poller.arm(connection, HUNG_UP)
         if pending.wakeup.rest():
             if self._is_stopping or time.monotonic() >= pending.deadline:
@@ -382,7 +382,7 @@ class Server:
         self._close(connection)
 
     def _close(self, connection: Connection) -> None:
-        """Close a connection. The calling thread must own it."""
+        """Close a connection. The calling thread must own the connection."""
         self._poller.cancel(connection.timer)
         self._poller.remove(connection)
         pending, connection.pending = connection.pending, None

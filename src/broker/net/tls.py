@@ -76,7 +76,7 @@ def load_own(context: ssl.SSLContext, path: str, key: str, secret: str) -> None:
     """
     check_key_file(path, key)
     try:
-        # If no password were given here, OpenSSL would ask for one at the terminal.
+        # Without a password here, OpenSSL would ask for a password at the terminal.
         context.load_cert_chain(path, password=lambda: secret)
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(

@@ -28,8 +28,8 @@ from broker.net.connection import (
 from broker.wire.fetch import FileRange
 from logstore.disk import files
 
-# One step encrypts this much of an answer, or decrypts this much of a request. The data should fit
-# into the processor's cache: with 1 MiB, TLS took twice the CPU time.
+# One step encrypts this much of an answer, or decrypts this much of a request.
+# The data should fit into the processor's cache: with 1 MiB, TLS took twice the CPU time.
 ENCRYPTED_BYTES = DECRYPTED_BYTES = 128 << 10
 RECORD_BYTES = 16 << 10  # the data of one TLS record
 
@@ -42,8 +42,9 @@ class TlsConnection(Connection):
     """
 
     received_bytes_max = DECRYPTED_BYTES
-    # TLS holds the bytes of a record until the record is complete. A call must not wait for these
-    # bytes, too, because then the call would end only after 50 ms.
+    # TLS holds the bytes of a record until the record is complete.
+    # A call must not wait for bytes that TLS holds, because then the call would end only after 50
+    # ms.
     held_bytes_max = RECORD_BYTES + 1024
 
     def __init__(

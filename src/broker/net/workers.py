@@ -3,8 +3,8 @@
 If a thread calls a disk that hangs, it can do nothing else until the disk answers. Many tasks can
 come at the same time, for example if thousands of requests have waited for the same record. If each
 task had a thread, the threads would only compete for the interpreter. So a few threads
-(`THREADS_BUSY`) run the tasks one after another. If no task ends for `STALL_SECONDS`, these threads
-may hang. Then more threads are started: 1, 2, 4 and so on, until tasks end again. So after 10
+(`THREADS_BUSY`) run the tasks one after another. If no task ends for `STALL_SECONDS`, all busy
+threads may hang. So more threads are started: 1, 2, 4 and so on, until tasks end again. So after 10
 checks, there are enough new threads to replace 1,000 threads that hang.
 """
 
@@ -55,7 +55,10 @@ class Workers:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether tasks wait for a thread. If so, no thread should wait for bytes of a client."""
+        """Whether tasks wait for a thread.
+
+        If tasks wait, no thread should wait for a client's bytes.
+        """
         return bool(self._tasks)
 
     def submit(self, task: Task) -> None:
@@ -107,7 +110,7 @@ class Workers:
         task = self._next()
         while task is not None:
             task()
-            self._ended += 1  # not atomic, but a lost count does no harm
+            self._ended += 1  # this is not atomic, but a lost count does no harm
             del task  # the task would keep its connection in memory while the thread waits
             task = self._next()
 

@@ -1,6 +1,6 @@
 """Decide which connections and requests of the page are served, without any I/O.
 
-These limits prevent a client of the page from using too much processor time or memory:
+The following limits prevent a client of the page from using too much processor time or memory:
 
     CONNECTIONS_MAX           connections that are open at the same time; others wait in the kernel
     CONNECTION_SECONDS        the longest life of a connection, even if its bytes come slowly
@@ -75,8 +75,9 @@ def fault_of(
     """Check the head of a request. If the request may be answered, the status is OK.
 
     Another site can change the address of its own name to the address of this server (DNS
-    rebinding). Then a browser sends requests for the other site to this server. The header Host of
-    such a request has the name of the other site. This name is not allowed.
+    rebinding). After a change of the address, a browser sends requests for the other site to this
+    server. The header Host of these requests has the name of the other site. The name of another
+    site is not allowed.
 
     Args:
         hosts: the values of the header Host.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from broker.page.history import Curves, Rates
 
 NOBODY = -1
-# In these states, a log dir works normally.
+# In a state of this set, a log dir works normally.
 SOUND = frozenset({"online", "cordoned"})
 
 
@@ -43,8 +43,9 @@ class PartitionRow(NamedTuple):
         leader: the broker that leads; -1 if no broker leads.
         offline: the replicas that cannot be used now, because their broker or log dir does not
             work.
-        elr: the eligible leader replicas. They left the ISR, but have all committed records. Only
-            the controller knows these replicas. On any other broker, this is None.
+        elr: the eligible leader replicas. An eligible leader replica left the ISR, but has all
+            committed records. Only the controller knows the eligible leader replicas. On any other
+            broker, this is None.
         log_dir: the log dir of this broker's replica; "" if this broker has no replica, or if the
             log dir does not work.
         reason: why this broker cannot use its replica; "" if it can, or if it has no replica.

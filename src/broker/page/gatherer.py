@@ -1,4 +1,4 @@
-"""Gather the facts of a broker from memory. This never waits for a disk or another broker.
+"""Gather the facts of a broker from memory. The gathering never waits for a disk or another broker.
 
 The gatherer uses only values that other threads have already read or counted. If the holder of a
 lock may wait for a disk, the gatherer does not take this lock.
@@ -58,7 +58,9 @@ class Group(Protocol):
 
 
 class Sources(NamedTuple):
-    """The functions that give facts to a page. Any thread may call them, and no call waits.
+    """The functions that give facts to a page.
+
+    Any thread may call such a function, and no call waits.
 
     Attributes:
         slow: the slow requests, the latest last.

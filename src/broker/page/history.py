@@ -4,7 +4,8 @@ A sample is taken every `INTERVAL_SECONDS`. A rate is the difference of two samp
 divided by the time between them. A curve is the list of the samples of one kind of rate. There are
 curves for all topics together, and for each of at most `TOPICS_MAX` topics. The curves of a topic
 begin with its first traffic. If `TOPICS_MAX` topics already have curves, a topic that had no
-traffic for an hour loses its curves. If there is no such topic, the new topic gets no curves.
+traffic for an hour loses its curves. If every topic with curves had traffic, a new topic gets no
+curves.
 
 One value takes 8 bytes, so the curves take at most
 8 bytes * SAMPLES_MAX * (5 + 4 * TOPICS_MAX) = 2.3 MB.

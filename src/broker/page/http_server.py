@@ -117,7 +117,8 @@ class HttpServer:
     """Accept connections at one address, and answer their requests.
 
     Threads: `_lock` guards the connections. A connection is closed and removed under this lock.
-    Otherwise, the accepting thread could cut a socket after another file has got its descriptor.
+    Without the lock, the accepting thread could cut a socket after another file has got its
+    descriptor.
 
     Attributes:
         names: the hosts that requests may name.
@@ -194,7 +195,10 @@ class HttpServer:
         return True
 
     def _cut_older(self, seconds: float) -> None:
-        """Shut down old connections. Then their threads notice an end or an error."""
+        """Shut down old connections.
+
+        After the shutdown, the threads of these connections notice an end or an error.
+        """
         limit = time.monotonic() - seconds
         for connection, since in self._open.copy().items():
             if since < limit:

@@ -4,7 +4,7 @@ Threads: `_gathering` is held while facts are gathered or an answer is made. So 
 ask, only one thread at a time works for the page. After its work, the page pauses for nine times as
 long, so it uses at most 10 % of one processor. The page uses the same facts for at least one
 second, and for longer if the gathering would otherwise use more than 5 % of a processor. During
-this time, the page also sends the answers again that it has made from these facts.
+this time, the page also sends again the answers that it made from these facts.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ FIELDS_MAX = 8
 SEARCH_LETTERS_MAX = 300
 Row = TypeVar("Row")
 
-# The choices of a user that limit the list of partitions.
+# The choices by which a user limits the list of partitions.
 SHOWN: dict[str, Callable[[PartitionRow], bool]] = {
     "all": lambda one: True,
     "offline": lambda one: one.is_offline,
@@ -86,7 +86,7 @@ def _number(text: str, name: str, largest: int) -> int:
 
 
 def part_of(rows: Sequence[Row], asked: Asked) -> Part[Row]:
-    """Choose the rows of the requested page; if there is no such page, of the last page."""
+    """Choose the rows of the requested page; if this page is missing, of the last page."""
     pages = max(-(-len(rows) // asked.size), 1)
     number = min(asked.number, pages)
     begin = (number - 1) * asked.size

@@ -11,7 +11,7 @@ SHOWN_MAX = 10
 
 
 def most_traffic(topics: Sequence[TopicRow]) -> list[TopicRow]:
-    """Choose the topics with the most bytes in and out. After them come idle topics, by size."""
+    """Choose the topics with the most bytes in and out, and then idle topics, by size."""
     return heapq.nsmallest(
         SHOWN_MAX,
         topics,

@@ -106,7 +106,8 @@ def _page(path: str, asked: Asked, facts: Facts) -> Response:
 
 
 def _json(content: object) -> Response:
-    # The JSON has only ASCII. Otherwise, half of a surrogate pair in a name could not be encoded.
+    # The JSON has only ASCII, because half of a surrogate pair in a name cannot be encoded as
+    # UTF-8.
     return Response(OK, JSON, json.dumps(content, separators=(",", ":")).encode() + b"\n")
 
 

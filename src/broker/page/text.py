@@ -43,7 +43,7 @@ def rate_text(value: float) -> str:
 
 
 def seconds_text(value: float | None) -> str:
-    """Format a duration in its two largest units, such as 2 h 5 min; an unknown one is a dash."""
+    """Format a duration in two units, such as 2 h 5 min; an unknown duration is a dash."""
     if value is None:
         return "–"
     if value < 1:

@@ -1,19 +1,20 @@
 """Measure by how much a rate is exceeded. Each shared rate has one token bucket.
 
-A bucket fills at the rate, up to rate * BURST_SECONDS. After a request was executed, it takes its
-amount from the bucket, even if the bucket becomes negative. Then the client must wait until the
+A bucket fills at the rate, up to rate * BURST_SECONDS. After a request was executed, its amount is
+taken from the bucket, even if the bucket becomes negative. Then the client must wait until the
 bucket is at zero again. So over any time T, a client gets at most rate * (T + BURST_SECONDS) plus
-the amount of the last request. If several clients share the rate, they get the last request of each
-of them more. If a wait would be longer than the longest wait of the bucket, the rest of the wait is
+the amount of the last request. If several clients share the rate, the amount of the last request of
+each client is added. No wait is longer than the longest wait of the bucket; the rest of the wait is
 forgotten.
 """
 
 from __future__ import annotations
 
 BURST_SECONDS = 0.25
-# One answer delays a client at most this long. If the longest wait were short, many clients that
-# share a rate could exceed it: each of them gets one request executed in this time. But a client
-# whose rate was too low by mistake should work again after some minutes.
+# One answer delays a client at most this long.
+# If the longest wait were short, many clients that share a rate could exceed the rate.
+# The reason is that each of these clients gets one request executed in this time.
+# But a client whose rate was too low by mistake should work again after some minutes.
 THROTTLE_SECONDS_MAX = 900.0
 
 
@@ -42,7 +43,7 @@ class Bucket:
         return min(max(-self._tokens / self.rate, 0.0), self._seconds_max)
 
     def change_rate(self, rate: float, now: float) -> None:
-        """Use another rate from now on. The remaining wait of the client stays the same."""
+        """Use another rate from now on. The time that the client must still wait stays the same."""
         self._fill(now)
         self._tokens *= rate / self.rate
         self.rate = rate
@@ -53,6 +54,6 @@ class Bucket:
         return self._tokens >= self.rate * BURST_SECONDS
 
     def _fill(self, now: float) -> None:
-        now = max(now, self._at)  # a thread with an earlier time may come later
+        now = max(now, self._at)  # a thread may call this later with an earlier time
         self._tokens = min(self._tokens + (now - self._at) * self.rate, self.rate * BURST_SECONDS)
         self._at = now

@@ -1,4 +1,4 @@
-"""Write the quotas of an entity as a document. Read and check such a document.
+"""Write the quotas of an entity as a document. Read and check the document of an entity.
 
     name      user=alice or client-id=app or user=,client-id=app
     document  {"version":1,"quotas":{"producer_byte_rate":1048576.0}}
@@ -39,8 +39,8 @@ def checked_rate(key: str, rate: float) -> float:
 def check_wanted(key: str, rate: float) -> None:
     """Check a rate that a client wants to set, with the rules of Kafka. Raises BadQuotaError.
 
-    A rate of bytes must be whole, up to a small error of rounding. A stored rate may have a
-    fraction, because earlier versions allowed it.
+    A rate of bytes must be a whole number, except for a small rounding error. A stored rate may
+    have a fraction, because earlier versions allowed it.
     """
     checked_rate(key, rate)
     if key not in BYTE_RATES:

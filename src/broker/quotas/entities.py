@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 
 class Default:
-    """The type of `DEFAULT`, which means every name without its own quota."""
+    """The type of `DEFAULT`; `DEFAULT` means every name without its own quota."""
 
     __slots__ = ()
 
@@ -47,7 +47,10 @@ class Entity(NamedTuple):
 
 
 class Sharer(NamedTuple):
-    """The requests that share one rate. They are of one user, of one client id, or of both."""
+    """The requests that share one rate.
+
+    The requests are of one user, of one client id, or of both together.
+    """
 
     entity: Entity
     user: str | None

@@ -22,11 +22,12 @@ from broker.quotas.entities import Entity, Sharer, candidates_of
 
 PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 KEYS = (PRODUCE, FETCH, REQUEST)
-# A request that had to wait for a disk may have taken much of the time. As in Kafka, this delays
-# its client only for a short time.
+# A request that had to wait for a disk may have taken much of the time.
+# As in Kafka, such a request delays its client only for a short time.
 SECONDS_MAX = {REQUEST: 20.0}
-# Clients may set any rate above 0, but a bucket uses a rate in this range. A client cannot notice
-# the difference. With other rates, the tokens of the bucket could become infinite, or not a number.
+# Clients may set any rate above 0, but a bucket uses a rate in this range.
+# A client cannot notice the difference.
+# With other rates, the tokens of the bucket could become infinite, or not a number.
 RATE_MIN, RATE_MAX = 1e-9, 1e18
 BUCKETS_MAX = 100_000  # a bucket and its key take about 500 bytes
 
@@ -53,8 +54,8 @@ class _BucketKey(NamedTuple):
 class Quotas:
     """The quotas of one broker.
 
-    Threads: any thread may call any method. `_lock` guards the buckets. It is held only for a short
-    time.
+    Threads: any thread may call any method. `_lock` guards the buckets. The lock is held only for a
+    short time.
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,7 @@ class Quotas:
         return None if found is None else found[1]
 
     def charge(self, quota: str, user: str, client_id: str, amount: float, now: float) -> float:
-        """Charge an amount to the rate of a client; return the seconds that it must wait.
+        """Charge an amount to the rate of a client; return the seconds that the client must wait.
 
         Args:
             now: the seconds of a monotonic clock.
@@ -124,7 +125,7 @@ class Quotas:
         return None
 
     def _drop_full(self, now: float) -> None:
-        """Drop full buckets. If there are too many, drop the least recently used bucket.
+        """Drop full buckets. If there are too many buckets, drop the least recently used one.
 
         Only a few buckets are checked, the least recently used first. So no request waits long.
         """

@@ -12,7 +12,7 @@ from broker.wire.frames import encode_response
 from broker.wire.messages import ApiVersionsResponse
 from broker.wire.versions import API_VERSIONS
 
-SOFTWARE = 3  # the first version in which clients send the name of their software
+SOFTWARE = 3  # the first version in which clients send the names of their software
 SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

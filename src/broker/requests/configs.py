@@ -74,7 +74,7 @@ def _describe(services: Services, asked: Any, has_synonyms: bool) -> Any:
         return Result(code_of(error), str(error), kind, name)
     except ValueError as error:
         return Result(ErrorCode.INVALID_REQUEST, str(error), kind, name)
-    keys = asked.configuration_keys  # as in Kafka, an empty list means all keys, too
+    keys = asked.configuration_keys  # an empty list also means all keys, as in Kafka
     wanted = [row for row in rows if not keys or row.key in keys]
     return Result(ErrorCode.NONE, None, kind, name, [_encoded(row, has_synonyms) for row in wanted])
 

@@ -1,4 +1,4 @@
-"""Answer FindCoordinator (10): which broker coordinates a group or a transactional id."""
+"""Answer FindCoordinator (10): find the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Dispatcher:
             handler = HANDLERS[request.key]
             answer = handler(call) if services.acls is None else answer_checked(call, handler)
         if isinstance(answer, Pending):
-            request.drop_body()  # its memory is not counted while it waits
+            request.drop_body()  # the memory of a request is not counted while the request waits
             if not is_from_peer:
                 call.charge_time()
         return answer

@@ -5,8 +5,8 @@
                           +-- a log changes <---+ subscribe, wait
 
 The first partition with records returns at least one batch, even if the batch is larger than the
-limits of the request and the partition. Any further batches must fit into both limits. A batch is
-never cut.
+limits of the request and the partition. Any further batches must fit into the limits of the request
+and of the partition. A batch is never cut.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from logstore import Log, LogStoreError, OffsetOutOfRangeError
 BY_ID = 13  # the first version that names topics by their ids
 STORAGE_ERROR_FROM = 6  # earlier versions do not know error 56
 READ_COMMITTED = 1
-# Kafka's replica id for tools that compare replicas. Such a request reads any replica, and never
-# waits.
+# Kafka's replica id for tools that compare replicas.
+# A request with this id reads any replica, and never waits.
 COMPARING = -2
 LEVELS = {0: "read_replicated", READ_COMMITTED: "read_committed"}
 NO_EPOCH = -1
@@ -125,8 +125,8 @@ class _Fetch:
         left = min(asked.max_bytes, services.config.fetch_max_bytes)
         min_bytes, burst = asked.min_bytes, self._call.burst(FETCH)
         if burst is not None:
-            # A batch is never cut, so an answer may stay below the limit. Half of the limit must be
-            # enough.
+            # A batch is never cut, so an answer may stay below the limit.
+            # Half of the limit must be enough.
             left, min_bytes = min(left, burst), min(min_bytes, burst // 2)
         read_bytes, is_final, results = 0, False, []
         for key, wanted in self._opened.partitions:
@@ -223,7 +223,7 @@ class _Fetch:
         return leadership.log_for_rack(name, wanted.partition, epoch, rack)
 
     def _not_served(self, key: Key, name: str, error: NotServedError) -> Any:
-        """Refuse a partition. If another broker leads it, name the leader (KIP-951)."""
+        """Refuse a partition. If another broker leads the partition, name that broker (KIP-951)."""
         data = _failed(key, error.code)
         if error.code not in ELSEWHERE or self._call.request.version < LEADERS_FROM:
             return data
@@ -235,7 +235,7 @@ class _Fetch:
         log, number = reading.log, wanted.partition
         end = log.log_end_offset
         if reading.is_following and wanted.fetch_offset > end:
-            # the follower will have these records soon
+            # the follower will soon have these records
             return _failed((None, number), ErrorCode.OFFSET_NOT_AVAILABLE)
         diverging = _diverging_epoch(reading, wanted)
         is_committed = self._asked.isolation_level == READ_COMMITTED
@@ -259,7 +259,7 @@ class _Fetch:
             else:
                 found = log.read_range(offset, max_bytes, isolation_level=level)
         except OffsetOutOfRangeError:
-            if self._is_comparing:  # the fields of `data` show the tool which offsets exist
+            if self._is_comparing:  # the fields of `data` show to the tool which offsets exist
                 return data._replace(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
             raise
         if not found.size_bytes or (found.size_bytes > limit and not is_first):
@@ -283,7 +283,7 @@ class SentRange:
         self.close = found.close
 
     def failed(self) -> None:
-        """Read the range through the log. If this also fails, the log takes its log dir OFFLINE."""
+        """Read the range through the log; if the read fails, the log takes its log dir OFFLINE."""
         with suppress(LogStoreError):
             self._log.read_raw(self._found.first_offset, self._found.size_bytes)
 
@@ -291,8 +291,8 @@ class SentRange:
 def end_of_epoch(reading: Reading, epoch: int) -> tuple[int, int]:
     """Return the log's largest leader epoch up to `epoch`, and the offset at which it ends.
 
-    If the log has only later epochs, the records of `epoch` were deleted, and they ended where the
-    log's first epoch begins. (-1, -1) means that no leader has had this epoch.
+    If the log has only later epochs, the records of `epoch` were deleted. The deleted records ended
+    where the log's first epoch begins. (-1, -1) means that no leader has had this epoch.
     """
     log, present = reading.log, max(reading.leader_epoch, reading.log.leader_epoch)
     if not 0 <= epoch <= present:
@@ -311,7 +311,8 @@ def _diverging_epoch(reading: Reading, wanted: Any) -> Any:
 
     Raises:
         OffsetOutOfRangeError: no leader has had the reader's epoch, or the log begins after the
-            reader's offset. Then the log does not show where the reader and the log diverge.
+            reader's offset. With such an epoch or offset, the log does not show where the reader
+            and the log diverge.
     """
     known, offset = wanted.last_fetched_epoch, wanted.fetch_offset
     if known <= NO_EPOCH:
@@ -344,7 +345,7 @@ class _WaitingFetch(Pending):
         fetch.forget()
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when one of the logs changes, or when this broker no longer leads it."""
+        """Call `wake` when a log changes, or when this broker no longer leads a partition."""
         self._watches = self._fetch.watch(wake)
 
     def look(self, *, is_last: bool) -> Answer | None:

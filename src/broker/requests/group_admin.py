@@ -58,7 +58,10 @@ def with_operations(call: Call, row: Any) -> Any:
 
 
 def _row(group: Group) -> Any:
-    """Describe one group. Only if it is STABLE, show metadata and assignments of members."""
+    """Describe one group.
+
+    Show the metadata and assignments of members only if the group is STABLE.
+    """
     is_stable = group.state is State.STABLE
     members = [
         DescribeGroupsResponse.DescribedGroupMember(
@@ -129,7 +132,7 @@ def answer_delete(call: Call) -> Answer | Pending:
 
 
 def _delete(services: Services, name: str, asked: Asked) -> ErrorCode | None:
-    """Delete a group; return None if `asked` gets the result later."""
+    """Delete a group. If `asked` gets the result later, return None."""
     try:
         with services.groups.using(name) as (shard, hosted):
             if hosted.group.state is not State.EMPTY:

@@ -29,7 +29,9 @@ LATER = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_LOAD_IN_PROG
 
 
 def answer_commit(call: Call) -> Answer | Pending:
-    """Commit offsets. If one partition has an error, the others are still committed.
+    """Commit offsets.
+
+    If one partition has an error, the offsets of all other partitions are still committed.
 
     In a cluster, the request waits until the offsets are replicated.
     """
@@ -93,7 +95,7 @@ def fault_of_offset(services: Services, key: Key, metadata: str) -> ErrorCode:
 def _commit(
     call: Call, asked: Any, wanted: dict[Key, Committed], waiter: Waiter
 ) -> ErrorCode | None:
-    """Commit offsets; return None if `waiter` gets the code later."""
+    """Commit offsets. If `waiter` gets the code later, return None."""
     generation, is_old = asked.generation_id_or_member_epoch, call.request.version < EPOCHS_FROM
     try:
         code = call.services.groups.commit(
@@ -138,8 +140,9 @@ def _check_coordinator(codes: Sequence[int]) -> None:
     """If a client asks the wrong broker for the offsets of a group, close its connection.
 
     After the error NOT_COORDINATOR, a consumer of librdkafka 2.16 finds the coordinator, but never
-    asks it for the offsets. So it never reads a record. After the end of a connection, each client
-    finds the coordinator and asks again. A request about several groups gets an error for each.
+    asks it for the offsets. So a consumer that got NOT_COORDINATOR would never read a record. After
+    the end of a connection, each client finds the coordinator and asks again. A request about
+    several groups gets an error for each group.
     """
     if list(codes) == [ErrorCode.NOT_COORDINATOR]:
         raise CloseConnectionError("another broker coordinates the group of an OffsetFetch")
@@ -191,8 +194,8 @@ def _offsets_of(
         known, unstable = services.groups.offsets_with_unstable(group, *member)
     except CoordinatorError as error:
         return LATER.get(error.code, error.code), {}, frozenset()
-    # If a topic was deleted, its offsets may still exist, because of a crash, or of a disk that did
-    # not work. So offsets with another topic id are left out.
+    # A crash, or a log dir that did not work, may leave offsets of a deleted topic.
+    # So offsets with another topic id are left out.
     present = {key: one for key, one in known.items() if one.is_of(services.topics.id_of(*key))}
     return ErrorCode.NONE, present, unstable
 

@@ -121,8 +121,9 @@ def answer_sync(call: Call) -> Answer | Pending:
         call.services.groups.sync(asked.group_id, syncing, waiter)
     except CoordinatorError as error:
         code = code_for_member(error)
-        # If the answer to SyncGroup is error 14, some clients end. So clients get error 27, and
-        # join again, as in Kafka before version 4. The answer to JoinGroup may be error 14.
+        # If the answer to SyncGroup is error 14, some clients end.
+        # So clients get error 27, and join again, as in Kafka before version 4.
+        # The answer to JoinGroup may be error 14.
         return encode(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if code is LOADING else code))
     return waiter
 
@@ -132,7 +133,7 @@ def _waiter(call: Call, seconds: float, encode: Callable[[Any], Answer], late: A
 
 
 def answer_heartbeat(call: Call) -> Answer:
-    """Record that a member is alive. The answer says whether the member must join again."""
+    """Remember that a member is alive. The answer says whether the member must join again."""
     asked = call.request.message()
     if not asked.group_id:
         return call.answer(HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
@@ -142,7 +143,7 @@ def answer_heartbeat(call: Call) -> Answer:
         )
     except CoordinatorError as error:
         code = code_for_member(error)
-        if code is LOADING:  # as in Kafka: some clients end if a heartbeat gets error 14
+        if code is LOADING:  # Kafka does the same: some clients end if a heartbeat gets error 14
             code = ErrorCode.NONE
     return call.answer(HeartbeatResponse(error_code=code))
 

@@ -16,7 +16,7 @@ from broker.wire.messages import ListOffsetsResponse, OffsetForLeaderEpochRespon
 from logstore import Log, LogStoreError
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-# For each special timestamp, the first version of ListOffsets that knows it.
+# For each special timestamp, the first version of ListOffsets that knows the timestamp.
 KNOWN_FROM = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 UNKNOWN_END_FROM = 5  # the first version that knows the error OFFSET_NOT_AVAILABLE
 NOTHING = (-1, -1)
@@ -29,7 +29,7 @@ EpochRow = OffsetForLeaderEpochResponse.EpochEndOffset
 def answer(call: Call) -> Answer:
     """Find an offset in each partition. A partition that is named twice gets an error, as in Kafka.
 
-    Otherwise a short request could make the broker search a partition thousands of times.
+    Without this error, a short request could make the broker search a partition thousands of times.
     """
     asked = call.request.message()
     Topic = ListOffsetsResponse.ListOffsetsTopicResponse  # noqa: N806 - a class

@@ -215,8 +215,8 @@ class _Unknowing(Pending):
       Clients keep what they know, and ask again (Java's, and librdkafka).
     - If a request names topics, the connection is closed, and the client asks another broker. An
       answer that has the named topics, but no brokers, does harm: librdkafka from 2.10 on removes
-      all brokers that it knows, and may never connect again. If the answer had no topics, either,
-      Java's admin client would assume that the topics do not exist.
+      all brokers that it knows, and may never connect again. An answer without topics also does
+      harm: Java's admin client would assume that the topics do not exist.
     """
 
     def __init__(self, call: Call) -> None:

@@ -190,7 +190,8 @@ def _is_replicated(
 ) -> bool:
     """Check whether this log has a refused batch, replicated: another leader may have written it.
 
-    If so, the batch that follows in the log must come first. This can be another refused batch.
+    If the log has the refused batch, the batch that follows in the log must come first. The
+    following batch may have been refused, too.
     """
     refused, services = call.client.refused, call.services
     now = services.running_time.at(services.clock())
@@ -204,7 +205,7 @@ def _is_replicated(
     except LogStoreError:
         return False
     for one in states:
-        for batch in one.batches:  # the newest first
+        for batch in one.batches:  # the newest batch is first
             last = earlier._replace(sequence=batch.last_sequence)
             if batch.last_offset < high_watermark and not earlier.is_after(last):
                 refused.advance(partition, last.after(1))
@@ -278,15 +279,16 @@ NOT_KNOWN_YET = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not know the topics of its cluster yet",
 )  # fmt: skip
 OVERTAKES = "an earlier batch of this producer was not acknowledged; send it first"
-# After these errors, clients send a batch again.
+# After an error of this set, clients send a batch again.
 SENT_AGAIN = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
 }  # fmt: skip
-# After these errors, too. But for a later batch, they would mean that the batch may be in the log,
-# or that its bytes are wrong.
+# After these errors, too.
+# But for a later batch, such an error would mean that the log may have the batch. They could also
+# mean that the bytes of the later batch are wrong.
 OF_ONE_BATCH = {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE}
 
 
@@ -369,7 +371,7 @@ class _WaitingProduce(Pending):
 
 
 def _settled(rows: list[_Appended]) -> list[_Appended]:
-    """Replace the rows of unacknowledged records by error rows."""
+    """Replace the rows of unacknowledged records by rows with errors."""
     return [
         one._replace(row=_failed(one.row.index, one.wait.error.code, str(one.wait.error)).row)
         if one.wait is not None and one.wait.error is not None

@@ -1,8 +1,8 @@
 """Answer InitProducerId (22): give an id to an idempotent or a transactional producer.
 
 The coordinator of a transactional id decides about its producer. If a producer has no transactional
-id, it always gets a new id with epoch 0, even if it names its present id (KIP-360). So its old
-batches cannot be confused with its new batches.
+id, it always gets a new id with epoch 0, even if it names its present id (KIP-360). So the old
+batches of a producer cannot be confused with its new batches.
 """
 
 from __future__ import annotations

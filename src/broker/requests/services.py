@@ -75,8 +75,9 @@ class Parts(NamedTuple):
         peers: the clients that are brokers of this cluster.
         set_replication_rate: a function that sets the rates of replication; None without a cluster.
         gauges: a function that returns the additional values of a cluster's broker for Prometheus.
-        elr: a function for the page. It returns the eligible leader replicas of each partition that
-            has some. Only the controller knows them; on any other broker, it returns None.
+        elr: a function for the page. The function returns the eligible leader replicas of each
+            partition that has some. Only the controller knows the eligible leader replicas; on any
+            other broker, the function returns None.
     """
 
     topics: ServedTopics
@@ -271,8 +272,7 @@ class Call(NamedTuple):
     def is_from_broker(self) -> bool:
         """Report whether the client may send the requests of brokers.
 
-        If there is an authorizer, and the client did not log in as a broker, it needs
-        CLUSTER_ACTION.
+        If there is an authorizer, a client that did not log in as a broker needs CLUSTER_ACTION.
         """
         peers, principal = self.services.peers, self.client.principal
         if self.services.acls is None or (not peers.is_open and peers.accepts(principal)):

@@ -60,7 +60,7 @@ def auto_create(services: Services, name: str) -> tuple[ErrorCode, Topic | None]
 
 
 def answer_create(call: Call) -> Answer | Pending:
-    """Create topics. If one topic fails, the others are still created.
+    """Create topics. If one topic fails, all other topics are still created.
 
     The answer waits until this broker's metadata has the topics and their leaders. So the next
     request of the client does not fail.
@@ -125,7 +125,7 @@ def _refused(name: str, refusal: TopicRefusedError) -> Any:
 
 
 def answer_delete(call: Call) -> Answer | Pending:
-    """Delete topics. If one topic fails, the others are still deleted.
+    """Delete topics. If one topic fails, all other topics are still deleted.
 
     As in Kafka, a topic that the request names twice gets one row with an error, even if the
     request names it once by its name and once by its id.

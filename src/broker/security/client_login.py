@@ -1,4 +1,4 @@
-"""Log in at another broker: the client's side of the conversations in `mechanisms`."""
+"""Log in at another broker: play the client's part of the logins in `mechanisms`."""
 
 from __future__ import annotations
 

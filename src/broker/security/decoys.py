@@ -2,8 +2,8 @@
 
 A made-up credential (a decoy) has to look like a real credential, and must always be the same: at
 the next login, after a restart, and at another broker. So all brokers of a cluster share a secret
-key, from which decoys are made, and the shapes of the real credentials, which decoys copy. Both are
-stored in a document:
+key, from which decoys are made, and the shapes of the real credentials, which decoys copy. The key
+and the shapes are stored in a document:
 
     {"version":1,"key":"...64 hexadecimal digits...","shapes":[[32,4096,false],[26,8192,true]]}
 """
@@ -97,7 +97,7 @@ class Decoys:
         return encode_credential(self.credential(user, mechanism))
 
     def _bytes(self, about: bytes, size: int) -> bytes:
-        """Make any number of bytes that look random to everybody who does not know the key."""
+        """Make any number of bytes; without the key, these bytes look random."""
         parts = range(-(-size // 32))
         return b"".join(
             hmac.digest(self._key, b"%d %s" % (part, about), "sha256") for part in parts

@@ -1,4 +1,4 @@
-"""Define the errors of logins. None of them contains a password or a key."""
+"""Define the errors of logins. No error contains a password or a key."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Conversation(ABC):
 
 
 class PlainConversation(Conversation):
-    """Check a name and a password. The client sends both in plain text."""
+    """Check a name and a password, which the client sends in plain text."""
 
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
@@ -61,8 +61,8 @@ class PlainConversation(Conversation):
 class ScramConversation(Conversation):
     """Check that a client knows a password. The broker does not see the password.
 
-    A user without a credential gets a made-up one, and fails at the same step as a client with a
-    wrong password. So a client cannot find out which users exist.
+    A user without a credential gets a made-up credential, and fails at the same step as a client
+    with a wrong password. So a client cannot find out which users exist.
     """
 
     def __init__(self, mechanism: str, directory: Directory) -> None:
@@ -114,7 +114,7 @@ class Directory(NamedTuple):
     """The users that may log in: passwords for PLAIN, and keys for SCRAM.
 
     Attributes:
-        find: gives the keys of a user for a mechanism; None if there are none.
+        find: gives the keys of a user for a mechanism; None if the user has no keys.
         decoys: gives the object that makes up keys for users without keys.
         learn: stores the shape of a user's keys when a login of this user begins.
     """

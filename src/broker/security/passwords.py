@@ -44,7 +44,10 @@ class Passwords:
         return f"<Passwords of {len(self._known)} users>"
 
     def accepts(self, user: str, secret: str) -> bool:
-        """Check a password. The time is the same whether the user exists or not."""
+        """Check a password.
+
+        The check takes the same time for a user that exists and for a user that does not.
+        """
         known = self._known.get(user)
         is_equal = hmac.compare_digest(self._hash(secret), known or bytes(32))
         return is_equal and known is not None

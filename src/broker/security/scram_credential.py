@@ -1,4 +1,6 @@
-"""Hold the two keys that a broker stores for a SCRAM password. It never stores the password.
+"""Hold the two keys that a broker stores for a SCRAM password.
+
+The broker never stores the password.
 
     salted     PBKDF2(hash, password, salt, iterations)
     StoredKey  H(HMAC(salted, "Client Key"))

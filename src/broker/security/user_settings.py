@@ -3,7 +3,7 @@
     /config/users/NAME    {"version":1,"config":{"SCRAM-SHA-256":"salt=...,stored_key=..."}}
 
 In a path, a user's name is quoted as in a URL: `a b/c` becomes `a%20b%2Fc`. The settings of a user
-may also have other keys, such as quotas. A change of a credential keeps these keys.
+may also have other keys, such as quotas. A change of a credential keeps the other keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VERSION = 1
 NAME_BYTES_MAX = 255
 
 Settings = Mapping[str, str]
-Keys = Mapping[str, ScramCredential]  # by mechanism
+Keys = Mapping[str, ScramCredential]  # the credentials by mechanism
 # From a user and a mechanism to the new credential; None deletes the credential.
 Changes = Mapping[str, Mapping[str, ScramCredential | None]]
 
@@ -96,7 +96,10 @@ def merged(settings: Settings, changes: Mapping[str, ScramCredential | None]) ->
 
 
 def credential_in(settings: Settings, mechanism: str, user: str) -> ScramCredential | None:
-    """Read a user's credential for a mechanism. If it cannot be read, log this; return None."""
+    """Read a user's credential for a mechanism.
+
+    If the credential cannot be read, log this fact and return None.
+    """
     text = settings.get(mechanism)
     if text is None or mechanism not in HASHES:
         return None

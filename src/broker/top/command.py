@@ -49,9 +49,9 @@ def top(log_dirs: tuple[str, ...], url: str | None, once: bool, interval: float)
     """Watch a broker or an open store in the terminal, until Ctrl-C.
 
     With --url, this command reads the page of a broker, which can run on another machine. Without
-    --url, it asks the process that has the log dirs open through its admin socket. That process
-    knows log dirs, moves and sizes, but no rates, groups or requests. If the output is not a
-    terminal, one screen is printed, as with --once.
+    --url, this command uses an admin socket to ask the process that has the log dirs open. That
+    process knows log dirs, moves and sizes, but no rates, groups or requests. If the output is not
+    a terminal, one screen is printed, as with --once.
 
     \b
     Examples:
@@ -96,7 +96,10 @@ def _lines(get: Get, width: int, height: int | None) -> list[Line]:
 
 
 def _watch(get: Get, interval: float) -> None:
-    """Draw one screen after another. Without an answer, draw the previous screen and the reason."""
+    """Draw one screen after another.
+
+    If there is no answer, draw the previous screen and the reason.
+    """
     pause = threading.Event()
     last: list[Line] = []
     while True:

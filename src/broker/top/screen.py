@@ -1,8 +1,8 @@
 """Lay out a document of a page as lines of a terminal, without any I/O.
 
 The document is `/api/v1/summary` of a broker's page (`broker.page.documents`). The admin socket of
-a store gives only a part of this document. Its texts may come from clients, so hidden characters
-are made visible.
+a store gives only a part of this document. The texts in a document may come from clients, so hidden
+characters are made visible.
 """
 
 from __future__ import annotations

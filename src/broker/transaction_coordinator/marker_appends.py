@@ -46,9 +46,8 @@ class MarkerAppends:
     ) -> None:
         """Append a marker in a separate thread, so that a hanging log does not delay other markers.
 
-        Args:
-            is_wanted: is called in that thread. If it returns False, nothing is appended, and
-                `done` is not called.
+        Args: is_wanted: is called in that thread. If `is_wanted` returns False, nothing is
+            appended, and `done` is not called.
         """
 
         def work() -> None:
@@ -83,7 +82,7 @@ class MarkerAppends:
                 is_raised=row.is_raised,
             )  # fmt: skip
         except CoordinatorError as error:
-            # Of the codes of coordinators, the caller expects only COORDINATOR_LOAD_IN_PROGRESS.
+            # The caller expects only one code of a coordinator: COORDINATOR_LOAD_IN_PROGRESS.
             is_known = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return (error.code if is_known else ErrorCode.NOT_LEADER_OR_FOLLOWER), None
         except ProducerFencedError:

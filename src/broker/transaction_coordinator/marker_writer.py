@@ -1,7 +1,6 @@
 r"""Write the markers of ended transactions; retry until each partition has its marker.
 
-    write -> route -> this broker: append
-                  \-> another broker: one request with all markers for it
+    write -> route -> this broker: append \-> another broker: one request with all markers for it
     a marker that was refused -> wait -> route again
     no marker is left         -> done
 
@@ -35,10 +34,10 @@ from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
 
 LOG = logging.getLogger("broker")
-RETRY_SECONDS, RETRY_SECONDS_MAX = 0.02, 1.0  # each wait is twice as long as the one before
+RETRY_SECONDS, RETRY_SECONDS_MAX = 0.02, 1.0  # each wait is twice as long as the previous wait
 ROWS_MAX = 1000  # the most markers in one request to another broker
-# After these errors, a partition needs no marker: it cannot have a marker, or it already has a
-# newer epoch.
+# After an error of this set, a partition needs no marker. The partition cannot have a marker, or it
+# already has a newer epoch.
 NEEDS_NONE = {
     ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.UNSUPPORTED_VERSION,

@@ -254,8 +254,8 @@ class TransactionShards(Shards[HostedTransaction]):
                 step = steps.complete(found, self.now().wall_ms)
                 self._write(shard, hosted, step, lambda *_: None)
         except CoordinatorError as error:
-            # If this broker no longer leads the partition, `hosted.has_ended` is set, and the next
-            # try does nothing.
+            # If this broker no longer leads the partition, `hosted.has_ended` is set.
+            # Then the next try does nothing.
             LOG.debug("%r is completed later: %s", hosted.name, error)
             assert self._scheduler is not None
             deadline = self._clock() + AGAIN_SECONDS

@@ -23,8 +23,9 @@ class Verifier(Protocol):
         """Return NONE for each partition to which the producer may append, or else an error.
 
         Args:
-            is_adding: whether to add the partitions to the transaction. Then NONE means that all
-                in-sync replicas of the coordinator's log have the partitions.
+            is_adding: whether to add the partitions to the transaction. With `is_adding`, the
+                result NONE means that all in-sync replicas of the coordinator's log have the
+                partitions.
 
         Raises:
             CoordinatorError: the coordinator does not answer now.

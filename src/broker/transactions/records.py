@@ -5,7 +5,7 @@
 
 Keys and values have Kafka's format. Only version 1 of a value has the protocol of the client, and
 the previous and the next producer id of the client. So version 0 is written only while the level of
-the feature `transaction.version` is 0. Both versions are always read.
+the feature `transaction.version` is 0. Records of both versions are always read.
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ class Markers(NamedTuple):
     """The markers that end a transaction: one in each of its partitions.
 
     Attributes:
-        is_raised: whether the epoch is higher than the epoch of the transaction's batches. If so, a
-            partition refuses a marker that has the epoch of its open transaction: such a marker is
-            a late copy, and belongs to the previous transaction.
+        is_raised: whether the epoch is higher than the epoch of the transaction's batches. With a
+            higher epoch, a partition refuses a marker that has the epoch of its open transaction:
+            such a marker is a late copy, and belongs to the previous transaction.
     """
 
     producer_id: int
@@ -124,7 +124,8 @@ def init_producer(
     if before.state in PREPARED:
         return Step(ErrorCode.CONCURRENT_TRANSACTIONS, before)
     if before.state is State.ONGOING:
-        if asker not in (Asker(), given(before)):  # its epoch was replaced, and is in use
+        # the epoch that the client names was replaced, and is in use
+        if asker not in (Asker(), given(before)):
             return Step(ErrorCode.PRODUCER_FENCED, before)
         return _fenced(before, now_ms, ErrorCode.CONCURRENT_TRANSACTIONS)
     if needs_new_id(before, asker):
@@ -136,7 +137,7 @@ def init_producer(
     if asker != Asker():
         previous_id, previous_epoch = before.producer_id, before.epoch
         if asker.epoch == before.previous_epoch and asker.producer_id == before.previous_id:
-            # The answer to the same request was lost.
+            # The answer to the client's same request was lost.
             epoch = before.epoch
             previous_id, previous_epoch = before.previous_id, before.previous_epoch
         elif asker.epoch != before.epoch:

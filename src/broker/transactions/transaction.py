@@ -95,9 +95,10 @@ class Transaction(NamedTuple):
         updated_ms: the time of the last change.
         previous_id, previous_epoch: the producer id and the epoch that the client sent in the
             request that gave it its present id and epoch: InitProducerId (KIP-360), or EndTxn with
-            the protocol RAISING. Both are -1 if the client sent none. With both, the coordinator
-            recognises a repeated request. The log stores both only after such an EndTxn. So after a
-            restart, a client that repeats its InitProducerId is fenced.
+            the protocol RAISING. If the client sent none, the previous id and epoch are -1. With
+            the previous id and epoch, the coordinator recognises a repeated request. The log stores
+            the previous id and epoch only after such an EndTxn. So after a restart, a client that
+            repeats its InitProducerId is fenced.
         next_id: if no epoch is left, the next producer id of the client, which has epoch 0. This is
             set only while markers are written; otherwise -1.
         protocol: the protocol of the last request that added partitions or ended the transaction.

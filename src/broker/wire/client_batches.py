@@ -14,9 +14,10 @@ from crc32c import crc32c
 from broker.wire.error_codes import ErrorCode
 
 ZSTD_FROM = 7  # the first version in which batches are allowed to use zstd
-PRODUCER_IDS_END = 2**62  # brokers give only smaller ids
-# This struct reads the header of a record batch after its base offset: length, leader epoch, magic,
-# checksum, attributes, last offset delta, producer id, producer epoch, first sequence, count.
+PRODUCER_IDS_END = 2**62  # the ids that brokers give are smaller
+# This struct reads the header of a record batch after its base offset.
+# Its fields: length, leader epoch, magic, checksum, attributes, last offset delta,
+# producer id, producer epoch, first sequence, count.
 HEADER = struct.Struct(">8xiiBIHi16xqhii")
 HEADER_BYTES, CHECKED_FROM, LENGTH_END, MAGIC = 61, 21, 12, 2
 CODEC_MASK, ZSTD, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 4, 0x08, 0x10, 0x20

@@ -22,7 +22,7 @@ from broker.wire.byte_cursor import Cursor, Data, WireError
 from broker.wire.primitives import Kind, Read, Write
 from broker.wire.schemas import Field, Schema, schema_of
 
-# A text for people, which may quote a long text of the client. It is cut if it is too long.
+# A text for people, which may quote a long text of the client. If the text is too long, it is cut.
 CUT = frozenset({"batch_index_error_message", "error_message"})
 _OUT_OF_BYTES = (struct.error, IndexError)  # raised if a read goes past the end of the bytes
 

@@ -41,7 +41,7 @@ class FrameSplitter:
     Attributes:
         declared_bytes: the size of the incomplete frame; 0 if no frame is begun, or if the size is
             not known yet.
-        frame_bytes_max: the largest size of a frame. It may be changed between two frames.
+        frame_bytes_max: the largest size of a frame. This limit may be changed between two frames.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -127,7 +127,8 @@ class Request:
     def is_unknown_version(self) -> bool:
         """Report whether this is an ApiVersions request of an unknown version.
 
-        The answer to such a request is UNSUPPORTED_VERSION (35), in version 0 of the response.
+        The answer to an ApiVersions request of an unknown version is UNSUPPORTED_VERSION (35), in
+        version 0 of the response.
         """
         return self.key == API_VERSIONS and self.version not in _versions(API_VERSIONS)
 

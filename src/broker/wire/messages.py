@@ -3,7 +3,7 @@
 A message is a named tuple with the fields of all its versions, in snake_case. The classes of a
 message's structs are attributes of the message's class, such as
 `MetadataResponse.MetadataResponseBroker`. If no value was given for a field, it has the default of
-the schema. The same holds if the version of a decoded message does not have the field. An encoder
+the schema. A decoded message also has the default of a field that its version lacks. An encoder
 leaves out the fields that its version does not have. So one message can be encoded in every version
 (ADR 21).
 """
@@ -47,9 +47,8 @@ def default_of(field: schemas.Field, classes: dict[str, Any]) -> Any:
 def classes_of(name: str) -> dict[str, Any]:
     """Map the names of a message and of its structs in the schema to their classes.
 
-    The classes are made only once, even if several threads need them at the same time. Otherwise,
-    there could be two classes with the same name, and messages of one of these classes could not be
-    encoded.
+    The classes are made only once, even if several threads need them at the same time. If a class
+    were made twice, messages of one of the two classes could not be encoded.
     """
     with _making:
         if name not in _made:

@@ -68,7 +68,7 @@ def number(letter: str) -> Kind:
 
 @functools.cache
 def length(letter: str, is_nullable: bool) -> tuple[Read, Write, int]:
-    """Return a function that reads a length, a function that writes it, and its smallest size.
+    """Return the functions that read and write a length, and the smallest size of a length.
 
     For these functions, the length of a null value is None.
 

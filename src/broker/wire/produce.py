@@ -41,7 +41,8 @@ def _plain_request(data: memoryview, version: int) -> Any:
     """Decode a usual request; return None for every other request, also for a damaged one.
 
     A usual request has no transactional id, no tags, and fewer than 127 topics, each with fewer
-    than 127 partitions. Then each of these numbers, and the length of a short name, has one byte.
+    than 127 partitions. In a usual request, the number of topics has one byte, each number of
+    partitions has one byte, and the length of a short name has one byte.
     """
     new, topics = tuple.__new__, []
     message_of, topic_class, partition_class = _request_classes()

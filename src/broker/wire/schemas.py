@@ -43,7 +43,7 @@ def versions_of(text: str) -> Versions:
 class Field(NamedTuple):
     """One field of a message, or of a struct inside a message."""
 
-    name: str  # in snake_case
+    name: str  # the name in snake_case
     json_name: str  # the name that Kafka uses in JSON
     type: str  # the type of the field; if the field is an array, the type of an element
     is_array: bool
@@ -62,8 +62,8 @@ class Schema(NamedTuple):
     key: int | None
     versions: Versions
     flexible: Versions
-    # The fields of each struct; the key is the name of the struct. The fields of the message itself
-    # have the name of the message.
+    # The fields of each struct; the key is the name of the struct.
+    # The fields of the message itself have the name of the message.
     structs: dict[str, tuple[Field, ...]]
 
     def is_flexible(self, version: int) -> bool:

@@ -1,7 +1,7 @@
 """List the versions of each API that this broker announces and accepts, with the milestones.
 
-An API is announced only when its milestone is done. If a broker announces an API and does not have
-it, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
+An API is announced only when its milestone is done. If a broker announces an API that it does not
+have, clients refuse to start, or hang. FindCoordinator belongs to the milestone "base", because
 librdkafka's `close` hangs if a broker does not announce FindCoordinator.
 """
 
@@ -23,10 +23,12 @@ class ApiRange(NamedTuple):
     last: int
 
 
-# These are the versions that Kafka 4.1 announces, except its unstable versions (OffsetCommit and
-# OffsetFetch 10, InitProducerId 6). DescribeQuorum (55) is left out, because there is no quorum.
-# Kafka with ZooKeeper leaves it out, too. The ranges of the keys 4 to 7 come from Kafka 3.9. Only
-# brokers use these four APIs, among themselves.
+# These are the versions that Kafka 4.1 announces, except its unstable versions.
+# The unstable versions are OffsetCommit and OffsetFetch 10, and InitProducerId 6.
+# DescribeQuorum (55) is left out, because there is no quorum.
+# Kafka with ZooKeeper leaves out DescribeQuorum, too.
+# The ranges of the keys 4 to 7 come from Kafka 3.9.
+# Only brokers use these four APIs, among themselves.
 MILESTONES: dict[str, tuple[ApiRange, ...]] = {
     name: tuple(ApiRange(*row) for row in rows)
     for name, rows in {
@@ -55,9 +57,9 @@ MILESTONES: dict[str, tuple[ApiRange, ...]] = {
         "cluster": ((4, 5, 7), (5, 4, 4), (6, 8, 8), (7, 3, 3), (56, 2, 3)),
     }.items()
 }  # fmt: skip
-# librdkafka compresses records only if Produce is announced from version 0 on (KAFKA-18659). But
-# version 3 is the first version with record batches. So lower versions are announced, but not
-# accepted.
+# librdkafka compresses records only if Produce is announced from version 0 on (KAFKA-18659).
+# But version 3 is the first version with record batches.
+# So lower versions are announced, but not accepted.
 ACCEPTED_FROM = {PRODUCE: 3}
 
 

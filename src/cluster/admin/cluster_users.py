@@ -118,7 +118,7 @@ class ClusterUsers:
                 self._session.multi([one for one in found if one is not None])
                 return
             except (BadVersionError, NodeExistsError):
-                continue  # another broker has changed the user first: read again
+                continue  # another broker has changed the user first, so read again
             except NoNodeError:
                 self._prepare()
             except CoordinationError as error:

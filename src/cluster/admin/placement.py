@@ -54,7 +54,7 @@ def place_more(
 
     Args:
         leader: the preferred leader of partition 0. If this leader is not in `racks`, the round
-            begins at the next broker.
+            begins at the next broker in `racks`.
         first: the number of partitions that the topic has.
     """
     order = arranged(racks)

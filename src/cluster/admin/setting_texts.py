@@ -1,4 +1,6 @@
-"""Read, check and change the settings of a topic. The coordination store keeps them as texts.
+"""Read, check and change the settings of a topic.
+
+The coordination store keeps the settings as texts.
 
 The store has only the settings that were set for the topic. For other settings, each broker uses
 its defaults. Five of the keys are not settings of a log. The rules of the cluster use three of
@@ -47,8 +49,8 @@ class Usable(NamedTuple):
 
     Attributes:
         config: the configuration for the logs of the topic.
-        faults: for the key of each setting that the broker cannot use, the reason. Such a setting
-            was written by another program.
+        faults: for the key of each setting that the broker cannot use, the reason. A setting that
+            the broker cannot use was written by another program.
     """
 
     config: LogConfig
@@ -91,7 +93,7 @@ def changed(texts: Texts, changes: Iterable[Change], defaults: LogConfig) -> dic
     """Return the settings of a topic after some changes.
 
     Args:
-        texts: the present settings. If one of them cannot be used, a change of the others is still
+        texts: the present settings. If one setting cannot be used, a change of the others is still
             accepted.
         defaults: the values of the settings that are not set.
 
@@ -159,7 +161,7 @@ def rows_of(texts: Texts, config: BrokerConfig, factor: int) -> list[SettingRow]
     """Describe the settings of a topic.
 
     Args:
-        factor: the number of replicas. The default of `min.insync.replicas` depends on it.
+        factor: the number of replicas. The default of `min.insync.replicas` depends on this number.
     """
     defaults = config.log_config
     own, faults = usable(texts, defaults)

@@ -48,7 +48,7 @@ AGAIN_SECONDS = 30.0  # if a change of a log's settings fails, it is tried again
 def drop_old_notices(session: Session) -> None:
     """Delete the oldest notices; at most `NOTICES_KEPT` notices stay."""
     for name in session.children(znodes.SETTING_NOTICES)[:-NOTICES_KEPT]:
-        with suppress(NoNodeError):  # another broker has just deleted it
+        with suppress(NoNodeError):  # another broker has just deleted the notice
             session.delete(f"{znodes.SETTING_NOTICES}/{name}")
 
 
@@ -78,7 +78,7 @@ class SettingsSync:
 
     Threads: any thread may call any method. One thread reads the store. Each log dir has a thread
     that changes the logs in this log dir. So if a disk hangs, only the logs on this disk wait. If
-    the log dir fails or is removed, its tasks are dropped, because its thread may never return.
+    the log dir fails or is removed, its tasks are dropped, because its thread may hang for ever.
 
     Attributes:
         on_texts: this function gets the settings of a topic, as texts, when they have been read.
@@ -160,8 +160,8 @@ class SettingsSync:
     def _on_event(self, event: StoreEvent) -> None:
         if event.kind in REPLICA_IS_NEW and event.topic is not None:
             # The settings may have changed after they were read and before the replica was created.
-            # After a move, the thread of the source log dir may hang before it has applied the
-            # settings.
+            # After a move, the thread of the source log dir may hang.
+            # Then this thread may not have applied the settings.
             self._is_due(event.topic)
         elif event.kind in DIR_IS_GONE and event.log_dir is not None:
             self._drop(event.log_dir)
@@ -280,8 +280,9 @@ class SettingsSync:
     def _apply(self, name: str, numbers: list[int]) -> None:
         """Apply the settings of a topic to its logs.
 
-        If a topic has no settings in the store, its logs keep their settings. Otherwise, if a
-        broker used the wrong store, the default retention would delete records.
+        If a topic has no settings in the store, its logs keep their settings. If missing settings
+        meant default settings, a broker that uses the wrong store would delete records by the
+        default retention.
         """
         found = self._read(name)
         if found is None:
@@ -315,8 +316,9 @@ class SettingsSync:
                 if self._tasks.get(place) is task and task.wanted is found:
                     del self._tasks[place]
                     return
-        # The log dir has failed, and may have returned. Then another thread may also have changed
-        # the log, so the settings of the log are compared again.
+        # The log dir has failed, and may have returned.
+        # Then another thread may also have changed the log.
+        # So the settings of the log are compared again.
         self._is_due(place.topic)
 
     def _set(self, place: Place, wanted: Usable) -> None:

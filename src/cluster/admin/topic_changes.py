@@ -3,7 +3,7 @@
 Any broker can make a change. The controller watches the store. The controller chooses the leaders
 of new partitions, and asks brokers to delete the replicas of deleted partitions. Each write names
 the version of the znode from which the broker decided. If another broker has changed the znode
-first, the write is refused. Then the broker reads and decides again.
+first, the write is refused, and the refused broker reads and decides again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TopicChanges:
         self._session, self._cache, self._config = session, cache, config
         self._draw = draw or random.SystemRandom()
         self._registered = ControllerStore(session, NO_BROKER)
-        # this broker makes one change at a time, so only other brokers can interfere
+        # this broker makes one change at a time, so only other brokers can change a znode first
         self._changing = threading.Lock()
 
     @property
@@ -136,11 +136,11 @@ class TopicChanges:
         return CreatedTopic(Topic(name, topic_id, tuple(assignment)), factor, rows)
 
     def _reserve(self, name: str) -> list[Operation]:
-        """Refuse a name that collides with another topic's name, even if this topic is new, too.
+        """Refuse a name that collides with the name of another topic, even of a new topic.
 
-        Two names with "." or "_" can collide. So the creation of such a topic also writes the
-        parent of all topics. If two such topics are created at the same time, the store refuses the
-        second write, and the broker checks the name again.
+        Two names with "." or "_" can collide. So the creation of a topic whose name has "." or "_"
+        also writes the parent of all topics. If two brokers write the parent at the same time, the
+        store refuses the second write, and the broker checks the name again.
         """
         if "." not in name and "_" not in name:
             return []
@@ -276,7 +276,7 @@ class TopicChanges:
     def watch(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` after each change of the metadata.
 
-        Return a function that ends these calls.
+        The result is a function that ends the calls of `wake`.
         """
         return self._cache.on_change(lambda _: wake())
 
@@ -386,7 +386,10 @@ def _inconsistent(reason: str) -> TopicRefusedError:
 
 
 def _new_id() -> bytes:
-    """Draw a topic id. If its text began with "-", tools would read the text as an option."""
+    """Draw a topic id.
+
+    If the text of an id began with "-", tools would read the text as an option.
+    """
     while True:
         topic_id = os.urandom(16)
         if not text_of(topic_id).startswith("-"):

@@ -1,10 +1,10 @@
-"""Delete a topic from the coordination store, and record which replicas must be deleted.
+"""Delete a topic from the coordination store, and write down which replicas must be deleted.
 
-If the deletion fits into one request, it is one transaction. The deletion also records in the store
-which replicas must be deleted. So no replica is forgotten, even if no controller runs now: the next
-controller reads the record. A topic with thousands of partitions is deleted in several steps.
-Before the first step, the broker writes a mark into the store. If the deletion is interrupted, the
-next deletion of the topic, or the next start of a broker, completes it.
+If the deletion fits into one request, it is one transaction. The deletion also writes into the
+store which replicas must be deleted. So no replica is forgotten, even if no controller runs now:
+the next controller reads the record. A topic with thousands of partitions is deleted in several
+steps. Before the first step, the broker writes a mark into the store. If the deletion is
+interrupted, the next deletion of the topic, or the next start of a broker, completes it.
 
 A topic that is created again has the same versions as the old topic. So each deletion also writes
 the parent of all topics. If the version of this parent is still the same, no topic that was read
@@ -41,8 +41,8 @@ def delete(session: Session, name: str, topic_id: str) -> bool:
     """Delete a topic; return False if there is no topic with this name and id.
 
     Raises:
-        ZnodeError: another broker has changed the topic in the meantime. Then some partitions may
-            be deleted, and others not.
+        ZnodeError: another broker has changed the topic in the meantime. When this error is raised,
+            some partitions may be deleted, and other partitions may remain.
     """
     path, topics = znodes.topic_path(name), session.get(znodes.TOPICS)
     try:
@@ -90,7 +90,7 @@ def _exists(session: Session, path: str) -> bool:
 def _partition(
     session: Session, name: str, number: str, node: TopicNode, kept: set[str]
 ) -> Iterator[Operation]:
-    """Delete a partition, and record the deletion of its replicas.
+    """Delete a partition, and write down the deletion of its replicas.
 
     Args:
         kept: the deletions that the store already has.

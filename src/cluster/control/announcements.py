@@ -7,8 +7,8 @@ partitions.
 The deletion of a partition is kept, too. If there are too many deletions, the oldest deletions are
 dropped. If a broker does not know a dropped deletion, it gets all partitions. If a topic is deleted
 and created again, both the new topic and the deletion of the old topic are kept. The reason is that
-the new topic may be deleted, too, while a broker still has the old topic. This broker then has to
-learn that the old topic was deleted.
+the new topic may be deleted, too, while a broker still has the old topic. A broker that has the old
+topic must learn that the old topic was deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cluster.wire.roles import Controlling
 DELETED_MAX = 10_000  # the largest number of deleted partitions that are kept
 
 Place = tuple[str, int]  # topic name and partition
-Key = tuple[Place, bytes]  # with the topic id
+Key = tuple[Place, bytes]  # the key also has the topic id
 
 
 class Announced(NamedTuple):

@@ -68,7 +68,7 @@ class Announcer:
         self._announcements.open()
 
     def close(self) -> None:
-        """Ask the threads to end. Do not wait for them."""
+        """Ask the threads to end, without a wait for their end."""
         for sender in self._senders.values():
             sender.end()
 

@@ -24,7 +24,7 @@ from cluster.wire.stops import NamedStop
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
 BACKOFF_SECONDS = 0.2
-BATCH_MAX = 1000  # partitions in one message
+BATCH_MAX = 1000  # the largest number of partitions in one message
 
 Place = tuple[str, int]  # topic name or id, and partition
 Addresses = Mapping[int, tuple[str, int]]
@@ -57,15 +57,16 @@ class BrokerSender:
         # The key has the topic id, because several deleted topics may have the same name.
         self._stops: dict[Place, NamedStop] = {}
         self._is_ended = False
-        self._is_refused = False  # only the thread uses it
+        self._is_refused = False  # only the sender's thread uses this field
         self._thread = threading.Thread(target=self._run, name=f"control-{broker}", daemon=True)
         self._thread.start()
 
     def send(self, name: str, request: LeaderAndIsr | StopReplica) -> None:
-        """Queue a request. It replaces a queued request about the same partition.
+        """Queue a request. The new request replaces a queued request about the same partition.
 
         If the replaced request says that the topic is new, the later request says so, too.
-        Otherwise, a broker with a bad log dir would never create the replica (P17).
+        If the later request did not say so, a broker with a bad log dir would never create the
+        replica (P17).
         """
         with self._changed:
             if isinstance(request, LeaderAndIsr):
@@ -159,8 +160,8 @@ def _oldest(stops: Iterable[NamedStop]) -> list[NamedStop]:
 
     The deletions are sent in one message. The answer to this message has names of topics, but no
     ids, so the message must not have two topics with the same name. The oldest topic is chosen for
-    another reason: while a broker has a replica of an older topic, it does not know whether it has
-    a replica of a newer topic with the same name.
+    another reason. While a broker has a replica of an older topic, the broker does not know whether
+    it has a replica of a newer topic with the same name.
     """
     chosen: dict[Place, NamedStop] = {}
     for one in sorted(stops, key=lambda one: one.stop.topic.created):

@@ -4,8 +4,8 @@
            ^                                        |
            +--- another reign, or a lost session <--+
 
-One thread decides. It gets all facts and requests as events in a queue: changes that a watch of the
-store saw, answers of brokers, proposals of leaders, and requests of operators.
+One thread decides. The controller gets all facts and requests as events in a queue: changes that a
+watch of the store saw, answers of brokers, proposals of leaders, and requests of operators.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ControllerHost:
         """Call a function in the controller's thread; None if this broker is not the controller.
 
         Raises:
-            TimeoutError: the function was too slow; if it has not begun by then, it never runs.
+            TimeoutError: the function was too slow; if it has not begun yet, it never runs.
             CoordinationError: the function could not reach the store, so the reign ends.
         """
         if self._reign is None:

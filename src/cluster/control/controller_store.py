@@ -81,9 +81,9 @@ class ControllerStore:
         """Become the controller; None if there already is a controller.
 
         This session may already own the controller's znode, because the answer to an earlier
-        election was lost, or because the deletion at the end of a reign failed. Then no broker
-        could become the controller while this session lives. So this method first deletes such a
-        znode.
+        election was lost, or because the deletion at the end of a reign failed. If the znode
+        stayed, no broker could become the controller while this session lives. So this method first
+        deletes a znode that this session already owns.
 
         Raises:
             BadZnodeError: the controller epoch is not a number, or no larger number is left.
@@ -122,8 +122,8 @@ class ControllerStore:
 
         Args:
             epoch_version: the version of `/controller_epoch` that the caller has read. If an
-                election has changed this version since then, nothing is deleted, because the read
-                of the znode may be out of date.
+                election has changed the version after this read, nothing is deleted, because the
+                read of the znode may be out of date.
         """
         try:
             if self.session.get(znodes.CONTROLLER).ephemeral_owner != self.session.key.session_id:
@@ -240,13 +240,13 @@ class ControllerStore:
         return found
 
     def keep(self, named: NamedDeletion) -> None:
-        """Write a deletion. This must happen before any of its replicas is deleted."""
+        """Write a deletion. This write must happen before a replica of the partition is deleted."""
         deletion = named.deletion
         path = znodes.deletion_path(deletion.topic, deletion.partition)
         self._create(path, znodes.encode_deletion(named))
 
     def forget(self, topic: TopicIdentity, partition: int) -> None:
-        """Remove a deletion that is complete."""
+        """Remove the record of a complete deletion."""
         with suppress(NoNodeError):
             self.session.delete(znodes.deletion_path(topic, partition))
 
@@ -267,8 +267,7 @@ class ControllerStore:
     def write(self, asked: WriteState, reign: Reign) -> Written | WriteFailed | Deposed:
         """Write a state, if the znode has the expected version, and the reign has not ended.
 
-        If the answer is lost, the write counts as failed. Then the controller reads the state
-        again.
+        If the answer is lost, the write counts as failed, and the controller reads the state again.
         """
         path, data = znodes.state_path(*asked.key), encode_state(asked.state)
         check = Check(znodes.CONTROLLER_EPOCH, reign.version)
@@ -314,7 +313,7 @@ class ControllerStore:
             except BadVersionError as error:
                 if error.operation != 1:
                     raise
-                self._found = None  # a topic was deleted: find out whether it was this one
+                self._found = None  # find out whether the deleted topic is this topic
         raise BadVersionError(znodes.TOPICS)
 
     def _find(self, asked: WriteState) -> int:
@@ -347,8 +346,8 @@ class ControllerStore:
     ) -> Sequence[Znode | None]:
         """Create a state, and the znode of its partition if it is missing.
 
-        The method does not first read which parents are missing. For a large topic, these reads
-        would take most of the time.
+        The method does not first read which parents are missing. For a large topic, a search for
+        missing parents would take most of the time.
         """
         try:
             return self.session.multi([*checks, Create(_partition_path(key)), create])

@@ -1,10 +1,10 @@
 """Move the leaderships of a broker to other brokers before it stops (P21).
 
-    broker:      ask -> partitions remain -> pause -> ask, until none remains, or it is too late
+    broker: ask -> partitions remain -> pause -> ask, until none remains, or it is too late
     controller: decide about all partitions of the broker -> name those the broker must wait for
 
-When its reign ends, a controller forgets the departure. So the broker finds out before each request
-which broker is the controller now.
+When the reign of a controller ends, the controller forgets the departure. So the broker finds out
+before each request which broker is the controller now.
 """
 
 from __future__ import annotations

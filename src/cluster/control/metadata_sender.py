@@ -32,13 +32,13 @@ from cluster.wire.metadata_updates import API, VERSION, Update, encode_update
 
 LOG = logging.getLogger("cluster")
 ANSWER_SECONDS = 10.0
-# A change waits this long, so that one message has several changes. Because of this wait, a new
-# leader usually has its role before clients learn that it leads.
+# A change waits this long, so that one message has several changes.
+# Because of this wait, a new leader usually has its role before clients learn its name.
 GATHER_SECONDS = 0.005
 CHECK_SECONDS = 0.1  # the time between two checks of an unused connection
 BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 0.2, 5.0
-# A broker answers with one of these errors if the controller was replaced, or if the update names
-# an earlier broker epoch.
+# A broker answers with an error of this set in two cases. The controller was replaced, or the
+# update names an earlier broker epoch.
 STALE = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 
 
@@ -102,7 +102,7 @@ class MetadataSender:
             self._announcements.confirm(self._broker, heard)
             return heard, 0
         if code is not None:
-            refusals += 1  # pause, because a broker that refuses each update must not be flooded
+            refusals += 1  # a broker that refuses each update must not be flooded, so pause
             heard = heard if code in STALE else NOTHING
         self._ended.wait(min(BACKOFF_SECONDS * 2**refusals, BACKOFF_SECONDS_MAX))
         return heard, refusals

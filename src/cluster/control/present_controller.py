@@ -2,7 +2,8 @@
 
 A candidate keeps a connection to the controller's broker. If the process of that broker is killed,
 the operating system closes the connection. If the port then refuses a new connection, the candidate
-deletes the controller's znode. Otherwise, this znode would stay until the session ends.
+deletes the controller's znode. If the candidate did not delete this znode, it would stay until the
+session ends.
 
 A candidate may suspect the controller wrongly, or too late. So the deletion names the version of
 the controller epoch, which rises at each election. Thus the candidate never deletes the znode of a
@@ -10,8 +11,8 @@ later controller. If the old controller still runs, although its port refused a 
 write is refused (P2). So the old controller learns that there is a new controller.
 
 A candidate that cannot connect to any broker must not take over the cluster. So after a deletion,
-the candidate first lets other candidates stand. It deletes a second znode only after it has reached
-a controller, or after `AGAIN_SECONDS`.
+the candidate first lets other candidates stand. The candidate deletes a second znode only after it
+has reached a controller, or after `AGAIN_SECONDS`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ class Work(Generic[Result]):
         """Wait for the result; None if the work was dropped.
 
         Raises:
-            TimeoutError: the function was too slow; if it has not begun by then, it never runs.
+            TimeoutError: the function was too slow; a function that has not begun by then never
+                runs.
             Exception: any exception that the function raised.
         """
         try:

@@ -1,7 +1,7 @@
 """Give each log dir threads that do the work on its replicas.
 
-If a disk hangs, only the thread of its log dir waits. The process does not wait for these threads
-when it ends, because such a thread may wait for ever.
+If a disk hangs, only the thread of its log dir waits. The process does not wait for its disk
+threads when it ends, because a disk thread may wait for ever.
 """
 
 from __future__ import annotations

@@ -123,7 +123,10 @@ class Cluster:
     # --- faults -----------------------------------------------------------------------------------
 
     def kill(self, broker: int) -> None:
-        """End a broker like a SIGKILL. Its written data stays. If it is down, do nothing."""
+        """End a broker like a SIGKILL.
+
+        Its written data stays. If the broker is down, do nothing.
+        """
         self._node(broker).kill()
 
     def stop(self, broker: int, timeout: float = 10.0) -> None:
@@ -131,7 +134,7 @@ class Cluster:
         self._node(broker).stop(timeout)
 
     def restart(self, broker: int) -> None:
-        """Start a broker again, at the same address. If it still runs, kill it first."""
+        """Start a broker again, at the same address. If the broker still runs, kill it first."""
         node = self._node(broker)
         node.kill()
         node.start(self._may_reach)
@@ -169,7 +172,7 @@ class Cluster:
         """Return the leader, replicas and ISR that all running, connected brokers know.
 
         Returns:
-            None if these brokers do not agree yet, or if they do not know the partition.
+            None if the brokers do not agree yet, or if they do not know the partition.
         """
         found = []
         for node in self._nodes.values():

@@ -2,7 +2,8 @@
 
 While the connection is cut, each call such as `get` raises NotConnectedError. Callbacks are called
 when the connection is back. If the connection is cut for longer than the session timeout, the
-session ends. Then its ephemeral znodes are deleted, and its listeners are called with EXPIRED.
+session ends. When a session ends, its ephemeral znodes are deleted, and its listeners are called
+with EXPIRED.
 """
 
 from __future__ import annotations

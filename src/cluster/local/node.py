@@ -100,7 +100,7 @@ class Node:
         self._ports = {one.name: one.port for one in self.serving.broker.endpoints}
 
     def stop(self, timeout: float) -> None:
-        """Stop the broker cleanly. If it is down, do nothing."""
+        """Stop the broker cleanly. If the broker is down, do nothing."""
         serving, self.serving = self.serving, None
         if serving is not None:
             serving.close(timeout)

@@ -82,7 +82,7 @@ class ByteStream:
         return False
 
     def shut_down(self) -> None:
-        """Wake the thread that reads or writes; it gets an error."""
+        """Wake the thread that reads or writes; this thread gets an error."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -99,7 +99,7 @@ class ByteStream:
 class TlsStream(ByteStream):
     """A connection with TLS.
 
-    The `ssl` module enforces the deadlines. Its `recv` accepts no flags.
+    The `ssl` module enforces the deadlines. The `recv` of this module accepts no flags.
     """
 
     def send(self, data: bytes | bytearray, deadline: float) -> None:
@@ -129,7 +129,7 @@ class TlsStream(ByteStream):
         return False
 
     def shut_down(self) -> None:
-        """Wake the thread that reads or writes; it gets an error.
+        """Wake the thread that reads or writes; this thread gets an error.
 
         Do not free the TLS state of the socket, because the other thread uses this state.
         """
@@ -142,12 +142,12 @@ class TlsStream(ByteStream):
 
 
 def stream_of(connected: socket.socket) -> ByteStream:
-    """Make the stream of a connected socket; it owns the socket from now on."""
+    """Make the stream of a connected socket; the stream owns the socket from now on."""
     return (TlsStream if isinstance(connected, ssl.SSLSocket) else ByteStream)(connected)
 
 
 def _left(deadline: float) -> float:
-    """Return the seconds until a deadline; raise TimeoutError if it has passed."""
+    """Return the seconds until a deadline; raise TimeoutError if the deadline has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

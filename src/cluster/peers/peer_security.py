@@ -60,8 +60,8 @@ class PeerSecurity:
 
         Args:
             make_context: loads the certificates. This function is called for each connection, so
-                new certificates are used at once. If the function fails, the last good certificates
-                are used.
+                new certificates are used at once. If the function fails, the last certificates that
+                worked are used.
         """
         self.listener, self._make_context = listener, make_context
         self._context = None if make_context is None else make_context()

@@ -9,8 +9,8 @@
 | none | none | an id that is not registered | that id |
 | none | none | an id that is registered, or none | the next of `/brokers/seqid` + reserved |
 
-Kafka's proposal also takes the one id that is missing among the registered brokers. This module
-does not do this, because the missing id may belong to a broker that is just restarting.
+Kafka's proposal also takes the only id that is missing among the registered brokers. This module
+does not take this id, because the id may belong to a broker that is just restarting.
 
 If the id is registered already:
 
@@ -60,7 +60,10 @@ class Found(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The id and its source. With the source SEQUENCE, the id is None until the store gives one."""
+    """The id and its source.
+
+    With the source SEQUENCE, the id is None until the store gives an id.
+    """
 
     source: Source
     broker_id: int | None

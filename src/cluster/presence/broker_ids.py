@@ -29,8 +29,8 @@ from cluster.znode_document import ID_MAX, ZnodeDocument
 
 HOSTS, SEQUENCE = "/brokers/hosts", "/brokers/seqid"
 HOST_VERSION = 0
-# ZooKeeper ends sessions only at its ticks, so a session may end after its timeout. A timeout has
-# at least two ticks.
+# ZooKeeper ends sessions only at its ticks, so a session may end after its timeout.
+# A timeout has at least two ticks.
 WAIT_PART = 1.5
 LOOKS_PER_WAIT = 20
 
@@ -101,8 +101,8 @@ def claim(
 
     Args:
         kept: the sessions of earlier processes that used this broker's log dirs since the last boot
-            of this machine. These processes have ended, because this process has the locks of the
-            log dirs.
+            of this machine. The earlier processes have ended, because this process has the locks of
+            the log dirs.
         end: ends a session of another process.
         timeout_seconds: the session timeout.
         pause: waits for some seconds.

@@ -1,7 +1,7 @@
 """Store the entry of a log dir, and the record of its failure (P4).
 
-The entry has the `whole_since` of the log dir, and is stored on the disk of the log dir. The record
-of a failure is a file of one byte on tmpfs. This file exists until the next boot, and can be
+The entry contains the `whole_since` of the log dir, and is stored on the disk of the log dir. The
+record of a failure is a file of one byte on tmpfs. This file exists until the next boot, and can be
 written even if no disk works. A missing record counts as a failure. So the directory of the records
 must still exist after the process of the broker has ended.
 """
@@ -77,11 +77,14 @@ class FailureRecords:
         return RECORDS.get(data, FailureRecord.MISSING)
 
     def record(self, directory_id: str) -> None:
-        """Record that a log dir failed. If the write fails, remove the record."""
+        """Write down that a log dir failed. If the write fails, remove the record."""
         self._write(directory_id, FAILED)
 
     def clear(self, directory_id: str) -> None:
-        """Record that a log dir has not failed. Its entry must already be durable."""
+        """Write down that a log dir has not failed.
+
+        The entry of the log dir must already be durable.
+        """
         self._write(directory_id, WHOLE)
 
     def _write(self, directory_id: str, data: bytes) -> None:

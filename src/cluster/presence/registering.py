@@ -1,9 +1,10 @@
 """Register a broker, and determine the `whole_since` of each of its log dirs (P3, P4).
 
-If a log dir is full or slow, the write of its entry may fail. Then the other steps still run, and
-the entry is written later. Until the new entry is written, the recorded failures of this log dir
-stay. If another log dir fails in this time, this entry cannot note the failure. If there is no
-third log dir, only tmpfs has the record of this failure.
+If a log dir is full or slow, the write of its entry may fail. After such a failure, the other steps
+still run, and the entry is written later. Until the new entry is written, the recorded failures of
+this log dir stay. If another log dir fails before the entry is written, the failure cannot be noted
+in the entry. If there is no third log dir, only tmpfs has the record of the other log dir's
+failure.
 """
 
 from __future__ import annotations
@@ -149,13 +150,16 @@ class Registering:
         self._remember_at = time.monotonic() + REMEMBER_SECONDS
 
     def failed(self, log_dir: str) -> None:
-        """Record that a log dir failed, and end the roles of its replicas."""
+        """Remember that a log dir failed, and end the roles of its replicas."""
         is_new = log_dir not in self._host.dirs and self._join(log_dir)
         if is_new or self._host.dirs[log_dir].is_good or self._host.dirs[log_dir].is_awaited:
             self._tell(attest.DirFailed(log_dir))
 
     def returned(self, log_dir: str) -> None:
-        """Register again, because a log dir works again. Its replicas must have no roles yet."""
+        """Register again, because a log dir works again.
+
+        The replicas in this log dir must have no roles yet.
+        """
         if log_dir in self._host.dirs and not self._host.dirs[log_dir].is_good:
             self._tell(attest.DirReturned(log_dir))
 
@@ -165,12 +169,12 @@ class Registering:
             self._tell(attest.DirReturned(log_dir))
 
     def removed(self, log_dir: str) -> None:
-        """Register again without a removed log dir, unless the store has added it again."""
+        """Unless the store has added a removed log dir again, register without this log dir."""
         if log_dir in self._host.dirs and log_dir not in self._store.log_dirs:
             self._tell(attest.DirRemoved(log_dir, self._directory_ids[log_dir]))
 
     def _join(self, log_dir: str) -> bool:
-        """Add a log dir, which counts as failed at first; False if the store no longer has it."""
+        """Add a log dir, which counts as failed at first; return False if the store lost it."""
         directory_id = dir_facts.directory_ids(self._store).get(log_dir)
         if directory_id is None:
             return False
@@ -197,7 +201,8 @@ class Registering:
 
     def _attest(self, log_dir: str, entries: Mapping[str, DirEntry | None]) -> None:
         try:
-            dir_facts.read_entry(self._store, log_dir)  # this raises if the log dir does not work
+            # this raises an error if the log dir does not work
+            dir_facts.read_entry(self._store, log_dir)
         except LogStoreError:
             self._tell(attest.DirMissing(log_dir))
         else:
@@ -224,8 +229,8 @@ class Registering:
     def _tell(self, event: attest.Event) -> None:
         """Carry out the effects of an event, even if the entry of a log dir cannot be written.
 
-        If the write shows that the log dir is offline, the log dir counts as failed. Otherwise, the
-        entry is written later.
+        If the write shows that the log dir is offline, the log dir counts as failed. If the write
+        fails for another reason, the entry is written later.
         """
         about: str = getattr(event, "dir_id", "")
         noting = self._host.noting(about)

@@ -40,7 +40,7 @@ def zookeeper_of(config: BrokerConfig) -> ZooKeeperStore:
     return ZooKeeperStore(
         config.zookeeper_connect,
         session_timeout_ms=wished_ms,
-        # if there is no answer for this time, the session ends anyway
+        # a longer wait is useless, because the session ends after `wished_ms` without an answer
         request_timeout_ms=min(ANSWER_MS, wished_ms),
         credentials=read_credentials(file) if file else None,
         is_private=config.zookeeper_set_acl,

@@ -33,7 +33,7 @@ from logstore import LogStore, LogStoreError
 LOG = logging.getLogger("cluster")
 LED_SECONDS = 60.0
 SHOWN_MAX = 10
-PARTITIONS_MAX = 1_000  # of one topic, because one request to the store writes them all
+PARTITIONS_MAX = 1_000  # the limit of one topic: one request to the store writes all of them
 
 
 class GrownTopic(NamedTuple):
@@ -80,7 +80,7 @@ def topics_of(store: LogStore) -> list[GrownTopic]:
 
 
 def _fault_of(record: TopicRecord) -> str:
-    """Return the reason why a topic cannot join a cluster; "" if it can."""
+    """Return the reason why a topic cannot join a cluster; "" means that the topic can join."""
     if any(one != record.id for one in record.ids.values()):
         return "has partitions of different topic ids"
     if len(record.ids) > PARTITIONS_MAX:
@@ -125,12 +125,12 @@ def check_alone(session: Session, broker: int) -> None:
 
 
 def check_names(session: Session, topics: Iterable[GrownTopic]) -> None:
-    """Check that the cluster has no other topic with one of these names.
+    """Check that the cluster has no other topic with the name of one of `topics`.
 
     Raises:
-        ClusterGrowthError: the cluster has such a topic. The caller must check this before the
-            broker obeys the controller. Otherwise, the broker could delete its own replica as the
-            replica of an older topic.
+        ClusterGrowthError: the cluster has a topic with the same name. The caller must check this
+            before the broker obeys the controller: an unchecked broker could delete its own replica
+            as the replica of an older topic.
     """
     for topic in topics:
         _is_there(session, topic.record)
@@ -140,9 +140,9 @@ def adopt(session: Session, broker: int, topics: Iterable[GrownTopic]) -> list[s
     """Write topics into the coordination store; return the names of the new topics.
 
     Raises:
-        ClusterGrowthError: the cluster has another topic with one of these names; see
+        ClusterGrowthError: the cluster has another topic with the name of one of `topics`; see
             `check_names`.
-        CoordinationError: the coordination store refused a request; call again.
+        CoordinationError: the coordination store refused a request; the caller may call again.
     """
     admitted = session.get(znodes.broker_path(broker)).mzxid
     controller_epoch = znodes.parse_controller_epoch(session.get(znodes.CONTROLLER_EPOCH).data)

@@ -1,7 +1,7 @@
 """Bring the ACLs, quotas and users of a single broker into a cluster.
 
-    nothing  ->  /cluster/growth is "begun"  ->  it is "done"
-                 the documents are made equal    they belong to the cluster
+    nothing -> /cluster/growth is "begun" -> it is "done" the documents are made equal they belong
+                 to the cluster
 
 Before the growth begins, each document in the cluster must be equal to a document of the broker.
 After the growth has begun, all documents in the cluster are copies that an earlier attempt made.
@@ -9,8 +9,8 @@ The broker may have run alone since then. So each attempt makes the documents in
 to the documents of the broker. After the growth, nothing is copied any more: a user or an ACL that
 was removed from the cluster does not come back.
 
-A broker makes the key of made-up credentials (`login_decoys`) when it starts, so the cluster may
-have a key of its own. The key of the single broker replaces the key of the cluster.
+When a broker starts, it makes a key for made-up credentials (`login_decoys`), so the cluster may
+already have a key. The key of the single broker replaces the key of the cluster.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def check_documents(session: Session, wanted: Documents) -> None:
 
 
 def take_documents(session: Session, wanted: Documents) -> int:
-    """Write the documents into a cluster, unless this is done already; return their number.
+    """Unless the documents were already written into a cluster, write them; return their number.
 
-    After an error, or a crash, call again.
+    After an error or a crash, the caller must call again.
 
     Raises:
         ClusterGrowthError: see `check_documents`.

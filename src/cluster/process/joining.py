@@ -189,7 +189,7 @@ class Joined:
         memory.keep_session(session.key)
 
         def renewed(made: Session) -> None:
-            """Continue in a new session, but only if the store is still the same store."""
+            """If the store is still the same store, continue in a new session."""
             memory.check(made)
             memory.keep_session(made.key)
 

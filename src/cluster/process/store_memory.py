@@ -4,10 +4,10 @@
     cluster.session    [boot id, session id, password in hex]
 
 The broker uses `cluster.store` to recognise a coordination store that was wiped, or restored from a
-copy. The broker refuses such a store. After a broker was killed, the new process uses
-`cluster.session` to end the old session at once. Otherwise, the process would have to wait until
-ZooKeeper ends that session. The boot id is stored, because the disks may be copied to another
-machine while the process with the old session still runs on the first machine.
+copy. The broker refuses a wiped or restored store. After a broker was killed, the new process uses
+`cluster.session` to end the old session at once. Without `cluster.session`, the process would have
+to wait until ZooKeeper ends the old session. The boot id is stored, because the disks may be copied
+to another machine while the process with the old session still runs on the first machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StoreMemory:
             seconds: the time between two calls of `remember`.
         """
         self._store, self._name, self._seconds = store, str(broker), seconds
-        self._writing = threading.Lock()  # so that an older state never replaces a newer state
+        self._writing = threading.Lock()  # an older state must never replace a newer state
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -1,4 +1,4 @@
-"""Record the `whole_since` of each log dir: since this epoch, the log dir has lost no record.
+"""Keep the `whole_since` of each log dir: since this epoch, the log dir has lost no record.
 
 This is rule P4. Each log dir stores a `DirEntry`. For each log dir, there is also a *failure
 record* on tmpfs, which exists until the machine is rebooted. Because a reboot empties tmpfs, the
@@ -24,13 +24,13 @@ A loss of any written record advances `whole_since`. Only a loss of flushed reco
 `flushed_since`. A topic with `flush.before.ack` uses `flushed_since`, because such a topic loses
 nothing if the power fails (P24).
 
-A log dir that joins a running broker counts as failed until the registration names it. Its
-`whole_since` is the epoch of that registration. A log dir that is removed counts as failed until
-the registration is written without it. So if a replica was lost with this log dir, the replica is
-created again only at a later registration epoch (P3, P17).
+A log dir that joins a running broker counts as failed until the registration names it. The
+`whole_since` of a log dir that has just joined is the epoch of that registration. A log dir that is
+removed counts as failed until the registration is written without it. So if a replica was lost with
+this log dir, the replica is created again only at a later registration epoch (P3, P17).
 
 The broker must be registered before it determines the `whole_since` of its log dirs. If the session
-ends while a log dir returns, the write of the registration is lost or too old. Then the broker asks
+ends while a log dir returns, the write of the registration is lost or too old, and the broker asks
 for the write again.
 
 A container gets a new mount and a new tmpfs at each start. So in a container, the numbers stay the
@@ -60,9 +60,10 @@ class DirFound(NamedTuple):
     Attributes:
         entry: the entry of the log dir; None if no entry can be read.
         is_noted: whether another log dir notes that this log dir has failed (`noted_failures`).
-        lacks_notes: whether another log dir has no entry. Then the notes of that log dir are lost.
-        is_synced: whether `syncfs` succeeded. This call also reports failed writes of a process
-            that was killed.
+        lacks_notes: whether another log dir has no entry. The notes of a log dir without an entry
+            are lost.
+        is_synced: whether `syncfs` succeeded. `syncfs` also reports failed writes of a process that
+            was killed.
     """
 
     dir_id: str
@@ -235,13 +236,13 @@ class Host:
 
     @property
     def are_all_good(self) -> bool:
-        """Whether every log dir works. If so, the broker has found all its replicas."""
+        """Whether every log dir works, so that the broker has found all its replicas."""
         return all(log_dir.is_good for log_dir in self.dirs.values())
 
     def whole_since(
         self, dir_id: str, own_since: int, *, flushes: bool, placed_since: int = 0
     ) -> int:
-        """Return a replica's `whole_since`: its own number or its log dir's, whichever is larger.
+        """Return a replica's `whole_since`: the larger of its own number and its log dir's number.
 
         If the log dir lost records only before the replica was placed there, this loss is ignored.
 
@@ -255,12 +256,12 @@ class Host:
     def on_failure(self, dir_id: str) -> list[Effect]:
         """Return the effects of a failure.
 
-        The record is first, because the process may be killed.
+        The record of the failure is written first, because the process may be killed.
         """
         return [RecordFailure(dir_id), *self.note(dir_id), EndRoles(dir_id)]
 
     def note(self, dir_id: str) -> list[Effect]:
-        """Note a failure in the other log dirs that work."""
+        """Write a failure to the entries of the other log dirs that work."""
         return self._change_notes(dir_id, frozenset({dir_id}))
 
     def forget(self, dir_id: str) -> list[Effect]:
@@ -287,7 +288,10 @@ class Host:
         return effects
 
     def on_return(self, dir_id: str) -> list[Effect]:
-        """Ask for a new registration epoch. It ends the roles of all replicas on the log dir."""
+        """Ask for a new registration epoch.
+
+        The new epoch ends the roles of all replicas on the log dir.
+        """
         return [WriteRegistration(dir_id)]
 
     def _begin_session(self, epoch: int) -> list[Effect]:

@@ -16,8 +16,8 @@ class TopicConfig(NamedTuple):
     """The settings of a topic that elections and roles depend on.
 
     Attributes:
-        version: the zxid of the last write of the settings; 0 if there was no write. A read with a
-            smaller zxid than an earlier read is out of date.
+        version: the zxid of the last write of the settings; 0 if there was no write. If a read has
+            a smaller zxid than an earlier read, it is out of date.
     """
 
     min_isr: int
@@ -176,8 +176,8 @@ class WriteState(NamedTuple):
     Attributes:
         version: the version to replace; NO_VERSION to create the state.
         number: this controller numbers its writes; the answer to a write names this number.
-        is_assignment: whether the replicas change. If so, the same transaction also writes the
-            topic (P1).
+        is_assignment: whether the replicas change. The transaction of a change of replicas also
+            writes the topic (P1).
     """
 
     key: PartitionKey

@@ -319,7 +319,7 @@ class Controller:
                 self.effects.append(ce.SendRequest(broker, request))
 
     def _stop_removed(self, key: ce.PartitionKey) -> None:
-        """Ask brokers to delete replicas that were removed. The state names these brokers."""
+        """Ask the brokers that the state names to delete replicas that were removed."""
         entry = self.entries[key]
         stopped, state = self.known(entry).stopped, entry.state
         removed = ce.Deletion(entry.topic, key[1], entry.version, state.removed - stopped)
@@ -387,7 +387,7 @@ class Controller:
             self.effects += deletions.requests_of(deletion, self.seen)
 
     def _create(self, event: ce.CreateTopic) -> None:
-        """Write the first state. Its ISR has the registered brokers among the replicas."""
+        """Write the first state, whose ISR has the registered brokers among the replicas."""
         fault = operators.fault_of_creation(event, self.seen)
         if not fault and not self._is_later_topic(event.key, event.topic):
             fault = "this topic or a later one of its name is known"

@@ -50,7 +50,7 @@ class Deletions:
         return [request for one in self.left.values() for request in requests_of(one, seen)]
 
     def on_answer(self, answer: StopAnswer) -> list[Any]:
-        """Record that a broker has no replica left. After the last answer, forget the deletion."""
+        """Remember that a broker has no replica left. Forget the deletion after the last answer."""
         key = answer.topic.topic_id, answer.partition
         deletion = self.left.get(key)
         if deletion is None or answer.version < deletion.version:

@@ -160,7 +160,7 @@ def next_state(state: State, known: Known, config: TopicConfig) -> Decision:
             state = _lead(state, known, _first(state.replicas, able), standings, removed)
             if is_recovery:
                 state = state._replace(unclean_epoch=state.leader_epoch)
-        elif leader != NO_BROKER:  # if no broker leads, the state says so already
+        elif leader != NO_BROKER:  # if no broker leads, the state already says so
             removed.update(state.isr)
             state, reason = _without_leader(state), NO_CANDIDATE
     if known.leaving and state.leader != NO_BROKER:
@@ -213,7 +213,7 @@ def hand_over(state: State, known: Known, leader: int, removed: dict[int, int]) 
 
 
 def change_flushes(state: State, *, flushes: bool) -> State:
-    """Turn `flush.before.ack` on or off (P24); to turn it on, begin a new leader epoch.
+    """Turn `flush.before.ack` on or off (P24); to turn this setting on, begin a new leader epoch.
 
     A follower that knows the new leader epoch also knows the new setting. So in the new epoch, the
     leader uses only positions below which all records are flushed.
@@ -224,17 +224,17 @@ def change_flushes(state: State, *, flushes: bool) -> State:
 
 
 def still_removed(state: State, known: Known) -> frozenset[int]:
-    """Return the brokers that may still have a removed replica; they are asked again (P19)."""
+    """Return the brokers that may still have a removed replica, and are asked again (P19)."""
     return state.removed - known.stopped
 
 
 def keeps_lease(state: State, known: Known) -> bool:
     """Check that the last leader knows the setting for unclean elections (P16).
 
-    A leader that knows this setting stops when its lease ends. A leader that was replaced before it
-    knew the setting does no harm: it acknowledges a record only after all members of its maximal
-    ISR have fetched the record. The next leader is one of these members, and no longer fetches from
-    the old leader.
+    A leader that knows this setting stops when its lease ends. If a leader was replaced before it
+    knew the setting, the old leader does no harm. The old leader acknowledges a record only after
+    all members of its maximal ISR have fetched the record. The next leader is a member of this
+    maximal ISR, and no longer fetches from the old leader.
     """
     answer = known.fresh_answer(state.leader)
     return state.is_lease_kept or (answer is not None and answer.version == known.version)

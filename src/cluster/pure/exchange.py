@@ -15,13 +15,14 @@ class LogLife(NamedTuple):
     """One incarnation of a log. Each effect on the disk and each result of an effect names a life.
 
     A result may come late, after the log was deleted and created again. The results of appends come
-    in the order in which the appends began. The result of a flush or a read may come at any time.
+    in the order in which the appends have begun. The result of a flush or a read may come at any
+    time.
 
     Attributes:
         life: how often the log was created, removed, lost or opened. If this number has changed
             when an append ends, the appended records are not in this log.
         copy: this number rises together with `life`, and at each cut and each move. If `copy` has
-            changed when a flush ends, the flush proves nothing about this log.
+            changed when a flush ends, the flush does not count for this log.
     """
 
     topic: TopicIdentity
@@ -84,7 +85,7 @@ class StartRose(NamedTuple):
 
     Attributes:
         start: the offset at which the log begins now. If the first offset that is not deleted is
-            inside a batch, this is the start of that batch, because a follower can only copy whole
+            inside a batch, this is the start of that batch, because a follower copies only whole
             batches.
         log_start_offset: the first offset that is not deleted, if it is inside that batch.
     """
@@ -140,8 +141,8 @@ class Produced(NamedTuple):
 class Appended(NamedTuple):
     """Event: an append as leader has ended; the records are in the log, or the append failed.
 
-    Each AppendAsLeader has one such result. A replica does not fetch as a follower until it has all
-    these results.
+    Each AppendAsLeader has one such result. A replica does not fetch as a follower until it has the
+    results of all its appends.
 
     Attributes:
         log: the log that the effect named.
@@ -256,8 +257,8 @@ class WriteOwnSince(NamedTuple):
     """Effect: durably store the replica's own `whole_since` in its metadata.
 
     Attributes:
-        counts_flushed: whether only flushed records are acknowledged from now on. If so, a loss of
-            power destroys no acknowledged record (P24).
+        counts_flushed: whether only flushed records are acknowledged from now on. If this is True,
+            a loss of power destroys no acknowledged record (P24).
         placed_since: if the log dir lost records only before this epoch, the replica lost nothing.
     """
 
@@ -280,8 +281,9 @@ class AppendAsFollower(NamedTuple):
 
     Attributes:
         leader_epoch: the leader epoch of the leader that sent the batches. Batches of a later epoch
-            are refused. Such a batch shows that the leader was replaced before it read the batch,
-            so the earlier records in its log may have changed, too.
+            are refused. A batch of a later epoch shows that another leader had replaced this leader
+            before the batch was read. So earlier records in the log of the replaced leader may have
+            changed, too.
         may_lack: whether compaction may have removed offsets from the leader's log.
     """
 
@@ -341,7 +343,7 @@ class Acknowledge(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Effect: report to a client that its records are perhaps not replicated."""
+    """Effect: report to a client that perhaps some replicas lack its records."""
 
     waiter: Waiter
     error: ProduceError

@@ -25,7 +25,7 @@ def mark(replica: Replica) -> None:
     """Write the mark, if all records that are older than the change of the setting are flushed.
 
     A loss of power before this moment still counts as a loss of records. So the replica's own
-    `whole_since`, which records this loss, is written together with the mark.
+    `whole_since`, which shows this loss, is written together with the mark.
     """
     is_due = replica.flushes and not replica.counts_flushed and not replica.is_incomplete
     if is_due and replica.log.flushed >= min(replica.unflushed_end, replica.log.end):

@@ -1,10 +1,10 @@
 """Follow a leader: fetch from the log end, append, and truncate by leader epoch (P9).
 
 The log of a leader may begin after the end of a follower's log. This happens if the follower is
-new, or if the leader deleted records while the follower was down. Then the follower removes all its
-records, and begins where the leader's log begins (P26). This is not a loss, because the leader
-deleted these records on purpose, after they were replicated. So the follower raises no alarm,
-although it removes records below its high watermark.
+new, or if the leader deleted records while the follower was down. A new or late follower removes
+all its records, and begins where the leader's log begins (P26). This removal is not a loss, because
+the leader deleted these records on purpose, after they were replicated. So the follower raises no
+alarm, although it removes records below its high watermark.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def on_answer(replica: Replica, answer: FetchAnswer) -> None:
         is_compacted = answer.may_lack and answer.high_watermark > replica.log.end
         truncate(replica, min(replica.log.end_of(epoch)[1], end), is_compacted=is_compacted)
     else:
-        # Set the high watermark of the log first. After the append, the leader's deleted records
-        # are deleted here, too, but only records below the high watermark.
+        # Set the high watermark of the log first.
+        # After the append, the records that the leader has deleted are deleted here, too.
+        # But only records below the high watermark are deleted.
         replica.leader_high_watermark = answer.high_watermark
         replica.leader_start = answer.log_start
         follow_high_watermark(replica)
@@ -104,7 +105,7 @@ def on_append(replica: Replica, appended: AppendedAsFollower) -> None:
 
 
 def follow_high_watermark(replica: Replica) -> None:
-    """Set the high watermark to the leader's high watermark, but not above the end of this log."""
+    """Set the high watermark to the leader's, or to the end of this log if that is lower."""
     end = min(replica.leader_high_watermark, replica.log.end)
     replica.set_high_watermark(max(replica.high_watermark, end))
 
@@ -112,7 +113,7 @@ def follow_high_watermark(replica: Replica) -> None:
 def follow_start(replica: Replica) -> None:
     """Delete the records that the leader has deleted (P26), up to the high watermark.
 
-    Otherwise deleted records would come back when this replica leads.
+    If the replica kept deleted records, they would come back when this replica leads.
     """
     start = min(replica.leader_start, replica.high_watermark)
     if start > replica.log.log_start_offset:
@@ -157,15 +158,16 @@ def truncate(replica: Replica, offset: int, *, is_compacted: bool = False) -> No
     """Remove the records from an offset on, but no record that may have been acknowledged.
 
     There is one exception. If compaction has removed all records of an epoch, a replica that was
-    copied after that does not know this epoch. If such a replica leads, the last epoch of this log
-    may be unknown to it, although no record was lost. Then this log is cut, too, and the records
-    that are left are fetched again. No election can choose this replica before that, because it
-    lacks records below the leader's high watermark anyway.
+    copied after the compaction does not know this epoch. If a replica that was copied late leads,
+    it may not know the last epoch of this log, although no record was lost. If the leader does not
+    know this epoch, this log is cut, too, and the records that are left are fetched again. Until
+    these records are fetched, no election can choose this replica, because it lacks records below
+    the leader's high watermark.
 
     Records below the high watermark are removed only after an election that may have lost records.
-    After such an election, all removed records are kept in a file, even the records above the high
-    watermark. After a crash, the high watermark of the replica may be too low. So the records above
-    the high watermark may have been acknowledged, too.
+    After an election that may have lost records, all removed records are kept in a file, even the
+    records above the high watermark. After a crash, the high watermark of the replica may be too
+    low. So the records above the high watermark may have been acknowledged, too.
 
     Args:
         is_compacted: whether the leader's log may lack offsets, and all records of this log are

@@ -41,19 +41,21 @@ def maximal_isr(replica: Replica) -> set[int]:
     """Return the members of the ISR and of every ISR that was proposed for this version (P7).
 
     The controller may accept a proposal although its answer was lost, or after it has refused
-    another copy of the proposal. So a record is replicated only if all of these members have the
-    record.
+    another copy of the proposal. So a record is replicated only if all members of this maximal ISR
+    have the record.
     """
     assert replica.state is not None
     return replica.proposed.union(replica.state.isr)
 
 
 def is_followed(replica: Replica, since: float) -> bool:
-    """Check that each member has fetched at or after `since`. So no other broker led then (P7).
+    """Check that each member has fetched at or after `since`.
+
+    So no other broker led at the time `since` (P7).
 
     Each broker that can be elected is a member of the maximal ISR. A member that leads stops
-    fetching from this leader. So these fetches prove that this replica leads, even while the
-    coordination store does not answer.
+    fetching from this leader. So the fetches of the members prove that this replica leads, even
+    while the coordination store does not answer.
     """
     if replica.role is not Role.LEADER or replica.state is None:
         return False
@@ -105,8 +107,8 @@ def acknowledge_waiting(replica: Replica) -> None:
 def on_fetch(replica: Replica, fetch: FollowerFetch, now: float) -> None:
     """Count the position of a follower, and answer with records or with a divergence (P9, P26).
 
-    If the follower's log has records that are not in this log, the position is ignored, and the
-    follower does not join the ISR.
+    If the follower's log has records that this log lacks, the position is ignored, and the follower
+    does not join the ISR.
     """
     state = replica.state
     if replica.role is not Role.LEADER or state is None or fetch.follower not in state.replicas:
@@ -141,8 +143,8 @@ def may_be_proposed(fetch: FollowerFetch) -> bool:
 def is_end_known(replica: Replica, epoch: int) -> bool:
     """Check that the end of an epoch is known: no running append can extend the epoch (P25).
 
-    A follower may already have fetched records of a running append. Then the log of the follower is
-    longer than the known end, but does not diverge.
+    If a follower has already fetched records of a running append, the log of the follower is longer
+    than the known end, but does not diverge.
     """
     return not replica.appending or epoch < replica.log.last_epoch
 
@@ -151,11 +153,11 @@ def divergence(replica: Replica, fetch: FollowerFetch) -> tuple[int, int] | None
     """Return where a follower must truncate: an epoch and its end; None if it need not truncate.
 
     The follower need not truncate if its log is a part of this log. If the result is NO_EPOCH and
-    the start of this log, this log has none of the follower's records. Then the follower removes
-    its log, and begins at the start of this log. This happens in two cases. In the first case, the
-    follower fetches from an offset before the start of this log. In the second case, the follower
-    fetches from the start of this log, and this log does not know the epoch of the follower's last
-    record. Then the follower's last record may differ from the record that was deleted here. A log
+    the start of this log, this log has no record of the follower. A follower with this result
+    removes its log, and begins at the start of the leader's log. The result NO_EPOCH has two
+    reasons. First, the follower may fetch from an offset before the start of this log. Second, the
+    follower may fetch from the start of this log, and this log does not know the epoch of the
+    follower's last record. That record may differ from the record that was deleted here. A log
     without records is a part of every log.
     """
     log = replica.log
@@ -232,11 +234,11 @@ def propose(replica: Replica, isr: Mapping[int, int], now: float) -> None:
 
 
 def on_refusal(replica: Replica, version: int) -> None:
-    """Keep the refused proposal, because another copy of the request may still be accepted (P7)."""
+    """Keep a refused proposal, because another copy of the request may still be accepted (P7)."""
 
 
 def withdraw(replica: Replica, now: float) -> None:
-    """Propose the present ISR again. After it is accepted, no proposal is open."""
+    """Propose the present ISR again. When this proposal is accepted, no proposal is unanswered."""
     assert replica.state is not None
     if replica.proposed:
         propose(replica, dict(replica.state.isr), now)
@@ -256,7 +258,7 @@ def lagging(replica: Replica, now: float) -> frozenset[int]:
 
 
 def on_tick(replica: Replica, now: float) -> None:
-    """Repeat an unanswered proposal. If no proposal is open, look for members that lag."""
+    """Repeat an unanswered proposal. If all proposals were answered, look for members that lag."""
     if replica.role is not Role.LEADER:
         return
     if is_cut_off(replica, now):
@@ -273,8 +275,8 @@ def is_cut_off(replica: Replica, now: float) -> bool:
     """Check that the lease has ended, and that a member of the ISR has not fetched for too long.
 
     A leader in this situation was most likely replaced, and can acknowledge nothing. So the clients
-    should ask other brokers for the leader. If only the store does not answer, the members of the
-    ISR continue to fetch, and this check is false.
+    should ask other brokers for the leader. If the store is the only part that does not answer, the
+    members of the ISR still fetch, and this check is false.
     """
     if replica.has_lease or replica.state is None:
         return False
@@ -335,7 +337,7 @@ def on_append(replica: Replica, appended: Appended) -> None:
 def on_deletion(replica: Replica, waiter: Waiter) -> None:
     """Let a client wait until all in-sync replicas have deleted the same records.
 
-    If the client did not wait, and this leader failed, the records would come back.
+    Without this wait, the records would come back if this leader failed.
     """
     if replica.role is not Role.LEADER:
         replica.emit(Refuse(waiter, ProduceError.NOT_LEADER))
@@ -349,8 +351,8 @@ def on_deletion(replica: Replica, waiter: Waiter) -> None:
 def end_deletions(replica: Replica) -> None:
     """Acknowledge the deletions that all members of the maximal ISR have carried out.
 
-    The check compares the log start offsets. It does not compare the offsets of the first batches,
-    because these differ if only some replicas are compacted.
+    The check compares the log start offsets. The check does not compare the offsets of the first
+    batches, because these offsets differ if only some replicas are compacted.
     """
     if not replica.deletions:
         return

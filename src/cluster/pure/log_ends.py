@@ -100,9 +100,9 @@ class LogEnds:
 def longest(logs: Sequence[tuple[int, int, int]]) -> int:
     """Return the broker with the longest log; if several logs are equal, the lowest broker id.
 
-    A log without records has no epoch. All records before the end of such a log were replicated and
-    then deleted. So such a log counts as longer than each log that ends earlier, whatever the
-    epochs of the other log are.
+    A log without records has no epoch. All records before the end of an empty log were replicated
+    and then deleted. So an empty log counts as longer than each log that ends earlier, even if the
+    other log has a later epoch.
 
     Args:
         logs: for each log, its last epoch, its log end and its broker.

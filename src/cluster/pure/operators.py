@@ -79,7 +79,7 @@ def elected(state: State, known: Known, broker: int) -> State:
 
 
 def is_held(entry: Entry, known: Known, broker: int) -> bool:
-    """Check that a leaving broker has to wait for a partition (P21).
+    """Report whether a leaving broker has to wait for a partition (P21).
 
     The broker has to wait in two cases. In the first case, the leaving broker leads, and another
     live replica may lead soon. In the second case, the new leader in the state has not answered
@@ -119,7 +119,7 @@ def fault_of_replicas(replicas: Sequence[int]) -> str:
 
 
 def fault_of_creation(event: CreateTopic, registered: Collection[int]) -> str:
-    """Check a new topic. At least one of its brokers must be registered, for the first ISR."""
+    """Check a new topic. At least one broker in the list must be registered, for the first ISR."""
     if fault := fault_of_replicas(event.replicas) or fault_of_min(event.config.min_isr):
         return fault
     is_any_live = any(broker in registered for broker in event.replicas)

@@ -100,7 +100,7 @@ def _on_rare(replica: Replica, event: Any) -> None:
         case StartRose():
             on_start(replica, event)
         case RoleEnded(is_left):
-            replica.exists |= is_left  # then the next request to delete the replica tries again
+            replica.exists |= is_left  # the next request to delete the replica tries again
             replica.end_role()
             replica.begin_life()
             replica.answer(is_offline=True)
@@ -152,7 +152,7 @@ def on_leader_and_isr(replica: Replica, request: LeaderAndIsr, now: float) -> No
         replica.create()
     places.settle(replica)
     if request.version > replica.version:
-        if has_ended(replica, request.state):  # then the controller begins a new epoch
+        if has_ended(replica, request.state):  # in this case, the controller begins a new epoch
             replica.answer(is_offline=True)
             return
         take_role(replica, request, now)
@@ -184,7 +184,7 @@ def belong(replica: Replica, topic: TopicIdentity) -> None:
 
 
 def adopt(replica: Replica, topic: TopicIdentity) -> None:
-    """Record the topic of a replica that has no topic id."""
+    """Remember the topic of a replica that has no topic id."""
     replica.emit(WriteTopic(topic))
 
 
@@ -217,8 +217,8 @@ def was_deleted(replica: Replica, request: LeaderAndIsr) -> bool:
 def has_ended(replica: Replica, state: State) -> bool:
     """Check that a state names this replica as leader of an epoch in which its log failed.
 
-    Such a replica must not lead. In this epoch, it has sent proposals for the ISR that it has
-    forgotten, and the controller may still accept these proposals (P7).
+    A replica whose log failed must not lead. In this epoch, the replica has sent proposals for the
+    ISR, and has forgotten them. The controller may still accept the forgotten proposals (P7).
     """
     return state.leader == replica.broker_id and state.leader_epoch <= replica.ended_epoch
 
@@ -283,7 +283,7 @@ def on_stop(replica: Replica, request: StopReplica) -> None:
 
 
 def is_stopped(replica: Replica, request: StopReplica) -> bool:
-    """Check that this broker has no replica of a topic, and will never create a replica of it.
+    """Check that this broker has no replica of a topic, and will never create such a replica.
 
     If a log dir is bad, it may have a replica of the topic, so the check is false. A replica
     without a topic id may also belong to the topic.
@@ -314,8 +314,8 @@ def _open(replica: Replica, opened: Opened) -> None:
     replica.end_role()
     replica.begin_life()
     if replica.exists or opened.exists:
-        # if no log exists, keep the known topic: a late request must not create the replica again
-        # (P19)
+        # If no log exists, keep the known topic.
+        # A late request must not create the replica again (P19).
         replica.topic = opened.topic
     replica.dir_id, replica.exists = opened.dir_id, opened.exists
     replica.placed_in = opened.placed_in or opened.dir_id
@@ -329,7 +329,7 @@ def _open(replica: Replica, opened: Opened) -> None:
 def on_start(replica: Replica, rose: StartRose) -> None:
     """Use the new log start, and raise the high watermark to it.
 
-    This is correct, because the deleted records were replicated.
+    The raise is correct, because the deleted records were replicated.
     """
     replica.log.raise_start(*rose)
     replica.high_watermark = max(replica.high_watermark, replica.log.log_start_offset)
@@ -342,7 +342,7 @@ def on_lease_end(replica: Replica) -> None:
 
 
 def suspend(replica: Replica) -> None:
-    """Stop leading if there is no lease. Keep the proposals: they may still be accepted (P7)."""
+    """Stop leading if there is no lease; keep proposals, which may still be accepted (P7)."""
     is_bound = replica.state is not None and replica.state.is_unclean_allowed
     if replica.role is Role.LEADER and is_bound and not replica.has_lease:
         replica.fail_waiting()

@@ -1,8 +1,8 @@
 """Keep the state of one replica: its log dir, the ends of its log, and its role.
 
-These invariants are checked after each event. The high watermark is neither before the log start
-nor after the log end. Only a leader has waiting appends. Only a leader has proposals, and it keeps
-them when its lease ends. A replica without a state has no role.
+The following invariants are checked after each event. The high watermark is neither before the log
+start nor after the log end. Only a leader has waiting appends. Only a leader has proposals. When
+the lease of the leader ends, the leader keeps its proposals. A replica without a state has no role.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Replica:
 
     Attributes:
         topic: the latest topic of this name that the broker knows.
-        dir_id: the log dir of the replica. If the replica does not exist yet, it is created there.
+        dir_id: the log dir of the replica. If the replica does not exist yet, it is created in this
+            log dir.
         own_since: the replica may lack records that were written before this registration epoch.
         placed_since: the `whole_since` of the log dir at the time when the replica moved there.
         placed_in: the log dir for which `own_since` and `placed_since` were written. It differs
@@ -148,7 +149,10 @@ class Replica:
 
     @property
     def held_since(self) -> int:
-        """The larger of the epochs of log dir and replica. Roles of earlier epochs have ended."""
+        """The larger of two epochs: that of the log dir, and that of the replica.
+
+        Roles of earlier epochs have ended.
+        """
         return max(self.host.dirs[self.dir_id].epoch, self.own_since)
 
     @property
@@ -211,7 +215,7 @@ class Replica:
         self.emit(WriteOwnSince(self.own_since, self.counts_flushed, self.placed_since))
 
     def end_append(self) -> None:
-        """Record that an append of this life has ended."""
+        """Remember that an append of this life has ended."""
         self.appending = max(self.appending - 1, 0)
 
     def is_of_this_life(self, log: LogLife) -> bool:
@@ -219,7 +223,7 @@ class Replica:
         return log.is_same_life(self.log_life)
 
     def is_of_this_copy(self, log: LogLife) -> bool:
-        """Check that the log was neither cut nor moved since a flush began."""
+        """Check that the log was neither cut nor moved after a flush began."""
         return self.is_of_this_life(log) and log.copy == self.copy
 
     def emit(self, effect: Any) -> None:
@@ -253,7 +257,7 @@ class Replica:
         self.emit(SendToController(answer))
 
     def fail_waiting(self) -> None:
-        """Fail all waiting requests. The error does not say whether the log has changed."""
+        """Fail all waiting requests. From the error it is not known whether the log has changed."""
         for waiter in (*self.waiting, *self.deletions):
             self.emit(Refuse(waiter, ProduceError.TIMED_OUT))
         self.waiting, self.deletions = {}, {}
@@ -262,7 +266,7 @@ class Replica:
         """Forget the role and its state, but keep the topic and the log."""
         self.fail_waiting()
         is_leader = self.role is Role.LEADER or self.is_suspended
-        if is_leader and self.is_dir_good:  # if the log dir failed, a new epoch begins anyway (P11)
+        if is_leader and self.is_dir_good:  # after a failure, a new epoch begins in any case (P11)
             self.ended_epoch = self.leader_epoch
         self.role, self.is_suspended = Role.NONE, False
         self.state = None

@@ -1,9 +1,9 @@
 """Elect a leader that may lack acknowledged records, if settings or an operator allow it.
 
-A former leader must not acknowledge records after such an election (P16). If the former leader has
-no registration any more, its lease has ended. But a leader stops at the end of its lease only if it
-knows the topic's setting for unclean elections. So the field `is_lease_kept` of the state records
-that the leader knows this setting.
+A former leader must not acknowledge records after an unclean election (P16). If the former leader
+has no registration any more, its lease has ended. But not every leader stops at the end of its
+lease: it must know the topic's setting for unclean elections. So the field `is_lease_kept` of the
+state says whether the leader knows this setting.
 """
 
 from __future__ import annotations

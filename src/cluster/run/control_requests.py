@@ -28,8 +28,8 @@ def answer_roles(message: Any, host: Host, replicas: HostedReplicas) -> Any:
         return LeaderAndIsrResponse(ErrorCode.INVALID_REQUEST)
     epoch = host.registration_epoch
     answers = replicas.obey(roles)
-    # The message names only one registration epoch. So if the broker was registered again
-    # meanwhile, the later answers are left out.
+    # The message names only one registration epoch.
+    # So if the broker was registered again meanwhile, the later answers are left out.
     return encode_role_answers(epoch, [one for one in answers if one.registration_epoch == epoch])
 
 

@@ -53,7 +53,7 @@ class ControllerLink:
         self._thread.start()
 
     def send(self, change: AlterPartition) -> None:
-        """Queue a proposal. It replaces a queued proposal for the same partition."""
+        """Queue a proposal. The new proposal replaces a queued proposal for the same partition."""
         with self._changed:
             self._waiting[change.topic.topic_id, change.partition] = change
             self._changed.notify_all()

@@ -1,7 +1,7 @@
 """Choose the log dir of a new replica, as Kafka does.
 
 1. The log dir that a request named before the replica existed (AlterReplicaLogDirs, KIP-113).
-2. Without such a request, the log dir with the fewest replicas.
+2. If no request named a log dir, the log dir with the fewest replicas.
 
 A log dir that is OFFLINE, full or cordoned takes no new replica, so it is not chosen. If no log dir
 takes new replicas, a working log dir is chosen. Then the creation fails, and its error gives the

@@ -37,7 +37,7 @@ CUT_SECONDS = 0.005  # the time between a fetch that was cut and the next fetch
 # if an answer has not changed, the rules get it again only after this time
 TELL_AGAIN_SECONDS = 5.0
 RETRY_SECONDS = (0.03, 0.15)  # the first backoffs after a new role
-# A broker answers with one of these errors if it no longer leads, or does not lead yet. Each
+# A broker answers with an error of this set if it no longer leads, or does not lead yet. Each
 # election causes such answers.
 ORDINARY = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH,
@@ -71,7 +71,7 @@ class Fetcher:
         self._leader = leader
         self._connection = connection
         self._limits = limits
-        self._shares = FetchShares(limits)  # only the thread uses it
+        self._shares = FetchShares(limits)  # only the fetcher's thread uses this field
         self._clock = clock
         self._throttle = throttle
         self._on_error = on_error
@@ -92,8 +92,8 @@ class Fetcher:
         """Fetch for a replica at once, even if its backoff has not ended.
 
         Args:
-            is_new_role: whether the replica has a new role. Then the running fetch is cut, because
-                it names another leader epoch or does not name the replica.
+            is_new_role: whether the replica has a new role. For a new role, the running fetch is
+                cut, because this fetch names another leader epoch or does not name the replica.
         """
         with self._changed:
             self._replicas[replica] = self._clock()
@@ -106,7 +106,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def remove(self, replica: HostedReplica) -> None:
-        """Stop fetching for a replica. If a fetch is running, it may still be answered."""
+        """Stop fetching for a replica. A running fetch may still be answered."""
         with self._changed:
             self._replicas.pop(replica, None)
             self._refusals.pop(replica, None)
@@ -136,7 +136,7 @@ class Fetcher:
                 LOG.exception("a fetch for %d replicas failed, and is tried again", len(due))
 
     def _fetch_for(self, due: list[HostedReplica]) -> None:
-        """Fetch once, if a replica wants records. Report a leader that does not answer."""
+        """Fetch once, if a replica wants records. If the leader does not answer, report this."""
         asked = self._ask_rules(due)
         if not asked:
             return
@@ -293,7 +293,7 @@ class Fetcher:
 def _is_progress(replica: HostedReplica, answer: FetchAnswer) -> bool:
     """Report whether the log has the changes of an answer.
 
-    If not, the next fetch would be equal.
+    If the log did not have the changes, the next fetch would be equal.
     """
     log = replica.log
     if log is None:

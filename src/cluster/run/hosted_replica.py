@@ -5,8 +5,8 @@ about an event and the effects are carried out. A flush runs without this lock, 
 back as an event. If a thread hangs in a call to the disk, the other threads do not wait for it:
 they raise an error (`patient_lock`), or end the role as soon as the thread returns (`revocation`).
 
-A log can fail during any effect. Then the facts of the rules may differ from the log. So the
-replica loses its role and counts as offline, and its log is read again.
+A log can fail during any effect. After a failure of the log, the facts of the rules may differ from
+the log. So the replica loses its role and counts as offline, and its log is read again.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class HostedReplica:
         return self._rules.high_watermark >= self._rules.epoch_start
 
     def is_followed(self, seconds: float) -> bool:
-        """Check that all members fetched in the last `seconds`. No other broker led until then."""
+        """Check that all members fetched in the last `seconds`, so that no other broker led."""
         return leader.is_followed(self._rules, self._clock() - seconds)
 
     def open(self) -> None:
@@ -252,7 +252,7 @@ class HostedReplica:
         """Flush the log without the lock, and report the flushed offset."""
         if (log := self._log) is None:
             return
-        life = self._rules.log_life  # if an event changes the life, the flush does not count
+        life = self._rules.log_life  # a flush does not count if the life of the log changes
         try:
             flushed = log.flush()
         except LogStoreError as error:

@@ -88,7 +88,7 @@ class HostedReplicas:
         return self._replicas.get((name, number))
 
     def find(self, partition: PartitionId) -> HostedReplica | None:
-        """Find a replica by its topic's id. The time does not grow with the number of replicas."""
+        """Find a replica by its topic's id, equally fast for any number of replicas."""
         return self._by_topic.find(partition)
 
     def leading(self) -> list[HostedReplica]:
@@ -213,7 +213,7 @@ class HostedReplicas:
                 self._workers.submit(dir_id, partial(self._read_again, replica))
 
     def _read_again(self, replica: HostedReplica) -> None:
-        """Read a replica again. If its log dir was removed, choose another log dir."""
+        """Read a replica again. If the log dir of a replica was removed, choose another log dir."""
         replica.open()
         if replica.dir_id not in self._host.dirs:
             with self._lock:
@@ -300,7 +300,7 @@ class _ByTopic:
         return self._replicas.get(partition)
 
     def put(self, replica: HostedReplica, topic: TopicIdentity) -> None:
-        """Record the new topic of a replica. It is no longer found by its old topic."""
+        """Remember the new topic of a replica. The replica is no longer found by its old topic."""
         with self._lock:
             before = self._keys.pop(replica, None)
             if before is not None and self._replicas.get(before) is replica:

@@ -4,8 +4,8 @@
                                   |                                  |
                                   +--------> hosted_replicas <-------+
 
-A `ClusterMember` does not serve clients. Its method `answer` answers the requests of other brokers.
-`replicas.at` finds the replica to which a client appends.
+A `ClusterMember` does not serve clients. The method `answer` of a member answers the requests of
+other brokers. `replicas.at` finds the replica to which a client appends.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class MemberSettings(NamedTuple):
     """The settings of a member of a cluster.
 
     Attributes:
-        records: a directory on tmpfs for the records of failed log dirs. It must still exist after
-            the process of the broker has ended (P4).
+        records: a directory on tmpfs for the records of failed log dirs. This directory must still
+            exist after the process of the broker has ended (P4).
         look_seconds: the time after which a controller asks again.
         session_seconds: if the coordination store hears nothing from a session for this time, it
             ends the session; None if the store never ends a session.
@@ -94,7 +94,7 @@ class MemberSettings(NamedTuple):
 
 
 class ClusterMember:
-    """A member of a cluster. The caller must give it an open store and a live session.
+    """A member of a cluster. The caller must pass an open store and a live session.
 
     Threads: any thread may call any method.
     """
@@ -134,7 +134,7 @@ class ClusterMember:
         self._is_closed = threading.Event()
         self._connecting = threading.Lock()  # guards the next field
         self._connections: WeakSet[PeerConnection] = WeakSet()
-        self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to cut a broker off
+        self.reaches: Callable[[int], bool] = lambda _: True  # tests use this to isolate a broker
         self._ticker = threading.Thread(target=self._tick, name="cluster-ticks", daemon=True)
         self._was_held, self._ticks_to_news = True, 0  # only the ticker uses these three fields
         self._news_due: Piece | None = None
@@ -155,8 +155,8 @@ class ClusterMember:
         """
         controller_store = ControllerStore(self._session, self.settings.broker)
         controller_store.prepare()
-        # The replicas must be read before the controller can ask for a replica. A replica that is
-        # not found would be created again, because all log dirs work (P17).
+        # The replicas must be read before the controller can ask for a replica.
+        # All log dirs work, so a replica that is not found would be created again (P17).
         self.replicas.open(self.store)
         self.store.add_listener(self._on_event)  # from now on, each failure is noticed
         self.replicas.look_at_dirs()  # a move may have ended after its replica was read
@@ -173,7 +173,7 @@ class ClusterMember:
         self._ticker.start()
 
     def close(self, shutdown_seconds: float = SHUTDOWN_SECONDS) -> None:
-        """Leave the cluster: let other brokers lead, mark a clean stop, end the registration.
+        """Leave the cluster: let other brokers lead, mark a clean stop, and end the registration.
 
         The store and the session stay open. The replicas keep their logs, but have no roles.
 
@@ -343,8 +343,8 @@ class ClusterMember:
         """Report a changed log dir to the cluster, and a move of a replica to the rules."""
         if event.kind in LOG_DIR_CHANGES and event.log_dir is not None:
             if event.kind in (StoreEventKind.LOG_DIR_RETURNED, StoreEventKind.LOG_DIR_ADDED):
-                # Read the replicas of the log dir before the log dir counts as good. While a log
-                # dir is not good, no missing replica is created (P17).
+                # Read the replicas of the log dir before the log dir counts as good.
+                # If some log dir is not good, no missing replica is created (P17).
                 self.replicas.open_new(self.store)
             self._news.heard(event.kind, event.log_dir)
         elif event.kind is StoreEventKind.LOG_DIR_SUSPECT:  # replicas that hang cannot answer

@@ -57,7 +57,7 @@ class MetadataCache:
         self._callbacks: tuple[ViewCallback, ...] = ()
 
     def is_in_sync(self, name: str, partition: int, broker: int) -> bool:
-        """Report whether the newest metadata has a broker in the ISR of a partition."""
+        """Report whether a broker is in the ISR of a partition in the newest metadata."""
         topic = self.view.topics.get(name)
         found = None if topic is None else topic.partitions.get(partition)
         return found is not None and broker in found.isr
@@ -65,7 +65,7 @@ class MetadataCache:
     def lacks_replica(self, name: str, partition: int) -> bool:
         """Report whether a replica of a partition is not in sync, or may not be in sync.
 
-        Compaction must not remove the tombstones and markers that such a replica may lack.
+        Compaction must not remove the tombstones and markers that a replica out of sync may lack.
         """
         topic = self.view.topics.get(name)
         found = None if topic is None else topic.partitions.get(partition)
@@ -78,7 +78,7 @@ class MetadataCache:
         call `update`.
 
         Returns:
-            A function that ends these calls.
+            A function that ends the calls of the callback.
         """
         with self._listening:
             self._callbacks = (*self._callbacks, callback)

@@ -1,9 +1,10 @@
-"""Find replicas whose topic the cluster does not know. Keep them, and raise an alarm.
+"""Find replicas whose topic the cluster does not know; keep the replicas, and raise an alarm.
 
-If a topic is deleted, the coordination store records which replicas must be deleted (P19). If the
-store has neither the topic of a replica nor such a record, no request has deleted the topic. Then
-somebody removed its znodes by hand, or the store is an older copy or another store. The replica may
-still be needed, so it is not deleted. An operator must restore the store, or delete the replica.
+If a topic is deleted, the coordination store lists which replicas must be deleted (P19). If the
+store neither has the topic of a replica nor lists the replica, no request has deleted the topic. So
+a user removed the znodes of the topic, or the store is an older copy, or it is another store. The
+replica may still be needed, so it is not deleted. An operator must restore the store, or delete the
+replica.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from cluster.wire.topic_ids import bytes_of
 
 LOG = logging.getLogger("cluster")
 LOOK_SECONDS = 5.0
-# A topic must be unknown for this time, because the metadata of a broker may be older than the role
-# of a replica.
+# A topic must be unknown for this long.
+# The reason is that a broker's metadata may be older than the role of a replica.
 UNKNOWN_SECONDS = 30.0
 SHOWN_MAX = 10
 
@@ -77,7 +78,10 @@ class Orphans:
 
 
 def _is_unknown(replica: HostedReplica, view: ClusterView) -> bool:
-    """Report whether a replica exists and its topic is unknown. Without an id, compare the name."""
+    """Report whether a replica exists and its topic is unknown.
+
+    If the replica has no topic id, compare the name.
+    """
     topic_id = replica.topic.topic_id
     if replica.log is None:
         return False

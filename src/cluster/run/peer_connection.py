@@ -4,7 +4,7 @@ The first request makes the connection. After any error, the connection is close
 request makes a new connection. So an answer is never mistaken for the answer to another request.
 
 Only the thread that calls `ask` closes the socket. Other threads only shut it down. If another
-thread closed the socket, a new file could get the same descriptor. Then the thread in `ask` could
+thread closed the socket, a new file could get the same descriptor. So the thread in `ask` could
 read from the wrong file.
 """
 
@@ -59,8 +59,8 @@ class PeerConnection:
         """Store the arguments; do not connect yet.
 
         Args:
-            where: returns the broker's host and port. It is called for each new connection, because
-                a broker may be registered again at another address.
+            where: returns the broker's host and port. This function is called for each new
+                connection, because a broker may be registered again at another address.
             frame_bytes_max: the size of the largest answer. A larger answer is refused before it is
                 read.
             security: the way to encrypt the connection and to log in.
@@ -70,7 +70,7 @@ class PeerConnection:
         self._connect_seconds = connect_seconds
         self._frame_bytes_max = frame_bytes_max
         self._security = security
-        self._expires_at = FOREVER  # when the broker ends the session of the login
+        self._expires_at = FOREVER  # the time when the broker ends the session of the login
         self._numbers = itertools.count(1)
         self._stream: ByteStream | None = None
         self._lock = threading.Lock()  # guards the socket and the flags
@@ -101,7 +101,7 @@ class PeerConnection:
         Args:
             seconds: the longest time to wait for the answer, after the connection is made.
             large: reads an answer of more than `LARGE_BYTES`. The time limit `seconds` applies to
-                each of its reads.
+                each read of `large`.
 
         Raises:
             PeerGoneError: the port refuses connections, so the broker's process is gone (P14).
@@ -169,13 +169,13 @@ class PeerConnection:
         with self._lock:
             self._is_closed = True
             if self._is_asking and self._stream is not None:
-                self._stream.shut_down()  # wakes the reading thread, which closes the socket
+                self._stream.shut_down()  # this wakes the reading thread, which closes the socket
             is_asking = self._is_asking
         if not is_asking:
             self._disconnect()
 
     def _finish(self) -> None:
-        """Mark the end of a call; after an interruption, clear it and close the connection."""
+        """Mark the end of a call; if it was interrupted, forget this and close the connection."""
         with self._lock:
             is_over = self._is_closed or self._is_interrupted
             self._is_asking = self._is_interrupted = False
@@ -220,7 +220,7 @@ class PeerConnection:
     def _read_large(
         self, stream: ByteStream, size_bytes: int, seconds: float, large: Callable[..., Any]
     ) -> Any:
-        """Let `large` read an answer. `large` must read the whole answer, and no more."""
+        """Let `large` read an answer. `large` must read the whole answer, and nothing after it."""
         left = size_bytes
 
         def read(size: int) -> bytes:

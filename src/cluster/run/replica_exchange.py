@@ -19,7 +19,7 @@ class Produce(Protocol):
         """Report that the records before this offset are acknowledged, as `acks` requires."""
 
     def refuse(self, error: x.ProduceError) -> None:
-        """Report that the records are perhaps not replicated."""
+        """Report that perhaps some replicas lack the records."""
 
     def fail(self, error: Exception) -> None:
         """Report that the log refused the records."""

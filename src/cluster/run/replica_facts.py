@@ -168,7 +168,7 @@ def describe(store: LogStore, log: Log) -> x.Opened:
 def _is_writable(log: Log) -> bool:
     """Report whether a log accepts changes. An incomplete or damaged log refuses changes."""
     try:
-        # this cuts nothing; it only shows whether the log refuses changes
+        # this call cuts nothing, but it shows whether the log refuses changes
         log.truncate_to(log.log_end_offset)
     except LogStoreError:
         return False

@@ -65,7 +65,8 @@ PEER_APIS = (roles.API, stops.API, metadata_updates.API, isr_changes.API, shutdo
 class ClusterBroker:
     """One broker of a cluster. The caller must give it an open store and a live session.
 
-    The caller must close the broker before the store and the session. A `with` block closes it.
+    The caller must close the broker before the store and the session. A `with` block closes the
+    broker.
 
     Attributes:
         broker: the sockets and the handlers of clients' requests.

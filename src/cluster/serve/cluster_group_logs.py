@@ -44,8 +44,8 @@ class ClusterGroupLogs:
 
     Args:
         partitions: how many partitions the topic gets if it is created now.
-        factor: how many replicas each partition gets; if there are fewer live brokers, each of them
-            gets one replica.
+        factor: how many replicas each partition gets. If there are fewer live brokers, each live
+            broker gets one replica.
         is_leased: returns whether it is certain that the broker's session has not ended (P16).
     """
 
@@ -116,18 +116,19 @@ class ClusterGroupLogs:
     def open(self, partition: int) -> LedGroupLog:
         """Find the replica on this broker that leads a partition, and its leader epoch.
 
-        Clients may know that this broker is the next leader before its replica leads. Then the
-        error is COORDINATOR_LOAD_IN_PROGRESS, so that they ask this broker again.
+        Clients may know that this broker is the next leader before its replica leads. Until the
+        replica leads, the error is COORDINATOR_LOAD_IN_PROGRESS, so that clients ask this broker
+        again.
         """
         try:
             replica, log = self._leadership.leading(self._internal.name, partition)
         except LogStoreError as error:
-            is_offline = isinstance(error, ReplicaOfflineError)  # then another broker will lead
+            is_offline = isinstance(error, ReplicaOfflineError)  # another broker will lead
             if not is_offline and self._will_lead(partition):
                 raise CoordinatorError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOT_YET) from error
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED) from error
-        # The epoch is read first. If the role changes now, the replica no longer leads in this
-        # epoch.
+        # The epoch is read first.
+        # If the role changes now, the replica no longer leads in this epoch.
         led = LedGroupLog(replica, log, replica.leader_epoch, self._is_leased)
         if not led.is_led:
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR, NOT_LED)
@@ -181,7 +182,7 @@ class LedGroupLog(NamedTuple):
     def is_settled(self) -> bool:
         """Whether all records are replicated.
 
-        After that, only the groups of this broker append records.
+        When all records are replicated, only the groups of this broker append records.
         """
         log = self.log
         return self.replica.is_end_replicated and log.high_watermark >= log.log_end_offset
@@ -234,7 +235,10 @@ class GroupAppend(ReplicaAppend):
         self._producer = producer
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records. Refuse if another broker may have led since the groups were read."""
+        """Append the records.
+
+        Refuse the append if another broker may have led after the groups were read.
+        """
         is_same = leader_epoch == self._led.leader_epoch and log is self._led.log
         if not is_same or leader_epoch < log.leader_epoch:
             raise NotServedError(code=ErrorCode.NOT_LEADER_OR_FOLLOWER, reason=NOT_LED)

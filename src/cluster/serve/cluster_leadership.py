@@ -1,8 +1,8 @@
 """Report brokers, leaders and replicas to the handlers of requests, for a broker of a cluster.
 
 There are two sources for the leader of a partition. The replica on this broker knows its own role.
-Its role decides what this broker serves. The metadata from the controller contains all partitions.
-From the metadata, clients learn which broker to use.
+The role of the replica decides what this broker serves. The metadata from the controller contains
+all partitions. From the metadata, clients learn which broker to use.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class ClusterLeadership:
     def nodes(self, endpoint: Endpoint) -> list[Node]:
         """List the live brokers that have a listener of the same name as the client's.
 
-        Before a controller has sent metadata, the list is empty, as in Kafka with ZooKeeper. Then a
-        client keeps the brokers that it knows, and asks again. After that, this broker is always in
-        the list, even if the metadata does not contain it yet.
+        Before a controller has sent metadata, the list is empty, as in Kafka with ZooKeeper. After
+        an empty list, a client keeps the brokers that it knows, and asks again. When metadata has
+        come, this broker is always in the list, even if the metadata does not contain it yet.
         """
         if not self._metadata.view.is_known:
             return []
@@ -101,7 +101,7 @@ class ClusterLeadership:
 
     def facts_of(self, name: str, partition: int) -> PartitionFacts:
         """Describe a partition from the controller's metadata. Leave out a leader that is down."""
-        is_known = self._metadata.view.is_known  # before the search: once true, it stays true
+        is_known = self._metadata.view.is_known  # read first: it never becomes False
         found = self._view_of(name, partition)
         if not is_known:
             return PartitionFacts(ErrorCode.LEADER_NOT_AVAILABLE, Leader())
@@ -161,7 +161,7 @@ class ClusterLeadership:
         self, name: str, partition: int, replica: HostedReplica | None, epoch: int
     ) -> LogStoreError:
         """Return the error that says why this broker does not serve a partition."""
-        is_known = self._metadata.view.is_known  # before the search: once true, it stays true
+        is_known = self._metadata.view.is_known  # read first: it never becomes False
         found = self._view_of(name, partition)
         if not is_known:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -59,7 +59,7 @@ class ClusterTopics:
         return self._metadata.view.ids.get(topic_id)
 
     def id_of(self, name: str, partition: int) -> bytes:
-        """Return the id of a topic; return NO_ID if this broker does not know it."""
+        """Return the id of a topic; return NO_ID if this broker does not know the topic."""
         found = self._metadata.view.topics.get(name)
         return NO_ID if found is None else found.topic_id
 

@@ -30,8 +30,8 @@ from cluster.run.peer_connection import PeerConnection
 from cluster.serve.cluster_leadership import NO_METADATA, ClusterLeadership
 
 MARKERS, MARKERS_VERSION, MARKERS_SECONDS = 27, 1, 15.0
-# How long a topic must be unknown before it counts as deleted. This broker's metadata may be older
-# than the metadata of the previous coordinator of the transaction.
+# How long a topic must be unknown before it counts as deleted.
+# The previous coordinator of the transaction may have had newer metadata than this broker.
 UNKNOWN_SECONDS = 10.0
 FORGET_SECONDS = 60.0  # a marker is tried again much sooner, even if a broker does not answer
 
@@ -91,8 +91,8 @@ class ClusterRoutes:
         self._clock = clock
         self._leadership, self._metadata, self._peers = leadership, metadata, peers
         self._lock = threading.Lock()
-        # The time since which a partition is unknown, and the time of the last question about it.
-        # The partition of the latest question is last. `_lock` guards it.
+        # When a partition became unknown, and when a thread last asked about the partition. The
+        # partition of the latest question is last. `_lock` guards it.
         self._unknown: OrderedDict[Place, tuple[float, float]] = OrderedDict()
 
     def route(self, place: Place) -> int | None:
@@ -124,8 +124,8 @@ class ClusterRoutes:
     def _is_deleted(self, place: Place) -> bool:
         """Report whether a partition that is not known now counts as deleted.
 
-        If nobody has asked for a partition for `FORGET_SECONDS`, the earlier questions are
-        forgotten: the partition may have been known in between.
+        If no thread has asked for a partition for `FORGET_SECONDS`, the earlier questions are
+        forgotten, because the partition may have been known in between.
         """
         now = self._clock()
         with self._lock:
@@ -137,7 +137,7 @@ class ClusterRoutes:
             return False
 
     def _forget_old(self, now: float) -> None:
-        """Forget the partitions that nobody has asked for; the caller holds `_lock`."""
+        """Forget the partitions that no thread has asked for; the caller holds `_lock`."""
         while self._unknown:
             first, (_, asked_at) = next(iter(self._unknown.items()))
             if now - asked_at <= FORGET_SECONDS:

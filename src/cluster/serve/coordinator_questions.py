@@ -4,8 +4,8 @@
     another broker is the coordinator  -> the queue for that broker -> one request per queue
 
 Each client that begins a transaction needs an answer before its first batch in a partition is
-appended, and the coordinator first replicates the change. So questions that arrive while a request
-is running wait in a queue (`_Line`), and the next request asks them together.
+appended, and the coordinator first replicates the change. If questions arrive while a request is
+running, they wait in a queue (`_Line`), and the next request has all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cluster.serve.cluster_leadership import ClusterLeadership
 from cluster.serve.coordinator_peers import Peers, code_of
 
 ASK, ASK_VERSION = 24, 5
-ASK_SECONDS = 6.0  # longer than the coordinator waits for its replicas
+ASK_SECONDS = 6.0  # this is longer than the coordinator waits for its replicas
 LINE_SECONDS = 12.0  # how long a question waits, including its own request
 QUESTIONS_MAX = 200  # the most questions in one request
 NO_ANSWER = "the coordinator of the transactional id does not answer"

@@ -1,4 +1,7 @@
-"""Report the eligible leader replicas (ELR) to the page. Only the controller knows them."""
+"""Report the eligible leader replicas (ELR) to the page.
+
+Only the controller knows the eligible leader replicas.
+"""
 
 from __future__ import annotations
 

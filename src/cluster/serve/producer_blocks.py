@@ -2,7 +2,7 @@
 
     /latest_producer_id_block    {"version":1,"broker":2,"block_start":"5000","block_end":"5999"}
 
-The znode has the last block. Its path and its JSON are the same as in Kafka.
+The znode has the last block. The path and the JSON of the znode are the same as in Kafka.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProducerBlocks:
         self._session, self._broker = session, broker
 
     def claim(self, first: int) -> range:
-        """Take the next block. All its ids are at or above `first`.
+        """Take the next block. All ids of the block are at or above `first`.
 
         Raises:
             LogStoreError: the coordination store does not answer, or the znode cannot be read.
@@ -49,7 +49,7 @@ class ProducerBlocks:
         )
 
     def _claim_once(self, first: int) -> range | None:
-        """Take a block; return None if another broker has taken it first.
+        """Take a block; return None if another broker was faster.
 
         If the answer of the store is lost, no broker uses the ids of this block.
         """

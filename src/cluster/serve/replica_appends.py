@@ -164,7 +164,7 @@ class ReplicaAppend(ReplicaWait):
         return self._info
 
     def written(self, log: Log, leader_epoch: int) -> AppendInfo:
-        """Append the records. A log with a later leader epoch refuses them."""
+        """Append the records. A log with a later leader epoch refuses the records."""
         # free the batch, because the request may wait for a long time
         records, self._records = self._records, None
         check_format(log)

@@ -31,7 +31,7 @@ RenewalCallback = Callable[[Session], object]
 
 
 class LastingSession(Session):
-    """A session. If the store ends it, a new session replaces it.
+    """A session. If the store ends the session, a new session replaces it.
 
     Threads: any thread may call any method. One thread waits for the end of the session.
     """

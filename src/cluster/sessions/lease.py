@@ -1,8 +1,8 @@
 """Track how long it is certain that the session of this broker has not ended (P16).
 
-A *heartbeat* is a small read. Its answer proves that the session had not ended when the heartbeat
-was sent. So the session lasts for at least one session timeout after that time. The lease ends
-after two thirds of the session timeout, because the clocks of two machines differ.
+A *heartbeat* is a small read. The answer to a heartbeat proves that the session had not ended when
+the heartbeat was sent. So the session lasts for at least one session timeout after that time. The
+lease ends after two thirds of the session timeout, because the clocks of two machines differ.
 
 A lease belongs to one session. In a new session, the broker must first register and call `begin`.
 Before `begin`, no answer extends the lease.

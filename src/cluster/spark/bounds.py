@@ -6,9 +6,9 @@ Several brokers are asked for the metadata (`cluster_map`). Each question to a l
 leader epoch, so that a broker which leads an older epoch refuses it.
 
 A range ends at the high watermark. If only committed records are wanted, the range ends at the last
-stable offset. Right after an election, a leader does not know its high watermark yet. So if a
-question gets a retriable error, it is asked again, with new metadata, for at most `SECONDS_MAX`. A
-partition counts as deleted only if it is missing for `MISSING_SECONDS`.
+stable offset. Right after an election, a leader does not know its high watermark yet. So a question
+that gets a retriable error is repeated with new metadata, for at most `SECONDS_MAX`. A partition
+counts as deleted only if it is missing for `MISSING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def look(
 ) -> dict[TopicPartition, ClusterSpan]:
     """Find the present readable ranges of partitions.
 
-    If the options accept data loss, partitions that do not exist are left out. If a leader was
-    replaced and does not know this yet, it may answer with a high watermark that is too low. So if
-    a log ends before an offset in `known`, the question is repeated for some seconds.
+    If the options accept data loss, partitions that do not exist are left out. A replaced leader
+    that does not know of its replacement may answer with a high watermark that is too low. So if a
+    log ends before an offset in `known`, the question is repeated for some seconds.
     """
     deadline = time.monotonic() + OLD_LEADER_SECONDS
     while True:
@@ -166,7 +166,7 @@ def repeated(
     *,
     is_strict: bool = True,
 ) -> Found:
-    """Call `find` with the places of partitions, until it does not raise NotKnownYetError any more.
+    """Repeat `find` with the places of partitions while it raises NotKnownYetError.
 
     Args:
         is_strict: whether a partition that does not exist is an error.
@@ -191,10 +191,10 @@ def repeated(
 
 
 def retried(attempt: Callable[[bool], Found]) -> Found:
-    """Call `attempt` until it does not raise NotKnownYetError or PeerError any more.
+    """Repeat `attempt` while it raises NotKnownYetError or PeerError.
 
     Args:
-        attempt: gets True if a partition that no broker has now counts as deleted.
+        attempt: gets True if a partition counts as deleted when no broker has it now.
     """
     begun = time.monotonic()
     while True:

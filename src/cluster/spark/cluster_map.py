@@ -4,8 +4,8 @@
 
 One broker is not enough. A broker that is cut off from the controller does not know that another
 broker leads now. A broker that has just started may know no topic. For each partition, the answer
-with the largest leader epoch is used. A topic counts as missing if none of the answers has the
-topic, and enough of these brokers know a controller.
+with the largest leader epoch is used. A topic counts as missing if two conditions hold: no answer
+has the topic, and enough of the brokers that answered know a controller.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cluster.tools.asking import CLIENT, METADATA, parse_servers
 from logstore.names import TopicPartition
 
 ANSWER_SECONDS = 10.0
-# This many brokers are enough in a large cluster. They are drawn at random.
+# This many brokers are enough in a large cluster. The brokers are drawn at random.
 ASKED_MAX = 5
 MISSING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -56,7 +56,7 @@ class ClusterMap(NamedTuple):
     Attributes:
         brokers: the rows of the brokers; the key is the broker id.
         topics: the topics that exist.
-        codes: the errors of topics that some broker knows, but that cannot be described.
+        codes: the errors of topics that some broker knows but cannot describe.
         is_certain: whether a topic that is in neither `topics` nor `codes` is certainly missing.
     """
 
@@ -89,8 +89,8 @@ def cluster_map(servers: str, topics: Sequence[str] | None = None) -> ClusterMap
 def _answers(servers: Sequence[Server], asked: Any) -> tuple[list[Any], int]:
     """Return the answers of enough brokers, and how many are enough.
 
-    An address that no broker advertises may belong to any broker. An answer from such an address is
-    used only to find the brokers.
+    An address that no broker advertises may belong to any broker. An answer from an address that no
+    broker advertises is used only to find the brokers.
     """
     found = _several(servers, asked, 1)
     answers, done = dict(found), set(found)
@@ -146,7 +146,7 @@ def _several(servers: Sequence[Server], asked: Any, count: int) -> dict[Server, 
                 break
     finally:
         for one in connections.values():
-            one.close()  # ends the questions that still wait
+            one.close()  # this ends the questions that still wait
         pool.shutdown(wait=False, cancel_futures=True)
     if not answers:
         raise failure

@@ -165,7 +165,10 @@ class LeaderReading:
         )  # fmt: skip
 
     def _row(self, answer: Any) -> Any:
-        """Return the row of the partition. If it is missing, raise an error that allows a retry."""
+        """Return the row of the partition.
+
+        If the row is missing, raise an error that allows a retry.
+        """
         if answer.error_code:
             raise bounds.error_of(self._piece.key, ErrorCode(answer.error_code))
         for topic in answer.responses:
@@ -176,7 +179,7 @@ class LeaderReading:
         raise NotKnownYetError(reason=f"{self._piece.key}: the answer does not have the partition")
 
     def _skip_lost(self) -> None:
-        """Skip records that do not exist any more; raise if the options do not accept this.
+        """Skip records that do not exist any more; raise an error if the options forbid the skip.
 
         If the log ends before the wanted offset, an old leader may have answered. So the question
         is repeated for some seconds (`bounds.look`).

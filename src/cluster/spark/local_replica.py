@@ -8,8 +8,9 @@ A directory is read only if it proves that it is the replica:
     its high watermark on the disk        bounds what is read: below it, no election changes records
 
 The owner of the log dir writes the high watermark to the disk every few seconds. So the newest
-wanted records may be above this high watermark. They are fetched from the leader. Below the high
-watermark, the log of a replica and the log of the leader have the same records.
+wanted records may be above this high watermark. The records above the high watermark are fetched
+from the leader. Below the high watermark, the log of a replica and the log of the leader have the
+same records.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class LocalReading:
 
 
 def own_paths(holder: Holder) -> tuple[str, ...]:
-    """Return the paths of a broker's log dirs that are on this machine; their ids prove it."""
+    """Return the paths of a broker's log dirs whose ids prove that they are on this machine."""
     return tuple(path for path, id_ in holder.log_dirs if directory_id_at(path) == id_)
 
 

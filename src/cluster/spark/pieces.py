@@ -2,11 +2,11 @@
 
     DescribeLogDirs to each broker -> path and directory id of its log dirs, size of each replica
 
-A piece names every in-sync replica, because any of them may be on the machine of the task. The path
-of a log dir alone proves nothing, because another machine may have another disk at the same path.
-So a piece also has the directory ids, which are random and are stored on the disks.
+A piece names every in-sync replica, because any of these replicas may be on the machine of the
+task. The path of a log dir alone proves nothing, because another machine may have another disk at
+the same path. So a piece also has the directory ids, which are random and are stored on the disks.
 
-Kafka's own brokers send no directory ids, so the tasks fetch all records of such brokers.
+Kafka's own brokers send no directory ids, so the tasks fetch all records of Kafka's brokers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ClusterPiece(InputPartition):
 
     Attributes:
         holders: the brokers with in-sync replicas, the leader first.
-        is_sole: whether the partition has only one replica. If so, all records in the log of this
+        is_sole: whether the partition has only one replica. All records in the log of a sole
             replica count as replicated.
         servers: the addresses of all brokers.
     """
@@ -124,7 +124,8 @@ def dirs_of(
 ) -> dict[int, DirsFound]:
     """Ask the brokers with in-sync replicas for their log dirs, several brokers at once.
 
-    If a broker does not answer, it is left out. Then the tasks do not read its files.
+    The result lacks a broker that does not answer. The tasks do not read the files of a broker that
+    is not in the result.
     """
     wanted: dict[int, list[TopicPartition]] = {}
     for key in keys:

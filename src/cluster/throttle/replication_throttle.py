@@ -46,8 +46,8 @@ class Side(Enum):
 class ReplicationThrottle:
     """The limits of one broker.
 
-    Until the settings of the topics are known, each replica counts as throttled. Otherwise, a
-    broker could exceed the rate at its start.
+    Until the settings of the topics are known, each replica counts as throttled, so that a broker
+    does not exceed the rate at its start.
 
     Threads: any thread may call any method. `_lock` guards the buckets, and is held only for a
     short time. Each change of `_replicas` replaces one entry of a dict, so a reader needs no lock.

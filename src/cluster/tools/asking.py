@@ -62,7 +62,7 @@ class Asked:
         """Store the arguments; do not connect yet.
 
         Args:
-            servers: brokers of the cluster. It is enough if one of them answers.
+            servers: brokers of the cluster. It is enough if one of `servers` answers.
             seconds: the longest wait for each answer.
             security: the way to connect and to log in.
         """
@@ -250,7 +250,7 @@ class Asked:
         connection = self._connections.pop(server, None) or PeerConnection(
             lambda: server, CLIENT, security=self._security
         )
-        # the last server of `_connections` is the last one that was asked
+        # the last server of `_connections` was asked last
         self._connections[server] = connection
         try:
             return connection.ask(*api, asked, self._seconds)

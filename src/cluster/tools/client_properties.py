@@ -7,7 +7,7 @@
         username="admin" password="...";
 
 Instead of `sasl.jaas.config`, the key `sasl.credentials.file` may name a file with a line
-`user:password`. If the value of a setting may be a secret, no error shows it.
+`user:password`. If the value of a setting may be a secret, no error shows the value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KNOWN = (
     PROTOCOL, MECHANISM, JAAS, CREDENTIALS, TRUSTED, OWN, KEY_PASSWORD, KEY_PASSWORD_FILE, *TYPES,
     *STORE_PASSWORDS, HOST_CHECK, VERSIONS,
 )  # fmt: skip
-# Kafka's clients have these settings. The tools do not use them.
+# Settings of Kafka's clients that the tools of this library do not use.
 IGNORED = (
     "bootstrap.servers", "client.id", "client.dns.lookup", "connections.max.idle.ms",
     "default.api.timeout.ms", "metadata.max.age.ms", "reconnect.backoff.max.ms",

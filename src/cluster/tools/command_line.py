@@ -38,7 +38,7 @@ from logstore.cli.output import Column, optional_text, print_rows, to_json
 from logstore.names import validate_partition, validate_topic
 
 PREFERRED, UNCLEAN = 0, 1
-# These codes mean that there was nothing to do.
+# An error code of this set means that there was nothing to do.
 NOTHING_TO_DO = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
 
 
@@ -64,7 +64,7 @@ VERIFY_COLUMNS = [
 
 @click.group(short_help="See a cluster, elect leaders, move replicas between brokers.")
 def cluster() -> None:
-    """Look at the brokers of a cluster, and operate them.
+    """Show and change the brokers of a cluster.
 
     These commands send Kafka's own requests to the brokers, from any machine.
 
@@ -167,7 +167,7 @@ def reassign(
     The exit code is 1 if a partition was refused. With --verify, the exit code is 1 if a partition
     does not have the wanted brokers or log dirs. The command does not change throttles.
 
-    With --generate, the file names topics. The command prints the present brokers of their
+    With --generate, the file names topics. The command prints the present brokers of the topics'
     partitions, and a proposal. The proposal places all replicas as if the topics were new.
 
     \b

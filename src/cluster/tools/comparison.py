@@ -6,8 +6,8 @@
 
 Followers append the batches of their leader unchanged, so the batches of all replicas are the same.
 Compaction is an exception: each replica compacts its own log, at its own time. So replicas of a
-compacted topic may lack different records, and their batches may differ. In such a topic, records
-with the same offset must be the same. If only some replicas have a record, this is not a
+compacted topic may lack different records, and their batches may differ. In a compacted topic,
+records with the same offset must be the same. If only some replicas have a record, this is not a
 difference.
 
 A topic that is not compacted now may have been compacted earlier. If a replica of such a topic
@@ -176,7 +176,7 @@ class Comparison:
         return min((one.offset for one in self.readers.values()), default=0)
 
     def seek(self, offset: int) -> None:
-        """Continue at another offset, because the records before it were deleted."""
+        """Continue at another offset, because the records before this offset were deleted."""
         for reader in self.readers.values():
             if reader.offset < offset:
                 reader.seek(offset)
@@ -230,7 +230,8 @@ class Comparison:
             if not ends:
                 self._drop(broker, f"no other replica says where the batch at {offset} ends")
                 continue
-            # All batches that end before this offset were taken, so the other batches end after it.
+            # All batches that end before this offset were taken, so each other batch ends after
+            # this offset.
             end = min(ends)
             self._reported = max(self._reported, end)
             self.readers[broker].seek(end + 1)

@@ -129,7 +129,7 @@ def plan_now(asked: Asked, seen: Look, settings: DrainSettings) -> Plan:
 
 
 def faults_text(plan: Plan) -> str:
-    """Describe how many partitions cannot leave, and why the first of them cannot."""
+    """Describe how many partitions cannot leave, and what prevents the first of them."""
     first = plan.faults[min(plan.faults)]
     count = len(plan.faults)
     return first if count == 1 else f"{count} partitions cannot leave; the first is {first}"

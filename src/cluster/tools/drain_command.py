@@ -61,9 +61,9 @@ def drain(
     a partition stay in as many racks as possible. If a partition cannot leave, the command begins
     nothing. The copies are not throttled: use --at-once to copy less at the same time.
 
-    Ctrl-C ends the command. The reassignments that it has begun continue. Run the same command
-    again for the other partitions. The exit code is 1 if a replica stays. New topics may still get
-    replicas on BROKER, so run the command again right before you remove it.
+    Ctrl-C ends the command. The reassignments that the command has begun continue. To reassign the
+    other partitions, run the same command again. The exit code is 1 if a replica stays. New topics
+    may still get replicas on BROKER, so run the command again right before you remove it.
 
     \b
     Examples:

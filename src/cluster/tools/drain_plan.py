@@ -1,9 +1,9 @@
 """Plan which brokers get the replicas of brokers that will be removed. No I/O.
 
     a replica of a drained broker -> brokers that live and have no replica of the partition
-                                  -> of these, the ones that keep the most racks
-                                  -> of these, the ones whose log dirs all have room
-                                  -> of these, the one with the fewest bytes
+                                  -> of these, the ones that keep the most racks -> of these, the
+                                  ones whose log dirs all have room -> of these, the one with the
+                                  fewest bytes
 
 Each replica of a drained broker is copied once, and no other replica moves. So no other plan moves
 fewer bytes. The largest replicas are placed first.

@@ -20,8 +20,8 @@ from logstore.cli.options import log_dirs_option, note, tell_of_opening
 from logstore.cli.output import progress_bar
 from logstore.units import format_count
 
-# The password is made for this run, so only this process can log in. So no other client can read or
-# change anything in this time, even if the ACLs allow this.
+# The password is made for this run, so only this process can log in.
+# So no other client can read or change anything, even if the ACLs allow this.
 USER = "logstore-cluster-grow"
 OWN_LISTENER = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0", "advertised.listeners": "",

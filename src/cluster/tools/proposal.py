@@ -2,8 +2,8 @@
 
     {"version": 1, "topics": [{"topic": "orders"}]}      the file of the topics
 
-The proposal places all replicas of each topic as if the topic were new. So it spreads the replicas
-evenly, but it may move replicas that could have stayed. No I/O.
+The proposal places all replicas of each topic as if the topic were new. So the proposal spreads the
+replicas evenly, but may move replicas that could have stayed. No I/O.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Assignment = Mapping[Place, Sequence[int]]
 
 
 def parse_topics(text: str) -> list[str]:
-    """Read the names of the topics. Raises ValueError if the text is not such a file."""
+    """Read the names of the topics. Raises ValueError if the text does not have this format."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

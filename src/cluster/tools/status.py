@@ -51,7 +51,7 @@ def summary(brokers: Sequence[Row], partitions: Sequence[Row]) -> str:
 
 
 def partition_rows(metadata: Any, min_isr: Mapping[str, str]) -> Iterator[Row]:
-    """Describe each partition. `state` names its worst fault."""
+    """Describe each partition; `state` names the worst fault of the partition."""
     for topic in sorted(metadata.topics, key=lambda one: one.name):
         text = min_isr.get(topic.name, "")
         smallest = int(text) if text.isascii() and text.isdigit() else None

@@ -2,11 +2,11 @@
 
     Fetch (replica id -2) to each broker of a partition -> Comparison -> differences
 
-Kafka defines this replica id for tools that compare replicas. A broker answers such a Fetch from
-its own replica, even if the replica is a follower. The answer never waits, and ends at the high
-watermark of that replica. Such a Fetch does not count as the position of a follower. The records
-below the smallest of these high watermarks are on every replica, and do not change. So appends and
-elections during a comparison do no harm.
+Kafka defines this replica id for tools that compare replicas. A broker answers a Fetch of such a
+tool from its own replica, even if the replica is a follower. The answer never waits, and ends at
+the high watermark of that replica. A Fetch of such a tool does not count as the position of a
+follower. The records below the smallest high watermark are on every replica, and do not change. So
+appends and elections during a comparison do no harm.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cluster.tools.replica_reader import (
 COMPARING = -2
 READ_BYTES_MAX = 1 << 20
 BEYOND = 1 << 62  # no log has this offset, so the answer only says where the log begins and ends
-DIFFERENCES_MAX = 100  # of one partition; then its comparison ends
+DIFFERENCES_MAX = 100  # the limit of one partition; after it, the comparison ends
 SAME, NOT_COMPARED = "same", "not compared"
 CLEANUP, COMPACT = "cleanup.policy", "compact"
 
@@ -72,7 +72,7 @@ class Pace:
         return READ_BYTES_MAX if self._rate is None else max(1, min(READ_BYTES_MAX, self._rate))
 
     def took(self, size_bytes: int) -> None:
-        """Wait for the time that these bytes need at this rate."""
+        """Wait as long as the bytes need at the limited rate."""
         self.size_bytes += size_bytes
         if self._rate is None:
             return

@@ -1,8 +1,8 @@
 """Ask brokers to put replicas into the log dirs that a reassignment names (KIP-113).
 
-If a broker has the replica, it moves the replica. If it does not have the replica yet, it remembers
-the log dir, and later creates the replica there. So these requests are sent before the brokers of
-the partitions are changed.
+A broker that already has the replica moves the replica to the wanted log dir. A broker that does
+not have the replica yet remembers the log dir, and later creates the replica there. So these
+requests are sent before the brokers of the partitions are changed.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ OFFSETS_MAX = 2**62  # no log has a larger offset
 CONSUMER = -1  # the replica id of a client that only reads
 # if this value replaces the registration epoch, the follower's broker is leaving (P21)
 NO_EPOCH = -1
-# An answer has one of these values in place of the last stable offset, which a follower finds in
-# its own log. A broker of an earlier version ignores the value.
+# An answer has a value of this set instead of the last stable offset. A follower finds the last
+# stable offset in its own log. A broker of an earlier version ignores the value.
 NO_STABLE_OFFSET, MAY_LACK_OFFSETS = -1, -2
 
 PartitionId = tuple[str, int]  # topic id and partition
@@ -76,7 +76,7 @@ def encode_fetches(
         max_wait_ms=limits.wait_ms,
         min_bytes=limits.bytes_min,
         max_bytes=limits.bytes_max,
-        session_epoch=-1,  # no fetch session
+        session_epoch=-1,  # the request belongs to no fetch session
         topics=[
             FetchRequest.FetchTopic(
                 topic_id=bytes_of(topic_id),

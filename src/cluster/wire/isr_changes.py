@@ -1,7 +1,7 @@
 """Write and read AlterPartition (56) and its answer.
 
 The answer only reports which proposals were refused. If a proposal is accepted, the leader gets the
-new state by LeaderAndIsr, like every other state.
+new state by LeaderAndIsr, as it gets every other state.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The controller numbers its changes. A message has the changes after the number `changes_after`, up
 to the number `last_change`; both numbers are tagged fields. So a broker knows if it lacks changes,
 or if a message is late. Two tagged fields of a partition name its eligible leader replicas and its
-suspects. A broker of an earlier version ignores these two fields, and a controller of an earlier
-version does not write them. A message of Kafka's type FULL contains all topics. If such a message
-does not name a topic, the topic does not exist.
+suspects. A broker of an earlier version ignores the two tagged fields, and a controller of an
+earlier version does not write these fields. A message of Kafka's type FULL contains all topics. If
+a FULL message does not name a topic, the topic does not exist.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Bed:
                 )
 
     def check_room_for(self, cases: Sequence[Case]) -> None:
-        """Raise LogDirFullError if the largest of these cases would fill a disk."""
+        """Raise LogDirFullError if the largest case would fill a disk."""
         self.check_room(max(map(self.budget_bytes, cases)) // len(self._own))
 
     def _speeds_of(self, directory: str) -> tuple[float, float]:

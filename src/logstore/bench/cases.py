@@ -11,7 +11,8 @@ class Case(NamedTuple):
     """Describe one measurement.
 
     Attributes:
-        phase: append, read, point-read, recover, move, or beside (one disk is slow, full or dead).
+        phase: append, read, point-read, recover, move, or beside (the other disks work while one
+            disk is slow, full or dead).
         sync: "none" (one flush at the end, which is measured, too), "interval" (`flush_ms`), or
             "durable".
         writers: the number of threads that append.
@@ -93,7 +94,7 @@ def moves(plan: Plan) -> tuple[Case, ...]:
 def troubles(plan: Plan) -> tuple[Case, ...]:
     """Return the cases that run while the first disk is healthy, slow, full or dead.
 
-    These cases need a first disk that this program can slow down and stop.
+    All these cases need a first disk that this program can slow down and stop.
     """
     seconds = max(case.seconds for case in plan.cases) * 2
     return tuple(Case("beside", 100, 100, "durable", 1, seconds, 1, what) for what in TROUBLES)

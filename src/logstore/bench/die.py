@@ -1,7 +1,7 @@
 """Fill a store, and end before anything is flushed: `python -m logstore.bench.die BYTES DIR...`.
 
-The process ends immediately when its standard input ends. So when its parent ends, the process
-ends, too, even if the parent is killed.
+The process ends immediately when its standard input ends. So when the parent of the process ends,
+the process also ends, even if the parent is killed.
 """
 
 from __future__ import annotations

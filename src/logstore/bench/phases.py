@@ -1,7 +1,7 @@
 """Measure one property of the disks in each phase: append, read, point-read, recover.
 
-In every round, a phase is prepared, run and finished. Only `run` is timed. A phase records its
-operations in samplers, one per worker, and counts the bytes and records of a round.
+In every round, a phase is prepared, run and finished. Only `run` is timed. A phase stores its
+operations in samplers, one for each worker, and counts the bytes and records of a round.
 """
 
 from __future__ import annotations

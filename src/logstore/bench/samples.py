@@ -35,7 +35,7 @@ SAMPLE = np.dtype(
     ]
 )
 assert SAMPLE.itemsize == 32
-CHUNK = 10_000  # records in a batch of the trace
+CHUNK = 10_000  # how many records a batch of the trace has
 
 
 class Sampler:
@@ -46,7 +46,7 @@ class Sampler:
         self.rows: list[tuple[int, int, int, int, int]] = []
 
     def add(self, began_ns: int, size_bytes: int, records: int) -> int:
-        """Record an operation that began at `began_ns` of the monotonic clock and ends now."""
+        """Remember an operation that began at `began_ns` of the monotonic clock and ends now."""
         now = time.perf_counter_ns()
         self.rows.append((began_ns, now - began_ns, size_bytes, records, self.worker))
         return now

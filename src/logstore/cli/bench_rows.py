@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def measure(paths: list[str], plan: str, out: str | None, show: Show) -> list[Row]:
-    """Measure directories and return the results; remove everything that was written there.
+    """Measure directories, return the results, and remove everything that was written there.
 
     Raises:
         click.UsageError: a directory is named twice, or the directory for the results is not empty.

@@ -1,7 +1,7 @@
 """Hold back Ctrl-C, SIGTERM and the loss of the terminal while a store is being changed.
 
 An interrupt could come after a write, but before the matching update of the state in memory. So the
-signal handler only records the interrupt. The interrupt is raised later, where the work allows an
+signal handler only remembers the interrupt. The interrupt is raised later, where the work allows an
 interrupt: while the command waits for input, or between two batches. A second Ctrl-C is raised
 immediately. After a second Ctrl-C, the store recovers at its next open, as after a kill.
 """
@@ -19,7 +19,7 @@ WAKE_SECONDS = 0.5
 
 
 class Interrupts:
-    """Record the interrupts that are held back in this process; `asked` is their number."""
+    """Remember the interrupts that are held back in this process; `asked` is their number."""
 
     def __init__(self) -> None:
         """Start without a recorded interrupt, and hold interrupts back outside `allowed`."""
@@ -28,7 +28,7 @@ class Interrupts:
         self.is_open = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal; raise KeyboardInterrupt if this is allowed, or at the second signal."""
+        """Remember a signal. At the second signal, or if it is allowed, raise KeyboardInterrupt."""
         self.asked += 1
         self.number = number
         if self.is_open or self.asked > 1:
@@ -49,9 +49,9 @@ class Interrupts:
         """Wait for a signal, which raises KeyboardInterrupt.
 
         Only the main thread runs Python's signal handlers. If a signal comes just before the main
-        thread blocks, perhaps the signal does not wake the thread. The main thread may be waiting
-        for the interpreter's lock, or another thread may have received the signal. So the main
-        thread wakes regularly.
+        thread blocks, the signal may not wake the main thread. The main thread may be waiting for
+        the interpreter's lock, or another thread may have received the signal. So the main thread
+        wakes regularly.
         """
         with self.allowed():
             while True:
@@ -60,7 +60,7 @@ class Interrupts:
 
 @contextmanager
 def held() -> Iterator[Interrupts]:
-    """Hold back interrupts in this block; if there was an interrupt, raise it after the block."""
+    """Hold back interrupts in this block, and raise a held-back interrupt after the block."""
     interrupts = Interrupts()
     try:
         is_tied = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL  # False under nohup

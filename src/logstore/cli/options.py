@@ -64,7 +64,7 @@ def named_log_dirs(log_dirs: tuple[str, ...]) -> list[str]:
     """Return the log dirs from the command's options, the program's options or the environment.
 
     Raises:
-        click.UsageError: no log dir is given in any of these places.
+        click.UsageError: no log dir is given by an option or by the environment.
 
     """
     context = click.get_current_context(silent=True)
@@ -197,7 +197,7 @@ def partitions_of(
 
 
 def one_partition(store: LogStore, topic: str, partition: int | None) -> TopicPartition:
-    """Return the one partition that `TOPIC [PARTITION]` names.
+    """Return the only partition that `TOPIC [PARTITION]` names.
 
     Raises:
         click.UsageError: the topic has several partitions, and none was named.

@@ -131,7 +131,7 @@ def draw_table(cells: Sequence[Sequence[str]], columns: Sequence[Column]) -> Non
     console = Console()
     wanted = console.measure(table, options=console.options.update(width=WIDTH_MAX)).maximum
     if wanted > console.width:
-        # If the terminal is too narrow, it wraps the lines, so that no path or number is cut off.
+        # A narrow terminal wraps the lines, so no path or number is cut off.
         console = Console(width=wanted)
     console.print(table)
 

@@ -114,7 +114,7 @@ def parse_moment(text: str) -> int:
     the offset of a zone. A time without `Z` and without an offset is UTC.
 
     Raises:
-        ValueError: the text is not a point in time in one of these forms.
+        ValueError: the text is not a point in time in an accepted form.
 
     """
     if text.strip().lstrip("-").isdigit():

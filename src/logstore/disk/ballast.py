@@ -60,14 +60,15 @@ class Ballast:
 
     @property
     def missing_bytes(self) -> int:
-        """The number of bytes of the ballast that are missing; this much free space is reserved."""
+        """The number of missing bytes of the ballast; this much free space is reserved."""
         return self._missing_bytes
 
     def keep(self) -> None:
         """Write as much of the ballast as fits on the disk. Raises OSError if the disk failed.
 
-        While some work uses the space of the removed ballast, the ballast is not written. Otherwise
-        an append, which checks for room and calls `keep`, would fill the space that the work needs.
+        While some work uses the space of the removed ballast, the ballast is not written. If an
+        append, which checks for room and calls `keep`, wrote the ballast, it would fill the space
+        that the work needs.
         """
         if not self._missing_bytes:
             return
@@ -88,7 +89,7 @@ class Ballast:
                 self._take_failure(error)
 
     def _take_failure(self, error: OSError) -> None:
-        """Record how many bytes of the ballast are missing; a write error is only a warning."""
+        """Store how many bytes of the ballast are missing; a write error is only a warning."""
         with suppress(OSError):
             self._missing_bytes = max(BALLAST_BYTES - self._size_bytes(), 1)
         text = (
@@ -144,7 +145,7 @@ class Ballast:
             return work()
         finally:
             self._in_use.discard(me)
-            del full  # otherwise this frame and the error's traceback would refer to each other
+            del full  # avoid a reference cycle of this frame and the error's traceback
             with suppress(OSError):  # the work is done; a failed disk makes the next call fail
                 if has_room:
                     self.keep()

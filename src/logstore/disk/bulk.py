@@ -64,7 +64,7 @@ def copy_range(source_fd: int, target_fd: int, start: int, end: int) -> None:
 
 
 def clone(source_fd: int, target_fd: int) -> None:
-    """Copy a file to an empty file on XFS or btrfs: both share each block until it is changed.
+    """Copy a file to an empty file on XFS or btrfs: both files share each unchanged block.
 
     Raises:
         OSError: EOPNOTSUPP, EINVAL, ENOTTY or EXDEV if the files cannot share blocks.

@@ -13,9 +13,9 @@ any more, the set forgets the call.
 
 A process can be stopped, and its machine can be paused or asleep. When the process continues, all
 its calls look old, although no disk is slow. A time in which the process does not run is called a
-*nap*. A thread that checks the ages of calls waits in short steps with `wait_awake`. If one of the
-short waits takes far too long, the process had a nap. The age of a call does not include the naps
-of the process.
+*nap*. A thread that checks the ages of calls waits in short steps with `wait_awake`. If a short
+wait takes far too long, the process had a nap. The age of a call does not include the naps of the
+process.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _noting = threading.Lock()
 
 
 def wait_awake(wait: Callable[[float], Waited], seconds: float) -> Waited:
-    """Wait for a short time by calling `wait`; if this takes far too long, record a nap."""
+    """Wait for a short time by calling `wait`; if this takes far too long, note a nap."""
     due = time.monotonic() + seconds
     waited = wait(seconds)
     now = time.monotonic()

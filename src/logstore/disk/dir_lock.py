@@ -6,9 +6,9 @@
 
 `.lock` contains the id of the owner's process, and the id of its *start*. The clean-shutdown marker
 is valid only if it contains the same start id. So a marker of an older start is ignored, even if a
-power cut undid the removal of that marker. `.lock` is never unlinked. Otherwise a second process
-could make a new `.lock` and lock the new file, while the first process still holds the lock of the
-old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
+power cut undid the removal of that marker. `.lock` is never unlinked. If `.lock` were removed, a
+second process could make a new `.lock` and lock the new file, while the first process still holds
+the lock of the old file. If `meta.properties` is damaged, `.lock` shows the identity of the dir.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class DirLock:
         directory_id: str,
         check: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Record a new start, durably: remove the clean-shutdown marker, then write the lock file.
+        """Begin a new start, durably: remove the clean-shutdown marker, then write the lock file.
 
         Returns whether the previous owner closed the dir cleanly. If this start crashes, the next
         start finds no valid marker.
@@ -191,7 +191,7 @@ class DirLock:
             files.unlink(self.marker_path)
             files.sync_dir(self.dir_path)
         except (FileNotFoundError, IsADirectoryError):
-            pass  # there is no marker: the file is missing, or is a directory
+            pass  # no marker exists: the file is missing, or is a directory
         self.may_be_marked = False
         check()
         document = {
@@ -227,7 +227,7 @@ class DirLock:
         return self.gate.close()
 
     def leave(self) -> None:
-        """Record that no store has the dir any more. The gate is forgotten after the last call."""
+        """Store that no store has the dir any more. The gate is forgotten after the last call."""
         self.gate.is_left = True
         self.gate.is_forgotten()
 
@@ -281,9 +281,9 @@ class KafkaLock:
     """The lock of a log dir against Kafka and against a store, from `acquire` to `release`.
 
     Kafka locks a range of `.lock`, and a store locks the file with a `flock`. A lock of one kind
-    does not prevent a lock of the other kind. So to hand over a log dir from Kafka to a store, or
-    back, take both locks. The lock of the range belongs to the descriptor. So this lock lasts even
-    if the process closes another descriptor of the file.
+    does not prevent a lock of the other kind. So take both locks to hand over a log dir from Kafka
+    to a store, or back. The lock of the range belongs to the descriptor. So this lock lasts even if
+    the process closes another descriptor of the file.
     """
 
     def __init__(self, dir_path: str) -> None:

@@ -7,8 +7,8 @@
 
 If the disk is gone, the dir goes offline without a probe, because a probe of a half-dead disk may
 succeed. If the disk is full, or the process has no free descriptors or memory, the operation can be
-retried later. After any other error, either the disk or a single file may be at fault. A probe of
-the disk shows which of the two is at fault.
+retried later. After any other error, the cause may be the disk or a single file. A probe of the
+disk shows which of the two is the cause.
 """
 
 from __future__ import annotations

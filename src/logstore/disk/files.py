@@ -1,11 +1,11 @@
 """Make every system call that touches a disk, except for maps (see `mapped`).
 
-The first part of this module gives each system call a name. Fault tests replace these calls, one by
-one. No other module may call the operating system's file functions. A call that changes the disk
+The first part of this module gives each system call a name. Fault tests replace single calls by
+name. No other module may call the operating system's file functions. A call that changes the disk
 passes the gate of its log dir (`gates`). The second part has operations that are easy to get wrong:
 loops for short reads and writes, a probe after a sync, a sync of a directory after a rename.
 
-Every function here raises plain `OSError`; `LogDir.failed` converts such an error.
+Every function here raises plain `OSError`; `LogDir.failed` converts an `OSError`.
 """
 
 from __future__ import annotations
@@ -317,8 +317,8 @@ def write_atomically(
 
     Args:
         guard: the rename runs inside this context. If the sync before the rename hung, another
-            thread may have written a newer file meanwhile. If a newer file may exist, the guard
-            raises an error, and the newer file stays.
+            thread may have written a newer file meanwhile. If such a newer file may exist, the
+            guard raises an error, and the newer file stays.
         mode: the mode of the file, before the umask.
     """
     temporary, directory = f"{path}.{os.urandom(4).hex()}.tmp", -1

@@ -4,10 +4,9 @@ Each log dir has a `Gate`. Each system call that changes files or names passes t
 truncation, a rename, a link, a removal, a new directory, a new or emptied file. If the log dir is
 released, its gate closes:
 
-    a call that begins later                raises LetGoError, and the disk is not called
-    a call that is running                  continues until the disk ends it
-    the last of the running calls           frees the lock of the log dir at its end
-    if no call is running                   the thread that closes the gate frees the lock
+    a call that begins later raises LetGoError, and the disk is not called a call that is running
+    continues until the disk ends it the last of the running calls frees the lock of the log dir at
+    its end if no call is running the thread that closes the gate frees the lock
 
 So no write of the old owner arrives after the lock is free. A call that failed counts as ended. A
 sync does not count as running, because it changes nothing that another process can read. If the
@@ -38,7 +37,7 @@ Rest = TypeVarTuple("Rest")
 Result = TypeVar("Result")
 Data = TypeVar("Data")
 
-# Opening a file with one of these flags changes the file or creates it.
+# If a file is opened with a flag of this set, the call changes the file or creates it.
 _CHANGING = os.O_TRUNC | os.O_EXCL
 
 

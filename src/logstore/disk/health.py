@@ -2,8 +2,8 @@
 
 Threads: conditions change under the lock `_changing`, which is never held during a disk call. The
 booleans that follow from the conditions are plain attributes, which hot paths read without a lock.
-The reason is written before the booleans. So a thread that sees that a dir refuses calls can always
-read the reason.
+The reason is written before the booleans. So if a thread sees that a dir refuses calls, it can
+always read the reason.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Health:
             raise self.refusal()
 
     def check_current(self) -> None:
-        """Raise if the dir must not get records: it does not serve, or it is an old copy.
+        """Raise an error if the dir must not get records: it does not serve, or it is an old copy.
 
         Raises:
             LogDirError: the dir is OUTDATED, OFFLINE or SUSPECT. Records in an old copy are lost

@@ -78,7 +78,7 @@ class LogDir(Health):
         self._directory_id = ""
         self.start_id = ""
         self.was_clean = False
-        # Replicas that are damaged or did not open; without any, a close marks the dir clean.
+        # Replicas that are damaged or did not open; if there is none, a close marks the dir clean.
         self.not_loaded: set[tuple[str, int]] = set()
         # Whether this process served the dir before; if True, the page cache may be out of date.
         self.is_back = False
@@ -99,7 +99,7 @@ class LogDir(Health):
         self.flush_count, self.flush_seconds = 0, 0.0
         self._on_failure = on_failure
         self._place: tuple[int, int] | None = None
-        self._writing_meta = threading.Lock()  # so that the newest identity is written last
+        self._writing_meta = threading.Lock()  # the newest identity must be written last
 
     def __repr__(self) -> str:
         """Show the path, the state and the reason of the state."""
@@ -253,10 +253,10 @@ class LogDir(Health):
             files.write_atomically(path, encode_meta(meta), self.replacing)
 
     def begin(self, start_id: str, *, is_new: bool = False) -> None:
-        """Record the start of this process in the locked dir, and set `was_clean`. Raises OSError.
+        """Write the start of this process into the locked dir, and set `was_clean`. Raises OSError.
 
         If the disk is full, there is only a warning, and the next start recovers the logs. The lock
-        file of a new dir does not contain its identity yet: the identity is written later.
+        file of a new dir does not contain the dir's identity yet: the identity is written later.
         """
         cluster_id, directory_id = ("", "") if is_new else (self.cluster_id, self.directory_id)
         try:
@@ -288,7 +288,7 @@ class LogDir(Health):
             )
 
     def leave(self) -> None:
-        """Record that no store of this process has this log dir any more."""
+        """Remember that no store of this process has this log dir any more."""
         self.lock.leave()
 
     @contextmanager

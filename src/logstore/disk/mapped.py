@@ -2,9 +2,10 @@
 
 While the disk handles a page fault in a map, the thread holds the interpreter's lock. An unreadable
 block kills the process with SIGBUS. So the pages of a range are loaded (*populated*) before they
-are read. `madvise(MADV_POPULATE_READ)` loads the pages. This call through ctypes releases the lock,
-and reports an unreadable page as EFAULT. The range is read as soon as its pages are loaded. After
-the read, no view of the map is left, unless the caller asked for zero-copy.
+are read. `madvise(MADV_POPULATE_READ)` loads the pages. The call that populates a range uses
+ctypes, so it releases the lock; it reports an unreadable page as EFAULT. The range is read as soon
+as its pages are loaded. After the read, no view of the map is left, unless the caller asked for
+zero-copy.
 
 A range of less than 64 KiB is read with `pread`, without a map. If a map fails, the range is also
 read with `pread`: the kernel is older than 5.14 and answers EINVAL; the file system does not

@@ -1,14 +1,14 @@
 """Check whether a directory is below a mount point whose disk is not mounted at present.
 
-    /etc/fstab           the file systems that the administrator wants mounted, and where
-    /proc/self/mounts    the file systems that are mounted for this process
+    /etc/fstab the file systems that the administrator wants mounted, and where /proc/self/mounts
+    the file systems that are mounted for this process
 
 Both files have a line per file system, with fields separated by blanks. The second field is the
 mount point; blanks in a name are written in octal. A directory belongs to the nearest mount point
-at or above it: either a mount point in fstab, or a mounted file system that fstab does not list.
-This includes a mount point with the option `noauto`, because a log dir below the mount point is
-meant for that disk. Some mounts are not in fstab, for example the mounts of a systemd unit or a
-container. If one of these mounts is missing, this module cannot notice that.
+at or above the directory: a mount point in fstab, or a mounted file system that fstab does not
+list. This includes a mount point with the option `noauto`, because a log dir below the mount point
+is meant for that disk. Some mounts are not in fstab, for example the mounts of a systemd unit or a
+container. If a mount that is not in fstab is missing, this module cannot notice the fault.
 """
 
 from __future__ import annotations

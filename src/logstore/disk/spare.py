@@ -1,10 +1,10 @@
 """Get descriptors when the process has none left: from a reserve, and from the caches of files.
 
-A log keeps descriptors open until the log is flushed, and a flush needs one more descriptor. If
-there were none left, no log could be flushed, and no descriptor would ever become free. So `Spare`
+A log keeps descriptors open until the log is flushed, and a flush needs one more descriptor. If no
+descriptor were free, no log could be flushed, and no descriptor would ever become free. So `Spare`
 keeps one descriptor in reserve.
 
-The stores of a process cache open files. If the caches kept all descriptors, no other file could be
+The stores of a process cache open files. If the caches held all descriptors, no other file could be
 opened, and no client could connect. So if no descriptor is left, `relieve` closes half of the files
 of each cache.
 """

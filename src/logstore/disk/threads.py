@@ -15,7 +15,7 @@ LOOK_SECONDS = 0.05
 
 
 class Thread(threading.Thread):
-    """A thread whose `start` raises, instead of hanging, if there is no memory for its first step.
+    """A thread whose `start` raises an error, and does not hang, if its first step gets no memory.
 
     `threading.Thread.start` waits until the new thread reports that it runs. If the new thread ends
     with a MemoryError before its report, the caller waits forever (CPython gh-140746). In this

@@ -3,8 +3,8 @@
 Python raises KeyboardInterrupt in the main thread only. So if the main thread calls an operation of
 several steps (a truncation, a close), the operation runs in a second thread. A first Ctrl-C is
 raised only after the work is complete. A second Ctrl-C is raised immediately, because the disk may
-hang. After a second Ctrl-C, the work still continues to its end in its thread. But if the work has
-not yet changed anything, the work notices that the caller has left, and stops.
+hang. After a second Ctrl-C, the work still continues to its end in its thread. If the work has not
+changed anything yet, the work notices that the caller has left, and stops.
 
 On a disk, an operation of several steps takes milliseconds. Starting the thread takes 0.05 ms.
 """
@@ -67,7 +67,7 @@ class Work(Generic[Result]):
             self.wait()
 
     def leave(self) -> None:
-        """Record that the caller no longer waits."""
+        """Remember that the caller no longer waits."""
         self._is_left = True
         self._may_begin.ring()  # if the start was interrupted, the thread now ends
 
@@ -106,9 +106,9 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
     """Do work to its end even if Ctrl-C comes. Raises the errors of the work.
 
     Args:
-        work: the function to run. Its only argument is another function, the check. `work` calls
-            the check once, after it has taken its locks and before its first change. The check
-            raises an error if the caller no longer waits.
+        work: the function to run. The only argument of `work` is another function, the check.
+            `work` calls the check once, after it has taken its locks and before its first change.
+            The check raises an error if the caller no longer waits.
     """
     if threading.current_thread() is not threading.main_thread():
         return work(_go_on)
@@ -117,7 +117,8 @@ def uninterrupted(work: Callable[[Callable[[], None]], Result]) -> Result:
         try:
             whole.start()
             whole.wait()
-        # No thread can be started. So Ctrl-C can stop the work in the middle; the work allows that.
+        # No thread can be started. So Ctrl-C can stop the work in the middle, and the work allows
+        # this.
         except RuntimeError:
             return work(_go_on)
         except BaseException:

@@ -84,7 +84,7 @@ class LastArrays:
 
 
 def starts_of(count: int, cell_bytes: int) -> pa.Buffer:
-    """Return, in Arrow's form, the starts of cells that all have the same size."""
+    """Return, in Arrow's form, the starts of cells of one size."""
     return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(cell_bytes))
 
 

@@ -35,8 +35,9 @@ class Record(NamedTuple):
 
 new_tuple = tuple.__new__
 
-# In this order: the base offset; the buffer; the position of the first value; the size of each
-# value; the start of each value (None if all values have the same size); the timestamp.
+# The tuple has the base offset, the buffer, and the position of the first value.
+# Then it has the size and the start of each value, and the timestamp.
+# The starts are None if all values have the same size.
 PlainCells = tuple[int, bytes, int, int, "memoryview | None", int]
 
 
@@ -210,7 +211,7 @@ class RecordBatch:
         )
 
     def plain_cells(self) -> PlainCells | None:
-        """Return where the values are; None if the batch has other columns, or offset gaps."""
+        """Return where the values are, or None if the batch has other columns or offset gaps."""
         columns = self.columns
         place = columns.values.place()
         if self.count != self.header.last_offset - self.header.base_offset + 1:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from logstore.errors import RecordExpansionError
 
-# Memory of a Record without the bytes of its key and value: the tuple, the objects for offset,
-# timestamp, key and value, and their places in lists. tracemalloc measured this during `read`.
+# Memory of a Record without the bytes of its key and value; tracemalloc measured this in `read`.
+# It is for the tuple, for the offset, timestamp, key and value, and for their places in lists.
 RECORD_BYTES = 320
 # Memory of a record header: the pair, the name as text, and the value.
 RECORD_HEADER_BYTES = 256

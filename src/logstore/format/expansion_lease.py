@@ -39,7 +39,7 @@ class Lease(Protocol):
     batch_bytes_max: int
 
     def reserve(self, size_bytes: int) -> None:
-        """Give back the lease's memory, and then reserve `size_bytes`; 0 only gives memory back.
+        """Give back the lease's memory, and then reserve `size_bytes`; 0 reserves nothing.
 
         Raises:
             LogStoreError: the wait for free memory took too long.
@@ -87,8 +87,8 @@ def suspended() -> Iterator[None]:
     """Decompress without the lease of this thread in the `with` block.
 
     Use this block for batches that need little memory, and are read while the thread holds a lock
-    or reads the disk. A lease could make the thread wait for memory, and could keep its memory
-    while the disk hangs.
+    or reads the disk. With a lease, the thread could wait for memory, and the memory could stay
+    reserved while the disk hangs.
     """
     lease, _thread.lease = _thread.lease, None
     try:

@@ -40,8 +40,8 @@ OLD_MESSAGE_BYTES_MIN = 26  # a message of Kafka's format v0 with offset and siz
 # This many bytes of a batch are enough to read its header in any layout.
 HEADER_BYTES_MAX = columnar.HEADER_BYTES
 OVERHEAD_BYTES_MIN = 61  # the header of Kafka's layout
-# How many bytes of a file to read at once: of columnar batches, and of Kafka's batches. The second
-# number is larger, because Kafka's batches are decoded in groups.
+# How many bytes of a file to read at once: of columnar batches, and of Kafka's batches.
+# The second number is larger, because Kafka's batches are decoded in groups.
 WINDOW_BYTES = 1 << 20
 ROWS_WINDOW_BYTES = 4 << 20
 
@@ -204,7 +204,7 @@ def check_run(
         return
     for at, header in run:
         batch, place = data, at
-        if at % columnar.ALIGNMENT:  # if unaligned Kafka batches come before it
+        if at % columnar.ALIGNMENT:  # this happens if unaligned Kafka batches precede the batch
             batch, place = data[at : at + header.size_bytes], 0
         columnar.decode_columns(batch, place, header, expansion_bytes_max)
         if is_strict:
@@ -334,7 +334,7 @@ def checksum(data: Buffer, tail: Buffer) -> int:
 
 
 def fault(data: Buffer, position: int, expected_offset: int | None) -> str | None:
-    """Return what is wrong with the batch at `position` of a buffer, or None if it is whole.
+    """Return what is wrong with the batch at `position` of a buffer; None if the batch is whole.
 
     Args:
         data: bytes of a segment, up to the segment's present or expected end.
@@ -383,7 +383,8 @@ def old_message_set(head: Buffer) -> str:
 def candidates(data: Buffer, position: int, magic: int = columnar.MAGIC) -> list[int]:
     """List the positions, at or after `position`, where a possible header of a layout begins.
 
-    `position` must be a multiple of the layout's alignment. Each result is also a multiple of it.
+    `position` must be a multiple of the layout's alignment. Each result is also a multiple of this
+    number.
     """
     if magic == KAFKA_MAGIC:
         places: list[int] = kafka_layout().candidates(data, position)

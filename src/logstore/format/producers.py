@@ -1,9 +1,9 @@
 """Set the producer of an encoded batch: the producer's id, and the first record's sequence number.
 
-A log records which batches of a producer it has. By the producer's id and the sequence number, the
-log recognizes a batch that is sent twice. Kafka's batches also have a producer id and a sequence
-number. Both fields have the same position in every batch of a layout (docs/FORMAT.md, sections 4
-and 8).
+A log remembers which batches of a producer it has. By the producer's id and the sequence number,
+the log recognizes a batch that is sent twice. Kafka's batches also have a producer id and a
+sequence number. In every batch of a layout, the producer id has the same position, and so has the
+sequence number (docs/FORMAT.md, sections 4 and 8).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Steps = Generator[None, None, T]
 STEP_CELLS = 512  # cutting this many slices from bytes takes about 0.1 ms
 
 
-TURN_SECONDS = 0.0001  # a thread works for at least this time before other threads may run
+TURN_SECONDS = 0.0001  # a thread works for at least this time before it lets other threads run
 
 
 def run(steps: Steps[T]) -> T:

@@ -3,7 +3,7 @@
 Invariant: epochs and start offsets both increase strictly. The batches contain the same epochs as
 the file. So if the file is damaged or missing, it is rebuilt from the batches.
 
-The file also records to which log it belongs, and where the log starts. A new log start is first
+The file also says to which log it belongs, and where the log starts. A new log start is first
 written into this file, and then into `partition.metadata`. So if `partition.metadata` has a later
 log start than this file, one of the two files is outdated, or belongs to another log (see
 `log_start`).
@@ -26,7 +26,7 @@ class OfLog(NamedTuple):
     """The log that a file belongs to, and where that log starts.
 
     Attributes:
-        log_start_offset: the log start; None if only `partition.metadata` records it.
+        log_start_offset: the log start; None if only `partition.metadata` has the log start.
         is_sparse: whether offsets may be missing in the log's segments. `partition.metadata` has
             the same flag.
     """
@@ -65,7 +65,7 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """Record the epoch of a batch that begins at an offset; return whether the epoch is new.
+        """Remember the epoch of a batch that begins at an offset; return whether the epoch is new.
 
         If an earlier entry begins at or after the start of the batch, a truncation or a power cut
         has removed the records of that entry. So the entry is removed, too.

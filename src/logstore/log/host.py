@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 def append_staged(log: Log, raw: bytes) -> None:
     """Append encoded batches as `append_encoded` does, but without checks of timestamps and keys.
 
-    The Spark source has already accepted these batches. So the append must not fail because of a
+    The Spark source has already accepted the batches. So the append must not fail because of a
     timestamp or a missing key.
     """
     leader_appends.append_encoded(log._state, raw, is_checked=False)
@@ -148,7 +148,7 @@ def unwatch(log: Log) -> None:
 
 
 def tell_end(log: ReadableLog) -> None:
-    """Report to subscribers, once, that a log was detached; the caller must hold no log lock."""
+    """Report once to subscribers that a log was detached; the caller must hold no log lock."""
     log._state.tell_end()
 
 
@@ -156,7 +156,7 @@ def tell_end(log: ReadableLog) -> None:
 
 
 def refresh(log: ReadableLog) -> None:
-    """Read the changes that another process made to a log; do nothing if this process owns it."""
+    """Read the changes that another process made to a log; do nothing in the owner's process."""
     log._state.refresh()
 
 
@@ -172,7 +172,7 @@ def end_problems(log: ReadableLog) -> list[Problem]:
 
 
 def start_at(log: ReadableLog, offset: int) -> bool:
-    """If a checkpoint has a later log start, move the log start there; return whether it moved."""
+    """If a checkpoint has a later log start, use it; return whether the log start changed."""
     if not log.log_start_offset < offset <= log.log_end_offset:
         return False
     log._state.log_start_offset = offset
@@ -182,7 +182,7 @@ def start_at(log: ReadableLog, offset: int) -> bool:
 def open_segment(log: ReadableLog, segment: Segment) -> Handle:
     """Return an open file of a segment. Raises OSError, or LogStoreError if the log is closed."""
     handle = segment.handle(log._state.environment)
-    if log._state.unavailable is not None:  # detached meanwhile, so close the file here
+    if log._state.unavailable is not None:  # the log was detached, so close the file here
         segment.forget(log._state.environment)
         log._state.check()
     return handle
@@ -356,7 +356,7 @@ def note_missing(log: ReadableLog, reason: str) -> None:
 
 
 def is_lowered_since(log: Log, directory_id: str, seen: Generation) -> bool:
-    """Check whether a log was created or truncated in generation `seen` of its log dir or later."""
+    """Check whether a log was created or truncated in or after generation `seen` of its log dir."""
     return log._state.metadata.is_lowered_since(directory_id, seen)
 
 
@@ -370,8 +370,8 @@ def lift_recovery_point_limit(log: Log, limited: PartitionMetadata) -> None:
     """After a later checkpoint, remove the limit that a truncation set on the recovery point.
 
     The limit disappears from the file at the next change of `partition.metadata`. If the metadata
-    of the log is no longer the object `limited`, the log may have been truncated again. In that
-    case, the limit stays until the next checkpoint.
+    of the log is no longer the object `limited`, the log may have been truncated again. If the log
+    was truncated again, the limit stays until the next checkpoint.
     """
     with log._state.flush_lock, kept(log._state, "flush_lock"):
         if log._state.metadata is limited:

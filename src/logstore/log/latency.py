@@ -2,8 +2,9 @@
 
 If no mover watches a log, the only cost for an append is to read one field. The latency of an
 append is the time of its system call, including the wait for the interpreter's lock after the call.
-The latency of a flush is the time of the whole flush. It is measured only if a caller waits for the
-flush, and not for a flush in the background. `host.watch` begins the measurement.
+The latency of a flush is the time of the whole flush. The latency of a flush is measured only if a
+caller waits for the flush. A flush in the background is not measured. `host.watch` begins the
+measurement.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Log(ReplicatedLog, ReadableLog):
 
         Raises:
             LogDirFullError: retriable; nothing was written.
-            LogDirOfflineError: the disk failed; the record may be in the log or not.
+            LogDirOfflineError: the disk failed; it is unknown whether the log has the record.
             LogDirError: the record was appended, but not flushed; possible only if `durable` is
                 True.
             RecordTooLargeError, TypeError, ValueError: nothing was written.
@@ -112,8 +112,8 @@ class Log(ReplicatedLog, ReadableLog):
         """Append records as one batch, all or none, and return their offsets.
 
         Args:
-            values: each is bytes or None. Or each is a Record, which has its own key, timestamp and
-                headers.
+            values: each is bytes or None. Instead, each value may be a Record, which has its own
+                key, timestamp and headers.
             keys, headers: one item for each value.
             timestamps: one for each value, or one for all values; now by default.
 
@@ -185,7 +185,7 @@ class Log(ReplicatedLog, ReadableLog):
         return roll.roll_if_due(self._state, now_ms)
 
     def checkpoint(self, *, is_closing: bool = False) -> None:
-        """Record where the log's flushed part ends; after a crash, recovery skips this part."""
+        """Write down where the log's flushed part ends; after a crash, recovery skips this part."""
         seal.checkpoint(self._state, is_closing=is_closing)
 
     def subscribe(self, callback: Callable[[LogEvent], object]) -> Subscription:
@@ -252,7 +252,7 @@ class Log(ReplicatedLog, ReadableLog):
         A follower calls this method if its leader's log begins after the follower's last record.
         No record gets the offsets between the log end and `offset`. The high watermark of a
         replicated log becomes `offset`. A crash leaves one of three states: the log is unchanged,
-        or is empty at its old start, or is empty at `offset`.
+        is empty at its old start, or is empty at `offset`.
 
         Args:
             keep_lost: as in `truncate_to`.

@@ -3,9 +3,9 @@
 The properties are in one small checksummed file in the partition's directory (docs/FORMAT.md,
 section 7). A move of the replica copies this file. During a move, the file has more keys:
 
-    live dir       moving          which move builds a copy of this replica, and in which log dir
-                   move_rates      the rates at which a later process continues that move
-                   superseded_by   (intent) which copy is about to replace this copy
+    live dir moving which move builds a copy of this replica, and in which log dir move_rates the
+                   rates at which a later process continues that move superseded_by (intent) which
+                   copy will soon replace this copy
     .move dir      move_id, source_directory_id, move_state, source_end_offset
     .delete dir    superseded_by   which copy has replaced this copy
 
@@ -25,24 +25,25 @@ from logstore.disk.documents.generations import Generation
 from logstore.errors import CorruptCheckpointError
 
 FILE_NAME = "partition.metadata"
-# True if offsets may be missing, because this engine or a broker compacted the log in Kafka's
-# layout.
+# True if offsets may be missing, because the log was compacted in Kafka's layout.
 SPARSE_OFFSETS = "sparse_offsets"
 VERSION = 1
-# The recovery point after the last truncation. A higher recovery point in an older checkpoint is
-# wrong.
+# The recovery point after the last truncation.
+# A higher recovery point in an older checkpoint is wrong.
 RECOVERY_POINT_LIMIT = "recovery_point_limit"
 
-# The high watermark, but at most the recovery point. Only a replicated log has this key. The log
-# dir's checkpoint has a newer high watermark, except after a move or after damage to a file.
+# The high watermark, but at most the recovery point.
+# Only a replicated log has this key.
+# Except after a move or damage to a file, the log dir's checkpoint has a newer high watermark.
 HIGH_WATERMARK = "high_watermark"
 
 # Small facts about this log, kept for programs that use the store (see `log_facts`).
 FACTS = "facts"
 
-# The generation of the log dir when the log was created or last truncated: [directory id, number,
-# step]. The other log dirs record recovery points of this log dir's logs. A recovery point that
-# was recorded before this generation does not show where the log ends.
+# The generation of the log dir when the log was created or last truncated.
+# It is a list of three values: directory id, number, step.
+# The other log dirs record recovery points of this log dir's logs.
+# If a recovery point was recorded before this generation, it does not show the end of the log.
 END_LOWERED_AT = "end_lowered_at"
 # True if `partition.metadata` was lost, and the log has the default configuration because of that.
 # The key is removed when a user sets a configuration.
@@ -52,22 +53,22 @@ CLEANED = "cleaned"
 
 DELETION = "deletion"
 DELETED_BY_USER = "user"
-# The rates at which a later process continues the running move; this key exists only together with
-# `moving`.
+# The rates at which a later process continues the running move.
+# This key exists only together with `moving`.
 MOVE_RATES = "move_rates"
 NUMBERS = frozenset({"generation", "source_end_offset"})
 COPYING, CAUGHT_UP = "copying", "caught_up"
 
 
 class Moving(NamedTuple):
-    """The running move; the live copy records it durably before the `.move` dir is created."""
+    """The running move; the live copy stores it durably before the `.move` dir is created."""
 
-    move_id: str  # 32 hex digits
+    move_id: str  # the id in 32 hex digits
     target_directory_id: str
 
 
 class Superseded(NamedTuple):
-    """The copy that is about to replace this copy."""
+    """The copy that will soon replace this copy."""
 
     generation: int
     directory_id: str
@@ -151,7 +152,7 @@ class PartitionMetadata(NamedTuple):
 
     @property
     def superseded_by(self) -> Superseded | None:
-        """The copy that is about to replace this copy; None if there is no such copy."""
+        """The copy that will soon replace this copy; None if there is no such copy."""
         document = self.extra.get("superseded_by")
         if document is None:
             return None

@@ -44,12 +44,12 @@ def segments_of(log: Log) -> tuple[Segment, ...]:
 
 
 def moving_of(log: Log) -> Moving | None:
-    """Return the running move that the metadata records, or None if there is none."""
+    """Return the running move in the metadata, or None if there is none."""
     return log._state.metadata.moving
 
 
 def rates_of(log: Log) -> Rates | None:
-    """Return the rates that the metadata records for the running move; None if there are none."""
+    """Return the rates in the metadata for the running move; None if there are none."""
     rates = log._state.metadata.extra.get(MOVE_RATES)
     return rates if isinstance(rates, dict) else None
 
@@ -94,7 +94,7 @@ def has_producers(log: Log) -> bool:
 
 
 def set_moving(log: Log, moving: Moving | None, rates: Rates | None = None) -> None:
-    """Durably record the running move, or that no move runs (`moving` is None).
+    """Durably write the running move, or that no move runs (`moving` is None).
 
     If no move runs, the key `superseded_by` is removed, too.
 
@@ -176,13 +176,14 @@ def point_to(
     end = segments[-1].end_offset
     for segment in segments:  # the mover has verified every batch of the copy
         segment.sound_from = 0
-    with state.appended:  # so that `detach` finds only old files or only new files
+    with state.appended:  # `detach` must find only old files or only new files
         state.log_dir, state.directory, state.metadata = log_dir, directory, metadata
         state.replication.epochs = epochs
         state.producers.snapshots = () if snapshot_offset is None else (snapshot_offset,)
         state.unflushed, state.names_changed = [], 0
-        state.activate(segments, state.foreign_magic)  # the layout is the same: read no file
-        if state.is_left_by_dir:  # the old disk failed after the last step of the swap on this disk
+        state.activate(segments, state.foreign_magic)  # the layout is the same, so read no file
+        # the old disk failed after the last step of the swap on the old disk
+        if state.is_left_by_dir:
             state.unavailable, state.is_left_by_dir = None, False
     state.note_flushed(max(end, metadata.log_start_offset))
     state.flushed_ms = state.now_ms()
@@ -192,7 +193,7 @@ def point_to(
 
 
 def bring_back(log: Log, generation: int) -> None:
-    """Set a generation above the generation of the target's copy; record that no move runs.
+    """Set a generation above the generation of the target's copy; store that no move runs.
 
     The caller must hold both locks.
     """

@@ -46,8 +46,8 @@ class Replica:
     Readers take no lock. To change a field, the writer makes a new object, and assigns it in one
     step. The objects themselves never change, except that the last segment grows (see `segment`). A
     reader takes `view` once, and uses that tuple to the end. If `view` is replaced meanwhile, the
-    reader may find that a segment was dropped or that a file no longer exists. In that case, the
-    reader takes the new view.
+    reader may find that a segment was dropped or that a file no longer exists. A reader that finds
+    a dropped segment takes the new view.
 
     Attributes:
         topic, partition: never change.
@@ -70,7 +70,7 @@ class Replica:
             the segment so far (see `read/transactions`). If two threads write this field at once,
             the only harm is that batches are walked twice.
         aborted_index: the aborted transactions that were found so far (see `read/aborted_index`).
-            It is replaced as a whole.
+            The object is replaced as a whole.
     """
 
     __slots__ = (
@@ -123,7 +123,7 @@ class Replica:
     def keeps_deletions(self) -> bool:
         """Whether compaction must keep tombstones and markers, because a replica may lack them.
 
-        If such a replica never got them, it would keep the older records of the same keys.
+        If a replica never got the tombstones, it would keep the older records of the same keys.
         """
         return self.environment.keeps_deletions(self.topic, self.partition)
 

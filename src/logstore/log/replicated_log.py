@@ -112,8 +112,8 @@ class ReplicatedLog:
                 verified.
 
         Raises:
-            ValueError: the bytes are not whole, undamaged batches, or the log has some of the
-                batches already, but not all.
+            ValueError: the bytes are not whole, undamaged batches, or the log already has some of
+                the batches, but not all of them.
             OutOfOrderSequenceError: the log lacks an earlier batch of the same producer.
             ProducerFencedError: the producer has a newer epoch.
             InvalidTransactionStateError: a batch is outside of its producer's transaction, or
@@ -158,7 +158,7 @@ class ReplicatedLog:
             coordinator_epoch: the epoch of the coordinator that ended the transaction.
             leader_epoch, durable: as for `append_encoded`.
             is_epoch_raised: whether the coordinator raises the producer's epoch with each
-                transaction (KIP-890). In this case, a marker with the epoch of the open transaction
+                transaction (KIP-890). If it does, a marker with the epoch of the open transaction
                 is a late copy of an earlier marker.
 
         Raises:
@@ -239,11 +239,11 @@ class ReplicatedLog:
         return appends.states(self._state)
 
     def transaction_token(self, producer_id: int, epoch: int, sequence: int) -> int:
-        """Begin to verify a transaction whose first batch is to be appended (KIP-890).
+        """Begin to verify a transaction before its first batch is appended (KIP-890).
 
         First ask for the token, then ask the coordinator, and then append the batch with the token.
         If a marker ends the transaction before this append, the append is refused. The token 0
-        means that the transaction is already open in this log. In this case, do not ask the
+        means that the transaction is already open in this log. With the token 0, do not ask the
         coordinator.
 
         Args:
@@ -292,12 +292,12 @@ class ReplicatedLog:
     ) -> tuple[FileRange, list[tuple[int, int]]]:
         """Return a range up to the last stable offset, and the aborted transactions in it.
 
-        The results are those of `read_range` and `aborted_transactions`. But between these two
-        calls, retention or compaction could remove a transaction that the range still has.
+        The results are those of `read_range` and `aborted_transactions`. But between two calls,
+        retention or compaction could remove a transaction that the range still has.
 
         Raises:
-            LogStoreError: as in `read_range`; or it is not known whether a transaction in the range
-                was aborted, because a later segment is damaged.
+            LogStoreError: as in `read_range`; or a later segment is damaged, so it is not known
+                whether a transaction in the range was aborted.
         """
         from logstore.log.read.aborted_index import committed_range
 
@@ -371,8 +371,8 @@ class ReplicatedLog:
 
         A follower truncates its log to the smaller of two offsets: the returned offset, and the end
         of the returned epoch in the follower's own log (KIP-101, KIP-279). The last epoch ends at
-        the log end. (-1, -1) means that the log has no record of `epoch` or of an earlier epoch. In
-        that case, the follower begins again at the log start.
+        the log end. (-1, -1) means that the log has no record of `epoch` or of an earlier epoch.
+        Without such a record, the follower begins again at the log start.
         """
         state, epoch = self._state, whole(epoch, "epoch", -1)
         with state.lock:  # an append or a truncation may change the epochs and the log end
@@ -380,7 +380,7 @@ class ReplicatedLog:
             return state.replication.epochs.end_offset_for(epoch, state.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> int:
-        """Record that all in-sync replicas have the records before `offset`.
+        """Remember that all in-sync replicas have the records before `offset`.
 
         Returns:
             The high watermark.

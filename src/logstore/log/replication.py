@@ -70,7 +70,7 @@ class Replication:
         self.leader_epoch = leader_epoch
 
     def note(self, epoch: int, base_offset: int) -> None:
-        """Record that an epoch begins at an offset; the caller must hold `lock`."""
+        """Remember that an epoch begins at an offset; the caller must hold `lock`."""
         if self.epochs.note(epoch, base_offset):
             self.epochs_changed += 1
         self.leader_epoch = max(self.leader_epoch, epoch)

@@ -48,12 +48,12 @@ class SmallFiles(NamedTuple):
         metadata: the contents of `partition.metadata`, with the chosen log start; default contents
             if the file is not used.
         start: the log start that was chosen.
-        words: the log start that each file records.
+        words: the log start in each file.
         epochs: the contents of `leader-epoch-checkpoint`; None if it is missing or not used.
         recovery_point: the recovery point in the checkpoint; None if the checkpoint has none for
             this log.
         to_write: whether `partition.metadata` or `leader-epoch-checkpoint` is wrong. If one of the
-            two files is wrong, both are rewritten.
+            two files is wrong, both files are rewritten.
     """
 
     metadata: PartitionMetadata
@@ -65,7 +65,7 @@ class SmallFiles(NamedTuple):
     warnings: list[str]
 
     def start_within(self, first_base: int, end_offset: int) -> int:
-        """Return the log start; a start after the log end is used only if two files have it."""
+        """Return the log start; if the start is after the log end, two files must have it."""
         if self.start.offset <= end_offset or self.start.is_confirmed:
             return self.start.offset
         within = [word for word in self.words if word is not None and word <= end_offset]
@@ -149,8 +149,8 @@ def _is_foreign(
     """Describe the other log to which the metadata belongs; return "" if it belongs to this log.
 
     Raises:
-        ReplicaOfflineError: all files belong to another log. In that case, the directory belongs to
-            that log, too.
+        ReplicaOfflineError: all files belong to another log, so the whole directory belongs to that
+            log.
     """
     whose = f"belongs to {metadata.topic}-{metadata.partition}"
     if metadata[:2] != key and topic_id in (None, metadata.topic_id):

@@ -45,14 +45,14 @@ from logstore.log.write.hung_locks import NOT_WRITING, Commits, held, keeping
 from logstore.log.write.rules import NEVER, AppendRules, require_layout
 
 UNFLUSHED_SEGMENTS_MAX = 32
-# An offset in a segment is at most this much larger than the segment's base offset, as in Kafka, so
-# that a broker can read the segment. The index entries of this engine have room for 32 bits, which
-# is one bit more than Kafka allows.
+# An offset in a segment is at most this much larger than the segment's base offset.
+# This is Kafka's limit, so a broker can read the segment.
+# The index entries of this engine have room for 32 bits, one bit more than Kafka allows.
 RELATIVE_OFFSET_MAX = 2**31 - 1
 POSITION_MAX = 2**32 - 1
 
-# A segment that may have unflushed bytes, and its open file. The file is None if this process has
-# not opened it for writing.
+# A segment that may have unflushed bytes, and its open file.
+# The file is None if this process has not opened it for writing.
 Unflushed = tuple[Segment, Handle | None]
 
 
@@ -113,7 +113,7 @@ class LogState(Replica):
 
         These fields need no lock of the log:
         arrivals, waiters: the threads that wait for records; a Bell needs no lock.
-        subscriptions: the subscriptions to this log; an empty dict if nobody subscribes.
+        subscriptions: the subscriptions to this log; an empty dict without subscriptions.
         commit: combines durable appends; made once, under `lock`.
         compacting: the lock that a thread holds while it compacts the log, from the plan to the
             end. A thread that takes this lock holds no other lock.
@@ -255,7 +255,8 @@ class LogState(Replica):
         dirty = self.environment.dirty
         dirty.add(self)
         if len(dirty) > self.environment.handles.capacity:
-            self.flush_at = 0  # too many descriptors: this append flushes, and so frees one
+            # too many descriptors are open: this append flushes, and so frees a descriptor
+            self.flush_at = 0
         self.leave_if_detached(active)
         return writer
 
@@ -309,9 +310,7 @@ class LogState(Replica):
         sound_from = min(active.sound_from, active.size_bytes)
         # The lines below call nothing, so that an interrupt cannot come between two of them.
         active.sound_from = sound_from
-        active.seal = (
-            None  # a seal describes a sealed file, but from now on this file can grow again
-        )
+        active.seal = None  # a seal describes a sealed file, but now this file can grow again
         self.active, self.writer, self.view = active, None, view
         if cut is not last_cut:
             self.cut = last_cut.later = cut
@@ -330,7 +329,7 @@ class LogState(Replica):
     # --- durability ------------------------------------------------------------------------------
 
     def note_flushed(self, offset: int) -> None:
-        """Record that everything below an offset is flushed; later bytes may be unflushed.
+        """Remember that everything below an offset is flushed; later bytes may be unflushed.
 
         The caller must hold the flush lock. `flush_messages` counts records from this offset on.
         """
@@ -387,8 +386,8 @@ class LogState(Replica):
                 return
             self.is_left_by_dir = of is not None
             self.unavailable = lambda: kind(message, **facts)
-            # Take the files here and close them below, because a swap may attach other files
-            # meanwhile.
+            # Take the files here and close them below.
+            # The reason is that a swap may attach other files meanwhile.
             segments, held_files = self.view[0], (self.unflushed, self.writer)
             self.unflushed, self.writer = [], None
             self.environment.dirty.discard(self)

@@ -110,7 +110,7 @@ def end_all(subscriptions: Subscriptions) -> None:
 
 
 def _call_each(entries: Iterator[ref[Subscription]], event: LogEvent) -> None:
-    """Call all subscribers; if Ctrl-C comes meanwhile, raise the interrupt after the last call."""
+    """Call all subscribers; an interrupt during a call is raised after the last call."""
     try:
         for entry in entries:
             subscription = entry()

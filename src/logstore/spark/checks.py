@@ -166,7 +166,7 @@ def _row(log: Log, base: int, damage: SegmentDamage) -> Row:
 
 
 def flushed_to(store: LogStore, log: Log) -> int:
-    """Return the offset up to which the owner has flushed a log, as the checkpoint records it."""
+    """Return the offset up to which the owner has flushed a log, as the checkpoint says."""
     from logstore.names import TopicPartition
 
     log_dir = store.host.dir_of(log.log_dir)

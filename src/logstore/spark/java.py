@@ -1,7 +1,7 @@
 """Find a Java for Spark: the system's, or the runtime that the extra `spark` installs.
 
 At every start, Spark asks Java for an incubating module. The bundled runtime does not have this
-module. Other runtimes print a warning about it. So every Java is started through the script
+module. Other runtimes print a warning about the module. So every Java is started through the script
 `jre/bin/java`, which removes the module from the arguments.
 """
 

@@ -27,8 +27,8 @@ QUIET = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
 }
-# Rows are short-lived objects. Reads take an eighth longer with G1, the JVM's default collector,
-# than with this collector.
+# Rows are short-lived objects.
+# With G1, the JVM's default collector, reads take an eighth longer.
 COLLECTOR = "-XX:+UseParallelGC"
 JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -35,9 +35,10 @@ READ_OPTIONS = (
 )  # fmt: skip
 # A second name for an option, and the name under which the options are read.
 SYNONYMS = {"topic": "subscribe", "isolationLevel": "kafka.isolation.level"}
-# Options for a connection to brokers are ignored, so that a job that was written for Kafka can keep
-# its options. `includeHeaders` has no effect on writes: as in Kafka's sink, headers are written if
-# there is a column `headers`.
+# Options for a connection to brokers are ignored.
+# So a job that was written for Kafka can keep its options.
+# `includeHeaders` has no effect on writes.
+# As in Kafka's sink, headers are written if there is a column `headers`.
 IGNORED = re.compile(
     r"kafka\..*|kafkaconsumer\..*|fetchoffset\..*|groupidprefix|checkpointlocation|includeheaders"
 )

@@ -1,7 +1,7 @@
 """Let Spark and its Python workers on one machine talk over Unix sockets.
 
-Unix sockets carry records a fifth faster than the loopback network. Spark asks for no secret on
-such a socket. So each process makes a directory that only this user can open, and puts its sockets
+Unix sockets carry records a fifth faster than the loopback network. Spark asks for no secret on a
+Unix socket. So each process makes a directory that only this user can open, and puts its sockets
 there. The process locks its directory with `flock`. A directory without a lock was left by a
 process that was killed.
 """

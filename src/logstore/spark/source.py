@@ -36,8 +36,8 @@ class LogStoreSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options ask for."""
-        # Spark does not report whether the options are for a batch or for a stream. A stream has no
-        # options for the end, and the columns do not depend on these options.
+        # Spark does not report whether the options are for a batch or for a stream.
+        # A stream has no options for the end, and the columns do not depend on these options.
         options = {k: v for k, v in self.options.items() if not k.lower().startswith("ending")}
         return schema_text(read_options(options, is_stream=True).columns)
 

@@ -3,9 +3,9 @@
 Every log dir has a file with the catalog of the whole store (`disk/documents/catalog_file`).
 Changes are recorded in memory. The keeper of each log dir writes the changes together with its
 checkpoints, so no caller waits for a slow disk. Only a deletion is written to other log dirs
-immediately. Otherwise, if the log dir of the replica were lost before the next checkpoint, no file
-would show that the replica is deleted. If the catalog and the directories disagree, the directories
-are right, and the difference is reported.
+immediately. The reason: if the log dir of the replica were lost before the next checkpoint, no
+other file would show that the replica is deleted. If the catalog and the directories disagree, the
+directories are right, and the difference is reported.
 
 Threads: entries change one by one, under the lock. Lookups take no lock.
 """
@@ -45,9 +45,9 @@ class Catalog:
     """The catalog of a store in memory, and the entries that are still missing in each file.
 
     Attributes:
-        is_known: whether the catalog has an entry for every replica. This is False if a log dir is
-            bad and no catalog file is whole, for example because a version without catalogs made
-            the store.
+        is_known: whether the catalog has an entry for every replica. The value is False if a log
+            dir is bad and no catalog file is whole, for example because a version without catalogs
+            made the store.
         unsure_ids: the ids of missing log dirs. These log dirs worked when the store was killed, so
             they may contain replicas that no catalog lists (`old_copies.note_unsure`).
     """
@@ -58,13 +58,13 @@ class Catalog:
         self._places: dict[TopicPartition, Place] = {}
         self._sequence = 0
         self._lock = threading.Lock()
-        # For each log dir path, the lock for its catalog file. A thread holds the lock while it
-        # writes the file.
+        # For each log dir path, the lock for its catalog file.
+        # A thread holds the lock while it writes the file.
         self._writing: dict[str, threading.Lock] = {}
         # For each log dir path, the number of lines in its catalog file.
         self._line_counts: dict[str, int] = {}
-        # For each log dir path, the lines that must be appended to its catalog file; None if the
-        # file must be rewritten.
+        # For each log dir path, the lines that must be appended to its catalog file.
+        # The value is None if the file must be rewritten.
         self._pending: dict[str, list[bytes] | None] = {}
 
     # --- lookups ----------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Catalog:
     # --- changes ----------------------------------------------------------------------------------
 
     def note(self, key: TopicPartition, directory_id: str | None) -> None:
-        """Record the log dir that now has a replica; None records that the replica is deleted."""
+        """Remember the log dir that now has a replica; None means that the replica is deleted."""
         place = self._places.get(key)
         wanted = DELETED if directory_id is None else directory_id
         if (place.directory_id if place is not None else DELETED) == wanted:

@@ -1,7 +1,7 @@
 """Create and delete partitions.
 
 A new partition goes to the log dir that `placement` chooses. If the chosen log dir fails, another
-log dir is tried. A deletion is first recorded in the metadata of the partition. Then the
+log dir is tried. When a deletion has been recorded in the metadata of the partition, the
 partition's directory is renamed. A crash leaves either the partition, or a directory that the next
 start purges.
 """
@@ -55,7 +55,7 @@ NEVER_THERE = (
 
 
 def check_absent(replicas: Replicas, key: TopicPartition, *, is_new: bool) -> None:
-    """Raise if a partition exists, or if a bad log dir may have it (not with `is_new`)."""
+    """Raise an error if a partition exists, or (without `is_new`) if a bad log dir may have it."""
     replica = replicas.opened.get(key) or replicas.incomplete.get(key) or replicas.offline.get(key)
     if replica is not None:
         replica.log_dir.check()
@@ -154,7 +154,7 @@ def create(
 
     If a log dir failed during an earlier creation of this replica, it may keep a part of the
     replica. So the generation of the new copy is the number of bad log dirs. With this generation,
-    the new copy outranks these parts when their log dirs return.
+    the new copy outranks the parts in bad log dirs when these log dirs return.
 
     Raises:
         LogDirError: the error of the last log dir that was tried.
@@ -183,8 +183,8 @@ def create_as(replicas: Replicas, environment: LogEnvironment, metadata: Partiti
             return _create_on(chosen, replicas, environment, metadata)
         except LogDirError as error:
             failure = error
-            # If a log dir fails during the creation, it may keep a part of the replica. The copy on
-            # the next log dir gets a higher generation, so that it outranks this part.
+            # If a log dir fails during the creation, it may keep a part of the replica.
+            # The copy on the next log dir gets a higher generation, so that it outranks this part.
             metadata = metadata._replace(generation=metadata.generation + 1)
     assert failure is not None
     raise failure
@@ -227,7 +227,7 @@ def wished_dir(log_dirs: Sequence[LogDir], key: TopicPartition) -> LogDir | None
 
 
 def forget_wish(replicas: Replicas, key: TopicPartition) -> None:
-    """After a partition was created, remove the preferences for it; a failure does no harm."""
+    """Remove the preferences for a partition that was created; a failure does no harm."""
     for log_dir in replicas.log_dirs:
         settings = log_dir.settings
         if key in settings.preferred and not log_dir.is_refusing:
@@ -258,7 +258,7 @@ def _create_on(
         replicas.add(key, log, log_dir)
     except PartitionExistsError:
         raise
-    except BaseException:  # also MemoryError, because a start would open the incomplete log
+    except BaseException:  # MemoryError counts, too: a start would open the incomplete log
         is_known = any(log is one for one in replicas.on(log_dir))
         if not is_known and not log_dir.is_offline:
             remove_unfinished(replicas, log_dir, path, key)
@@ -288,13 +288,13 @@ def remove_unfinished(replicas: Replicas, log_dir: LogDir, path: str, key: Topic
 
 
 def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
-    """Record a replica's deletion in its metadata, then rename its directory to `.delete`, durably.
+    """Write a replica's deletion into its metadata, then rename its directory, both durably.
 
     Returns:
         The directories, in the order in which they must be purged. Other copies of the replica
-        (copies of a move, or superseded copies) come first. Otherwise, the directory with the
-        record of the deletion could be purged first, and a start would make one of these copies
-        live.
+        (copies of a move, or superseded copies) come first. In another order, the directory with
+        the record of the deletion could be purged first, and a start would make one of the other
+        copies live.
     """
     others = companions(replicas, key)
     replica = replicas.opened.get(key)
@@ -312,7 +312,7 @@ def delete(replicas: Replicas, key: TopicPartition) -> list[Doomed]:
 
 
 def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
-    """If another live copy of a deleted replica is known, record the replica as offline."""
+    """If another live copy of a deleted replica is known, list the replica as offline."""
     rivals = [(path, d) for path, (of, d) in list(replicas.copies.rivals.items()) if of == key]
     if rivals:
         paths, (_, log_dir) = tuple(path for path, _ in rivals), rivals[0]
@@ -323,8 +323,8 @@ def _leave_to_rivals(replicas: Replicas, key: TopicPartition) -> None:
 
 def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> str:
     log, log_dir = replica
-    # A full disk has no room for the record of the deletion. The purge follows immediately and
-    # frees space.
+    # A full disk has no room for the record of the deletion.
+    # The purge follows immediately and frees space.
     with suppress(LogDirFullError):
         _note_deletion(log)
     try:
@@ -338,7 +338,7 @@ def _delete_live(replicas: Replicas, replica: Replica, key: TopicPartition) -> s
 
 
 def _delete_incomplete(replicas: Replicas, key: TopicPartition) -> tuple[LogDir, str]:
-    """Record a deletion in the directory of an incomplete replica, and rename it to `.delete`."""
+    """Write a deletion into the directory of an incomplete replica, and rename it to `.delete`."""
     log, log_dir, facts, _ = replicas.incomplete[key]
     acceptance.check_decidable(replicas, log_dir)
     try:
@@ -361,7 +361,7 @@ def _note_deletion(log: Log) -> None:
 
 
 def is_deleted(log: Log) -> bool:
-    """Check whether a log's metadata records a deletion that a crash interrupted."""
+    """Check whether a log's metadata has a deletion that a crash interrupted."""
     return host.metadata_of(log).is_deleted_by_user
 
 
@@ -371,8 +371,8 @@ def rename_away(log: Log, log_dir: LogDir, key: TopicPartition) -> str:
         log_dir.path, delete_dir_name(key.topic, key.partition, os.urandom(16).hex())
     )
     try:
-        # First wait until running operations end. Otherwise a running operation could write into
-        # another log that gets this name later.
+        # First wait until running operations end.
+        # Otherwise a running operation could write into another log that gets this name later.
         with host.stopped(log):
             log.detach(UnknownPartitionError(topic=key.topic, partition=key.partition))
             try:

@@ -87,7 +87,8 @@ class Whereabouts:
 
     If each log dir were described at a different moment, a replica that is swapped meanwhile could
     appear in no log dir, or in two. The list of moves is copied after the list of replicas. If a
-    move ends between these two copies, the replica appears only in the old log dir.
+    move ends after the first list is copied and before the second list is copied, the replica
+    appears only in the old log dir.
     """
 
     def __init__(self, replicas: Replicas) -> None:

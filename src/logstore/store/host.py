@@ -1,7 +1,8 @@
-"""Give the packages above the store access to it, through `LogStore.host`.
+"""Give the packages above the store access to the store, through `LogStore.host`.
 
-A mover or a broker works on a store. It reserves replicas, asks the store to purge directories, and
-must stop before the logs are closed. For this, it uses only `StoreHost` and public methods.
+A mover or a broker works on a store. The mover reserves replicas, asks the store to purge
+directories, and must stop before the logs are closed. For this, the mover uses only `StoreHost` and
+public methods.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class StoreHost:
         return self._dir_named(path)
 
     def dir_of(self, path: str) -> LogDir:
-        """Find a log dir by its own `path`. Raises LogDirError after its removal."""
+        """Find a log dir by its own `path`. Raises LogDirError after the removal of the log dir."""
         return self.replicas.dir_of(path)
 
     def prefer(

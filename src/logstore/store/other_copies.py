@@ -1,4 +1,4 @@
-"""Record the directories that belong to replicas, but are not served, such as copies of moves.
+"""List the directories that belong to replicas, but are not served, such as copies of moves.
 
     `moves`        `.move` directories whose move will be resumed
     `begun`        `.move` directories that a move of this process made
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Doomed(NamedTuple):
-    """A directory to remove; if it records a user's deletion, it is kept while a log dir is bad."""
+    """A directory to remove; if it has a user's deletion, it is kept while a log dir is bad."""
 
     log_dir: LogDir
     path: str
@@ -50,8 +50,8 @@ class OtherCopies:
     In `moves`, the keys are replicas. In all other dicts, the keys are paths of directories.
 
     Attributes:
-        moves: the moves that will be resumed. The start-up table found these moves, or a mover left
-            them.
+        moves: the moves that will be resumed. The start-up table found such a move, or a mover left
+            it.
         begun: copies that moves of this process have begun; written by the mover.
         left: copies that the start-up table does not open, and does not purge yet. The table
             decides about the copies in `left` again at the next start, or when a log dir returns.

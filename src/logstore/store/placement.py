@@ -1,11 +1,11 @@
 """Choose a log dir for a new replica: by free space, and then by the number of partitions.
 
 The emptiest disk is the disk with the most free bytes. A step is 1 % of a disk. A disk counts as
-equal to the emptiest disk if it has at most one step fewer free bytes. The steps are counted from
-the emptiest disk down, not from zero up. So a disk that is almost as empty as the emptiest disk
-always counts as equal to it. For each replica that is still empty, an allowance is first subtracted
-from the free bytes of its disk. Otherwise a thousand new replicas would all go to a disk that has
-one more free byte than the others.
+equal to the emptiest disk if it has at most one step fewer free bytes. The steps are counted down
+from the emptiest disk, not up from zero. So a disk that is almost as empty as the emptiest disk
+always counts as equal to the emptiest disk. For each replica that is still empty, an allowance is
+first subtracted from the free bytes of its disk. Without allowances, a thousand new replicas would
+all go to a disk that has one more free byte than the other disks.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class StoreReader:
 
         Raises:
             UnknownPartitionError: there is no such partition.
-            LogDirOfflineError: the partition is on an offline log dir, or it may be there because
-                no working log dir has it.
+            LogDirOfflineError: the partition is on an offline log dir, or may be on an offline log
+                dir because no working log dir has it.
             ReplicaOfflineError: the log dir works, but the replica in it cannot be used.
         """
         return self._partitions.log(topic, partition)
@@ -92,7 +92,7 @@ class StoreReader:
         return len(self._partitions)
 
     def __bool__(self) -> bool:
-        """Return True, even for an empty store."""
+        """Return True, so that an empty store counts as true, too."""
         return True
 
     def __iter__(self) -> Iterator[TopicPartition]:
@@ -157,8 +157,9 @@ class StoreReader:
 
         Returns the paths of the log dirs that were not closed cleanly. A log dir is not closed
         cleanly if it is offline or SUSPECT, has failed, or still hangs after `timeout` seconds. The
-        next start recovers the logs of such a log dir. If Ctrl-C interrupted a close, a second call
-        completes the close. After a complete close, a second call only returns the same paths.
+        next start recovers the logs of a log dir that was not closed cleanly. If Ctrl-C interrupted
+        a close, a second call completes the close. After a complete close, a second call only
+        returns the same paths.
 
         Raises:
             LogDirOfflineError: a log dir failed in this call; other log dirs are closed cleanly.
@@ -167,8 +168,8 @@ class StoreReader:
         from logstore.store.state import CLOSED
 
         timeout = timeout_of(timeout)
-        # If the opening failed, nothing is open. In a forked child, everything belongs to the
-        # parent.
+        # If the opening failed, nothing is open.
+        # In a forked child, everything belongs to the parent.
         return self._close(timeout) if self._state.closed in (None, CLOSED) else ()
 
     def __enter__(self) -> Self:
@@ -193,7 +194,7 @@ class StoreReader:
             warn("closing the store failed: %s", failure)
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Release a store that was not closed; if the process is ending, only warn about it."""
+        """Release a store that was not closed; if the process is ending, give only a warning."""
         dropping = getattr(self, "_dropping", None)
         if dropping is not None and self._state.closed is None:
             dropping.dropped(is_exiting=_is_exiting())

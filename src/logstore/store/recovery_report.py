@@ -108,8 +108,7 @@ class RecoveryReport:
         if self.listed_count is not None:
             found = format_count(self.listed_count, "partition")
             return f"{found} found; each log is opened and checked only at its first use"
-        # A clean close can be missing for several reasons: a crash, a failed disk, a dir that was
-        # taken offline.
+        # A clean close can be missing because of a crash, a failed disk, or a dir that was OFFLINE.
         how = (
             " after a clean close"
             if self.was_clean

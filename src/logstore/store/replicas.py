@@ -1,4 +1,4 @@
-"""Record where each replica is: opened, incomplete, offline in a good log dir, or in a bad log dir.
+"""Know where each replica is: opened, incomplete, offline in a good log dir, or in a bad log dir.
 
     opened        the log was opened; after that, its log dir may have gone offline
     incomplete    a copy of the replica is readable, but may lack records
@@ -126,12 +126,12 @@ class Replicas(ReplicaReservations):
         return sorted([*known, *self.absent()])
 
     def absent(self) -> list[TopicPartition]:
-        """List the replicas that the catalog records in log dirs that do not work."""
+        """List the replicas that are in log dirs that do not work, according to the catalog."""
         told = [key for id_ in self.ids_away() for key in self.catalog.on(id_)]
         return [key for key in told if not self.is_found(key)]
 
     def _absent_in(self, key: tuple[str, int]) -> str | None:
-        """Give the log dir id that the catalog records for a replica, if the dir does not work."""
+        """Give the log dir id in the catalog for a replica, if the log dir does not work."""
         directory_id = self.catalog.directory_of(TopicPartition(*key))
         return directory_id if directory_id in self.ids_away() else None
 
@@ -166,7 +166,7 @@ class Replicas(ReplicaReservations):
         self.figures.pop(log_dir.path, None)
 
     def leave(self, key: TopicPartition, copies: Iterable[ReplicaFacts]) -> None:
-        """Record copies that are left as they are; a deletion of the replica removes them, too."""
+        """Remember copies that stay as they are; a deletion of the replica removes them, too."""
         for facts in copies:
             if facts.kind in ("move", "delete") and not facts.is_deleted_by_user:
                 self.copies.left[facts.path] = (key, self.dir_of(facts.log_dir))
@@ -193,7 +193,7 @@ class Replicas(ReplicaReservations):
         self.catalog.note(key, log_dir.directory_id)
 
     def found_incomplete(self, key: TopicPartition, replica: IncompleteReplica) -> None:
-        """Record that a copy of a replica is readable, but may lack records."""
+        """Remember that a copy of a replica is readable, but may lack records."""
         self._incomplete[key] = replica
         self._offline.pop(key, None)
         if self._absent_in(key) is None:
@@ -201,7 +201,7 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def found_offline(self, key: TopicPartition, replica: OfflineReplica) -> None:
-        """Record that a replica cannot be opened, although its log dir works."""
+        """Remember that a replica cannot be opened, although its log dir works."""
         self._offline[key] = replica
         earlier = self._incomplete.get(key)
         if earlier is not None and _is_from_before(earlier.log_dir, replica.log_dir):
@@ -209,10 +209,11 @@ class Replicas(ReplicaReservations):
         self._keep_one(key, replica.log_dir)
 
     def _keep_one(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Keep only the `opened` record if its log dir works; forget it if the log dir returned.
+        """Keep only the `opened` record, if its log dir works; forget an outdated `opened` record.
 
         Two log dirs can come back at the same time. `add` adds the `opened` record first, and then
-        removes other records. So whichever thread is first, only the `opened` record remains.
+        removes other records. So only the `opened` record remains, in whatever order the threads
+        run.
         """
         replica = self.opened.get(key)
         if replica is not None and not replica.log_dir.is_offline:
@@ -257,7 +258,7 @@ class Replicas(ReplicaReservations):
             self.figures[replica.log_dir.path].remove(log)
 
     def moved(self, key: TopicPartition, log_dir: LogDir) -> None:
-        """Record that a log has moved to another log dir; the caller must have reserved the key."""
+        """Remember that a log is now in another log dir. The caller must have reserved the key."""
         log, old_dir = self.opened[key]
         self._on[log_dir.path][key] = log
         self.figures[log_dir.path].add(log)
@@ -383,7 +384,7 @@ class Replicas(ReplicaReservations):
     def is_a_dir_in_doubt(self) -> bool:
         """Check whether a log dir is missing, OFFLINE, OUTDATED or SUSPECT.
 
-        The copies in such a log dir may be lost, so they are no reason to purge another copy.
+        The copies in a bad log dir may be lost, so they are no reason to purge another copy.
         """
         return self.is_a_dir_bad() or any(log_dir.is_suspect for log_dir in self.log_dirs)
 

@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 from logstore.disk.log_dir import LogDir
 from logstore.names import TopicPartition
 
-# How long a call waits before it checks whether the thread with the reservation hangs in a disk
-# call.
+# A call waits this long for a reservation.
+# Then the call checks whether the thread with the reservation hangs in a disk call.
 WAIT_SECONDS = 0.25
 
 
@@ -55,21 +55,21 @@ class OpenedReplica(Protocol):
 
 
 class ReplicaReservations:
-    """The part of `Replicas` that records which thread may change which replica."""
+    """The part of `Replicas` that knows which thread may change which replica."""
 
     log_dirs: tuple[LogDir, ...]
     opened: Mapping[TopicPartition, OpenedReplica]
 
     def __init__(self) -> None:
-        # Moves that have not ended; the mover adds moves. `_changes` guards these moves and the
-        # reserved keys.
+        # The moves that have not ended; the mover adds moves.
+        # `_changes` guards the running moves and the reserved keys.
         self.running_moves: dict[TopicPartition, RunningMove] = {}
-        # Threads acquire this lock, not the Condition, because Ctrl-C could interrupt the
-        # Condition's `__enter__`.
+        # Threads acquire this lock, not the Condition.
+        # The reason is that Ctrl-C could interrupt the Condition's `__enter__`.
         self._changing = threading.RLock()
         self._changes = threading.Condition(self._changing)
-        # The references are weak: if a thread is interrupted, its reservation ends when its stack
-        # frames are dropped.
+        # The references are weak.
+        # If a thread is interrupted, its reservation ends when its stack frames are dropped.
         self._reserved: WeakValueDictionary[TopicPartition, Reservation] = WeakValueDictionary()
 
     def _check_answers(self, key: TopicPartition) -> None:

@@ -25,8 +25,8 @@ from logstore.log.environment import LogEnvironment
 from logstore.store.host import Keeper, StoreHost
 from logstore.store.replicas import Replicas
 
-# Functions that open or close a store import the modules that only they need, so that `import
-# logstore` stays cheap.
+# Functions that open or close a store import the modules that only they need.
+# So `import logstore` stays cheap.
 if TYPE_CHECKING:
     from logstore.store.admin.admin import Admin
     from logstore.store.dirs.dir_failures import DirFailures
@@ -61,7 +61,7 @@ class StoreState:
         closed: why the store no longer serves calls; None while the store is open. The field is
             written once: by the close (under `Closing._lock`), in a forked child, when the store is
             dropped, or when its opening has failed. Threads that read the field take no lock. If a
-            thread reads None just before a close, it gets the error from the closed logs instead.
+            thread reads None just before a close, the closed logs raise the error.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ from logstore.store.dirs import dir_changes
 from logstore.store.reader import StoreReader
 from logstore.store.topics import partition_changes
 
-# Functions that open or close a store import the modules that only they need, so that `import
-# logstore` stays cheap.
+# Functions that open or close a store import the modules that only they need.
+# So `import logstore` stays cheap.
 if TYPE_CHECKING:
     from logstore.log.recovery.repair import RepairReport
     from logstore.store.dirs.dir_failures import FailureCallback
@@ -173,16 +173,16 @@ class LogStore(StoreReader):
             config: the partition's configuration. None means the store's `log_config`.
             is_new: the caller knows that the partition does not exist. So the partition is created
                 even while a log dir that might have it is offline (KIP-112).
-            exist_ok: if the partition exists, return its log, whatever its log dir is. `config` and
-                `topic_id`, if not None, must equal the values of the log.
+            exist_ok: if the partition exists, return its log, whatever its log dir is. If `config`
+                or `topic_id` is not None, it must equal the value of the log.
             topic_id: 16 bytes as in `Log.topic_id`, or text: 32 hex digits, or 22 characters as
                 Kafka writes topic ids. Partitions of one topic may share a topic id. None means a
                 random topic id.
 
         Raises:
             ValueError: the topic id is malformed, or a partition of another topic has this id.
-            PartitionExistsError: the partition exists. With `exist_ok`: it exists with another
-                configuration or topic id.
+            PartitionExistsError: the partition exists. With `exist_ok`: the partition exists with
+                another configuration or topic id.
             LogDirOfflineError: the partition may be on an offline log dir, or no log dir works.
             LogDirFullError: every disk is full.
         """
@@ -242,7 +242,7 @@ class LogStore(StoreReader):
     def set_config(self, topic: str, partition: int, changes: Mapping[str, Any]) -> LogConfig:
         """Change a partition's configuration during use; the change is durable on return.
 
-        Returns the new configuration. The change is all or nothing, even after a crash. The next
+        Returns the new configuration. Either all keys change or none, even after a crash. The next
         append and the next check of retention use the new configuration. During the change, appends
         wait for one write to the disk. If a batch was encoded before the change, it is stored
         unchanged. After a change of `record_format`, the next append begins a new segment; earlier

@@ -1,8 +1,8 @@
 """Keep the figures that placement uses, so that a creation does not have to read a disk.
 
 Until a refresh finds records in a new replica, placement uses an estimate of its size, the
-*allowance*. A refresh also reads the disk's free bytes. So the records of a replica and its
-allowance are never both subtracted from the free bytes.
+*allowance*. A refresh also reads the disk's free bytes. So only the records of a replica or its
+allowance are subtracted from the free bytes, but never both.
 """
 
 from __future__ import annotations

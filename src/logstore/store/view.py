@@ -140,13 +140,13 @@ class StoreView(Partitions):
             self.refresh()
             log = self._find(key)
             if key not in self._seen:
-                break  # a listed replica without a directory is being swapped: list again
+                break  # a listed replica without a directory is being swapped, so list again
         if log is not None:
             return log
         return self._replicas.lookup(topic, partition).log
 
     def _find(self, key: TopicPartition) -> Log | None:
-        """Return a replica's log, opened if needed; return None if its directory is missing."""
+        """Return a replica's log, and open the log if needed; None if its directory is missing."""
         facts = self._seen.get(key)
         if facts is None:
             return None

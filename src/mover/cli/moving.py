@@ -40,9 +40,9 @@ def plan_options(function: Any) -> Any:
 def move() -> None:
     """Move replicas between the log dirs of a store, while the store is being written.
 
-    If a process has the store open, the moves run in that process. Otherwise the moves run in this
-    command. If the moves run in this command, Ctrl-C pauses the moves, and `move resume` continues
-    them.
+    If a process has the store open, the moves run in that process. If no process has the store
+    open, the moves run in this command. If the moves run in this command, Ctrl-C pauses the moves,
+    and `move resume` continues them.
 
     \b
     Examples:

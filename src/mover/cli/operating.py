@@ -37,7 +37,7 @@ class Caller:
 
 @contextmanager
 def moves_of(log_dirs: tuple[str, ...]) -> Iterator[Caller]:
-    """Yield a `Caller`; if no other process has the store open, open it in this process."""
+    """Yield a `Caller`; if no other process has the store open, open the store in this process."""
     import mover.errors  # noqa: F401 - registers the classes of the errors that an owner sends
 
     owner = find_owner(named_log_dirs(log_dirs))

@@ -60,9 +60,9 @@ def reassign(
     """Run, check or cancel the moves in FILE, which has kafka-reassign-partitions' JSON format.
 
     Only entries with this store's broker id are used. The log dir "any" requests no move. If a
-    partition does not exist yet, the store notes the log dir in which to create the partition.
+    partition does not exist yet, the store remembers the log dir in which to create the partition.
 
-    Before --execute moves anything, it prints the present log dirs in the same JSON. To move the
+    Before it moves a replica, --execute prints the present log dirs in the same JSON. To move the
     replicas back, execute the printed JSON. The exit code of --verify is 1 while a replica has not
     arrived or is not created. --verify leaves every throttle unchanged. --cancel cancels the
     running moves, and withdraws the log dirs that were chosen for new partitions.
@@ -138,7 +138,7 @@ def verify(log_dirs: tuple[str, ...], text: str, output_format: str) -> None:
 
 
 def verified(store: LogStore, topic: str, partition: int, wanted: str) -> Row:
-    """Report whether a replica has arrived in the wanted log dir, is being moved, or neither."""
+    """Report one of three facts: a replica is in the wanted log dir, is being moved, or neither."""
     row: Row = {"topic": topic, "partition": partition, "wanted": wanted, "log_dir": None}
     target = files.real_path(wanted)
     try:

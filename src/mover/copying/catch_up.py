@@ -46,8 +46,8 @@ def _copy_once(log: Log, target: Target, ends: Ends, is_throttled: bool) -> int:
             continue
         source = _open(log, segment, ends)
         copy = target.copy_of(segment, source.fd)
-        # `size_bytes` counts the bytes that the log has published so far. Only the active segment
-        # still grows.
+        # `size_bytes` counts the bytes that the log has published so far.
+        # Only the active segment still grows.
         end = segment.size_bytes
         missing += end - copy.position
         copy.copy_to(end, source.fd, ends, is_throttled=is_throttled)

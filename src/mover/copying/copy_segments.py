@@ -1,11 +1,11 @@
 """Let the kernel copy one segment's batches to a file of the target, and check each batch.
 
-The bytes have the same positions in both files. As soon as a chunk is copied, it is read back from
-the page cache, and checked batch by batch. This walk from batch to batch also makes the indexes. If
-`verify` is off and the batches are large, the walk reads only the batches' headers. After the walk
-the kernel is asked to write the chunk to the disk. From time to time, a thread makes the copied
-bytes durable while the copying continues, so that the sync at the end is short. Nothing in this
-module holds a lock of the log.
+The bytes have the same positions in the source file and in the target file. As soon as a chunk is
+copied, it is read back from the page cache, and checked batch by batch. This walk from batch to
+batch also makes the indexes. If `verify` is off and the batches are large, the walk reads only the
+batches' headers. After the walk the kernel is asked to write the chunk to the disk. From time to
+time, a thread makes the copied bytes durable while the copying continues, so that the sync at the
+end is short. Nothing in this module holds a lock of the log.
 
 Invariant: `scan.good_end <= position`. The bytes before `good_end` were checked.
 """
@@ -78,7 +78,7 @@ class Ends:
 
 
 class SegmentCopy:
-    """Copy one segment; the log will use the object `segment` after the swap."""
+    """Copy one segment; after the swap, the log uses the object `segment`."""
 
     def __init__(self, directory: str, base_offset: int, interval_bytes: int) -> None:
         self.segment = Segment(directory, base_offset)
@@ -220,7 +220,9 @@ class SegmentCopy:
     # --- following a source that changed ----------------------------------------------------------
 
     def follow(self, source: Segment, source_fd: int, ends: Ends) -> None:
-        """Take another segment as the source: keep the bytes that both files share, drop the rest.
+        """Take another segment as the source.
+
+        The copy keeps only the bytes that the new source has.
 
         A copy takes another segment as its source if the copy is resumed, or if its source was
         truncated, repaired or compacted. What is kept depends only on a comparison of the bytes. If
@@ -239,8 +241,8 @@ class SegmentCopy:
             self.scan.is_checked = ends.is_verified
             self.scan.run(self.fd, same)
             position = self.scan.good_end
-            # The old indexes may have entries for bytes that are cut off here. `seal` makes new
-            # indexes.
+            # The old indexes may have entries for bytes that are cut off here.
+            # `seal` makes new indexes.
             files.remove_if_there(self.segment.index_path)
             files.remove_if_there(self.segment.time_index_path)
             if position < size_bytes:

@@ -5,7 +5,7 @@ syncs what was copied so far, while the next bytes are copied and checked. Only 
 at a time. Nothing relies on the early syncs, because the sync at the end covers all bytes. The sync
 at the end begins after the early syncs have ended.
 
-If the kernel cannot write some bytes, the first sync gets the error, and later syncs do not. So if
+If the kernel cannot write some bytes, the first sync gets the error, and later syncs succeed. So if
 an early sync fails, the thread of the sync takes the log dir offline, even if the move no longer
 waits for the sync.
 """

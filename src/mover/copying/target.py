@@ -92,8 +92,8 @@ class Target:
         """Remove copies of this replica that earlier moves failed to remove."""
         ours = os.path.basename(self.path)
         beginning, end = ours.split(self.move_id)
-        # Compare the names of the directories first. With thousands of replicas, a disk call for
-        # each name would take too long.
+        # Compare the names of the directories first.
+        # With thousands of replicas, a disk call for each name would take too long.
         for name in files.names(self.log_dir.path):
             if name.startswith(beginning) and name.endswith(end) and name != ours:
                 path = os.path.join(self.log_dir.path, name)
@@ -151,10 +151,11 @@ class Target:
     # --- following the segments of the source -----------------------------------------------------
 
     def follow_start(self, source: PartitionMetadata) -> None:
-        """Record the source's log start durably, if it rose.
+        """If the source's log start rose, write the new log start durably.
 
         All records before the log start are deleted. If the source is lost, the copy becomes the
-        log. Then the log begins at the recorded log start, and no deleted record comes back.
+        log. If the copy becomes the log, the log begins at the recorded log start, and no deleted
+        record comes back.
         """
         if source.log_start_offset > self._log_start_offset:
             try:

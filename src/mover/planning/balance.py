@@ -2,9 +2,9 @@
 
 The input and the output are plain numbers. A log dir's *share* is its part of all bytes, in
 proportion to its capacity. A log dir's *band* is its share plus or minus the tolerance. Some log
-dirs are not allowed to give or to receive replicas. If such a log dir is above its share and must
-not give, or is below its share and must not receive, it keeps its replicas. Then the shares of the
-other log dirs are computed without this log dir. Log dirs on one disk count as equally large.
+dirs are not allowed to give or to receive replicas. A log dir keeps its replicas if it is above its
+share and must not give, or is below its share and must not receive. The shares of the other log
+dirs are computed without such a log dir. Log dirs on one disk count as equally large.
 
 First, a greedy choice moves one replica at a time, to close the widest gap. If there are at most
 `EXACT_REPLICAS_MAX` replicas, a search for a cheaper answer follows. The search ends when it has
@@ -215,7 +215,7 @@ def _close_one(table: _Table, miss: float) -> bool:
 
 
 def _fitting(table: _Table, source: str, target: str) -> int | None:
-    """Find the smallest replica that closes the gap; if none does, the one that closes most."""
+    """Find the smallest replica that closes the gap, or else the replica that closes most of it."""
     here = [
         n
         for n in table.movable

@@ -87,8 +87,8 @@ def plan_moves(
     """Plan to move the fewest bytes that bring every log dir within a tolerance of its share.
 
     A log dir's share is its part of all bytes, in proportion to its disk's capacity. Log dirs that
-    are offline, suspect, outdated, full, cordoned or slow receive nothing. From log dirs that are
-    offline, suspect or outdated, nothing is moved away.
+    are offline, suspect, outdated, full, cordoned or slow receive nothing. No replica leaves a log
+    dir that is offline, suspect or outdated.
 
     Args:
         tolerance: the allowed difference between a log dir's bytes and its share, as a fraction of

@@ -2,18 +2,18 @@
 
 This module measures the latency of the store's appends, and of the flushes that a caller waits for.
 There is no separate probe of the disk. A probe would wait for the write-back of the move itself. So
-with a probe, the move would be slowed down even on an idle disk.
+a probe would slow down the move even on an idle disk.
 
 Before a move copies, and briefly every `LEARN_EVERY_TICKS` during the copying, the rate drops to
 `RATE_MIN`. While the rate is `RATE_MIN`, the pilot learns two baselines: the p99 of writes and the
 p99 of syncs. After the learning, each tick counts the slow calls. A call is slow if it takes longer
-than `factor` times a sum: the learned p99 of such calls, plus `APPEND_SECONDS`. A fraction of all
-calls is allowed to be slow: the fraction on the idle disk, plus `SLOW_PART`. The number of slow
-calls above the allowed number is summed over the ticks. This sum is the *excess*. The excess is
-never negative. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls are slow, the
-excess reaches `EXCESS_MAX` in one tick. If only slightly too many calls are slow, the excess needs
-several ticks to reach `EXCESS_MAX`. If one or two calls are slow by chance, later ticks soon reduce
-the excess again.
+than `factor` times a sum. The sum is the learned p99 of such calls, plus `APPEND_SECONDS`. A
+fraction of all calls is allowed to be slow: the fraction on the idle disk, plus `SLOW_PART`. The
+number of slow calls above the allowed number is summed over the ticks. This sum is the *excess*.
+The excess is never negative. When the excess reaches `EXCESS_MAX`, the rate falls. If many calls
+are slow, the excess reaches `EXCESS_MAX` in one tick. If only slightly too many calls are slow, the
+excess needs several ticks to reach `EXCESS_MAX`. If one or two calls are slow by chance, later
+ticks soon reduce the excess again.
 
 While the excess is below `EXCESS_MAX`, the rate rises, but only if the copy uses the present rate.
 For example, a copy that waited for a sync needs no higher rate. The rate rises by half in each tick
@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 FACTOR = 1.7  # less than 2, because a move should at most double the p99
 QUANTILE = 0.99
-# The fraction of calls that may be slow is the fraction on the idle disk plus SLOW_PART, at most
-# SLOW_PART_MAX. A p99 allows one slow call in a hundred. SLOW_PART_MAX is smaller than a hundredth,
-# because some calls are slow before the rate falls.
+# The allowed fraction of slow calls is the fraction on the idle disk plus SLOW_PART.
+# But this fraction is at most SLOW_PART_MAX.
+# A p99 allows one slow call in a hundred.
+# SLOW_PART_MAX is less than a hundredth, because some calls are slow before the rate falls.
 SLOW_PART, SLOW_PART_MAX = 0.003, 0.006
 EXCESS_MAX = 4.0
 APPEND_SECONDS = 25e-6  # an append takes at least this time in addition to its timed write
@@ -57,8 +58,8 @@ LEARN_TICKS_MAX = 10
 LEARN_SAMPLES, LEARN_SAMPLES_FIRST = 50, 1000
 LEARN_EVERY_TICKS = 100
 BASELINES = 5
-# After this many ticks without a foreground call, the rate doubles in each tick. After as many
-# ticks in which no move copied or waited, the thread ends.
+# After this many ticks without a foreground call, the rate doubles in each tick.
+# After as many ticks in which no move copied or waited, the thread ends.
 IDLE_TICKS = 10
 SETTLE_TICKS = 2
 RECENT_TICKS = 10
@@ -72,11 +73,11 @@ FALL, RISE = 0.7, 1.5
 CLOSE = 0.9
 TRY = 1.1
 TRY_TICKS, TRY_TICKS_MAX = 2, 64  # ticks between two tries of a higher rate
-# After this many ticks without a fall, the next fall counts as chance, and does not lower the
-# remembered rate that was too high.
+# After this many ticks without a fall, the next fall counts as chance.
+# A fall by chance does not change what the pilot remembers as too high a rate.
 CALM_TICKS = 10
-# If the rate falls more often in a short time, the pilot learns again, because slow calls then have
-# another cause than the copy.
+# If the rate falls more often in a short time, the pilot learns again.
+# If the rate falls often, slow calls have another cause than the copy.
 FALLS_MAX = 6
 
 
@@ -85,8 +86,9 @@ class _Kind:
 
     def __init__(self, factor: float) -> None:
         self._factor = factor
-        # Latencies from the last periods in which nothing was copied. The p99 is computed from all
-        # these periods together, because a single period may have been calm by chance.
+        # Latencies from the last periods in which nothing was copied.
+        # The p99 is computed from all quiet periods together. A single period may have been calm by
+        # chance.
         self._quiet: deque[list[int]] = deque(maxlen=BASELINES)
         self._slow_seconds: float | None = None
         self._slow_part = SLOW_PART
@@ -208,9 +210,9 @@ class AutoRate:
             self._climb()
 
     def _fall(self) -> None:
-        # The new rate is a part of the rate that the copy reached, because the ceiling may be
-        # higher. The reached rate cannot be measured in a single tick: a copy that pauses for a
-        # sync copies more in the next tick.
+        # The new rate is a part of the rate that the copy reached; the ceiling may be higher.
+        # The reached rate cannot be measured in a single tick.
+        # The reason is that a copy that pauses for a sync copies more in the next tick.
         reached = sorted(self._copied)[-2:][0]
         rate = max(reached, self._copied[-1])
         rate = rate if self.rate is None else min(self.rate, rate)
@@ -262,8 +264,7 @@ class Pilot:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        # If new moves begin soon after the end of earlier moves, the new moves use the learned
-        # rate.
+        # If new moves begin soon after earlier moves have ended, they use the learned rate.
         self._auto = AutoRate(factor)
         self._ended_at = -REMEMBER_SECONDS
 

@@ -1,11 +1,11 @@
 """Limit the rate of moves: one ceiling for the store, one for each log dir, one for each move.
 
 Before a move copies a chunk, it asks every ceiling that applies to the move. Each ceiling gives the
-chunk a ticket: the sum of the bytes of all chunks that asked earlier. A ceiling allows (*serves*)
-`rate` bytes per second. The chunk can be copied when every ceiling has served as many bytes as its
-ticket says. So chunks are copied in the order in which they asked, for any number of threads. If
-the rate changes, the waits of all moves change, too. If a move is slow although its ceilings allow
-more, later moves do not wait for the slow move.
+chunk a ticket. The ticket is the sum of the bytes of all chunks that asked earlier. A ceiling
+allows (*serves*) `rate` bytes per second. The chunk can be copied when every ceiling has served as
+many bytes as its ticket says. So chunks are copied in the order in which they asked, for any number
+of threads. If the rate changes, the waits of all moves change, too. If a move is slow although its
+ceilings allow more, later moves do not wait for the slow move.
 
 While nothing is copied, a ceiling saves up the bytes of at most `BURST_SECONDS`. In any span of
 time, at most `rate` x span bytes are copied, plus one chunk, plus the saved bytes. The saved bytes
@@ -88,8 +88,8 @@ class _Ceiling:
         self.is_automatic = isinstance(rate, str) and rate == AUTOMATIC
         self.rate = RATE_BEFORE_PILOT if self.is_automatic else check_rate(rate)
         self._served = 0.0  # how many bytes the rate had allowed at the time `_at`
-        # Bytes of all chunks that asked, but at least `_served` minus the bytes that the rate
-        # allows in BURST_SECONDS.
+        # Bytes of all chunks that asked.
+        # The number is at least `_served` minus the bytes that the rate allows in BURST_SECONDS.
         self._asked = 0.0
         self._at = now
 
@@ -110,8 +110,8 @@ class _Ceiling:
         """Change the rate; if it becomes None, all waiting moves can copy their chunks."""
         self._advance(now)
         self.rate = rate
-        # Bytes that were saved at the old rate cannot be used at the new rate. If the new rate is
-        # None, no chunk waits any more.
+        # Bytes that were saved at the old rate cannot be used at the new rate.
+        # If the new rate is None, no chunk waits any more.
         self._served = self._asked if rate is None else min(self._served, self._asked)
 
     def ask(self, size_bytes: int, now: float) -> float:

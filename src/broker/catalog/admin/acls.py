@@ -43,8 +43,8 @@ class Acls:
     """The ACLs of a single broker, or of a cluster.
 
     Threads: any thread may call any method. `_documents` lets only one thread at a time read and
-    decide. So only one thread at a time changes `_data` and `_snapshot`. Each of these fields is
-    replaced as a whole.
+    decide. So only one thread at a time changes `_data` and `_snapshot`. `_data` and `_snapshot`
+    are replaced as a whole.
 
     Attributes:
         authorizer: decides by the ACLs. Until the ACLs are known, only super users may do anything.
@@ -69,7 +69,7 @@ class Acls:
         self._end = self._documents.follow(KIND, self._heard)
 
     def close(self) -> None:
-        """Follow the changes no longer."""
+        """Stop following the changes."""
         self._end()
 
     # --- what clients ask for ---------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Alterations:
     change of the topic. So no other thread changes the topic at the same time. At most one thread
     delivers settings to a place. If a disk hangs, its thread is abandoned: nothing waits for it any
     more. Before each log, an abandoned thread reads the settings again. If the settings have
-    changed, it begins again with its first log.
+    changed, the thread begins again with its first log.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Alterations:
         self._lock = threading.Lock()  # guards the next two fields
         self._busy: dict[Place, bool] = {}  # whether the thread of a place must begin again
         self._abandoned: set[Place] = set()
-        self._missed: set[str] = set()  # topics to deliver after a running change
+        self._missed: set[str] = set()  # topics whose settings are delivered after a running change
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Alterations:
     def deliver_all(self) -> None:
         """Deliver settings after a start, or after a log dir has returned.
 
-        Before this call, the caller must end its own changes.
+        Before the call of `deliver_all`, the caller must end its own changes.
         """
         for name in list(self._topics.alterations):
             self._missed.add(name)
@@ -230,7 +230,10 @@ class Alterations:
     # --- the threads ------------------------------------------------------------------------------
 
     def _begin(self, place: Place) -> bool:
-        """Reserve a place for a new thread. If a thread has the place, let it begin again."""
+        """Reserve a place for a new thread.
+
+        If another thread has the place, let that thread begin again.
+        """
         with self._lock:
             is_free = place not in self._busy
             self._busy[place] = not is_free

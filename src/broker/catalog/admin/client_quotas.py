@@ -19,7 +19,7 @@ KIND = "quotas"
 
 
 class QuotaChange(NamedTuple):
-    """Set or remove one quota of an entity. To remove a quota that is not set is not an error."""
+    """Set or remove one quota of an entity. Removing a missing quota is no error."""
 
     key: str
     rate: float | None
@@ -45,11 +45,11 @@ class ClientQuotas:
         self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Read the quotas, and follow their changes. Until the quotas are read, none applies."""
+        """Read the quotas, and follow their changes."""
         self._end = self._documents.follow(KIND, self._heard)
 
     def close(self) -> None:
-        """Follow the changes no longer."""
+        """Stop following the changes."""
         self._end()
 
     @property

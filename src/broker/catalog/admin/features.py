@@ -41,8 +41,8 @@ class Update(NamedTuple):
     """The new level of one feature.
 
     Attributes:
-        is_downgrade: whether the request may lower the level. Such a request must not raise the
-            level.
+        is_downgrade: whether the request may lower the level. A request that may lower the level
+            must not raise the level.
     """
 
     feature: str
@@ -51,7 +51,7 @@ class Update(NamedTuple):
 
 
 class Finalized(NamedTuple):
-    """The levels of all features that have one, and their epoch; -1 if they are not known."""
+    """The level of each feature that has a level, and the epoch of all levels; -1 means unknown."""
 
     epoch: int
     levels: MappingProxyType[str, int]
@@ -96,7 +96,7 @@ class Features:
             LOG.warning("the level of %s is not set: %s", TRANSACTION_VERSION, error)
 
     def close(self) -> None:
-        """Follow the changes no longer."""
+        """Stop following the changes."""
         self._end()
 
     def _first(self, now: Documents) -> Changes:
@@ -106,8 +106,8 @@ class Features:
     def transaction_version(self) -> int:
         """The level of `transaction.version`; 0 if the store has none.
 
-        While the levels are not known, the level is 1. Then no level is announced to clients, but
-        the records keep the fields that a client of the newer protocol needs.
+        While the levels are not known, the level is 1. No level is announced to clients meanwhile,
+        but the records keep the fields that a client of the newer protocol needs.
         """
         unknown = 1 if self.finalized.epoch == NO_EPOCH else 0
         return self.finalized.levels.get(TRANSACTION_VERSION, unknown)

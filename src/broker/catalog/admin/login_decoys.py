@@ -57,7 +57,7 @@ class LoginDecoys:
     def learn(self, shape: Shape) -> None:
         """Share the shape of a real credential, if the shape is new. The caller does not wait.
 
-        If a login waited, it would take longer, and so show that its user exists.
+        A login that waited would take longer, and so would show that its user exists.
         """
         if self.decoys.knows(shape) or not self._is_started:
             return

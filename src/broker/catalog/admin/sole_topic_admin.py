@@ -122,9 +122,8 @@ class SoleTopicAdmin:
     def alter(self, name: str, changes: Sequence[Change], *, is_dry: bool = False) -> None:
         """Change the settings of a topic.
 
-        If a log dir hangs or does not work, its replicas get the settings when it returns. If a
-        change adds elements to a list or removes elements from it, the change begins with the
-        topic's present list.
+        If a log dir hangs or does not work, its replicas get the settings when it returns. A change
+        that adds elements to a list, or removes some, begins with the topic's present list.
         """
         topic, defaults = self._known(name), self._config.log_config
 

@@ -1,7 +1,8 @@
 """List the rights that each API needs, and the check of each API.
 
-The table follows Kafka's documentation of its authorization. If the broker has an authorizer, it
-refuses an API without a row. If no handler answers an API, its row has no effect.
+The table follows Kafka's documentation of its authorization. If the broker has an authorizer, the
+broker refuses an API that has no row in the table. If no handler answers an API, its row has no
+effect.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                    -> Refused: the handler is not called --------------------------> answer
 
 A check removes the refused parts from the request, and adds their rows to the answer. So a handler
-sees only the parts that its client may do.
+sees only the parts that are allowed for its client.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Right(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """The facts that a check has besides the request itself.
+    """The facts that a check gets in addition to the request itself.
 
     Attributes:
         name_of: finds the name of a topic by its id; None if no topic has the id.

@@ -140,7 +140,7 @@ def check_member(asked: Any, asking: Asking) -> Checked | Refused:
     """Allow a heartbeat if the client may READ the group and DESCRIBE all topics that it names.
 
     If a topic matches the client's regular expression, but the client may not see the topic, the
-    group leaves it out.
+    group ignores the topic.
     """
     Response = ConsumerGroupHeartbeatResponse  # noqa: N806 - a class
     if not asking.may(Operation.READ, GROUP, asked.group_id):

@@ -17,8 +17,7 @@ Handler = Callable[[Call], Answer | Pending]
 def answer_checked(call: Call, handler: Handler) -> Answer | Pending:
     """Call a handler with the part of a request to which the client has a right.
 
-    Raises:
-        CloseConnectionError: there is no rule for such a request.
+    Raises: CloseConnectionError: no rule covers the request.
     """
     request = call.request
     rule = RULES.get(request.key)

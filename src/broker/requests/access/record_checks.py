@@ -1,4 +1,7 @@
-"""Check Produce and Fetch. For speed, the handlers of both call these functions directly."""
+"""Check Produce and Fetch.
+
+For speed, the handlers of Produce and Fetch call this module directly.
+"""
 
 from __future__ import annotations
 

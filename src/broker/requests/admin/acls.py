@@ -54,7 +54,7 @@ def answer_describe(call: Call) -> Answer:
 
 
 def answer_create(call: Call) -> Answer:
-    """Add ACLs. If an ACL is invalid, the others are still added."""
+    """Add ACLs. If an ACL is invalid, all valid ACLs are still added."""
     asked, acls = call.request.message(), call.services.acls
     rows: list[Any] = []
     wanted: list[Binding] = []

@@ -23,7 +23,7 @@ from broker.wire.messages import (
 )
 from logstore import LogStoreError
 
-# 8, 16 and 32 are loggers, metrics and groups. This broker has no resources of these types.
+# 8, 16 and 32 are loggers, metrics and groups. This broker has no such resources.
 LISTED = frozenset({TOPIC, BROKER, 8, 16, 32})
 TYPES_FROM = 1  # the first version of ListConfigResources that lists more than metrics
 
@@ -105,7 +105,8 @@ def _refusal_of(
         fault = fault_of_name(name)
         return (fault, f"no topic can have the name {name!r}") if fault else None
     if kind == BROKER and name == "" and services.settings.has_replication:
-        # Kafka would change the settings of all brokers, but this broker can change only its own.
+        # Kafka would change the settings of all brokers; this broker can change only its own
+        # settings.
         return ErrorCode.INVALID_REQUEST, "change the settings of each broker by its id"
     if kind == BROKER and name in ("", str(services.leadership.broker_id)):
         return None

@@ -117,7 +117,7 @@ def _is_name(topic: str, partition: int) -> bool:
 
 
 def _code_of(error: LogStoreError | None) -> ErrorCode:
-    """Return the error code for one partition; it is NONE even while the move is running."""
+    """Return the error code for one partition; the code is NONE even while the move is running."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, TooManyPreferencesError):

@@ -17,7 +17,7 @@ NO_SASL = "this listener has no SASL"
 class DelayedFailure(Pending):
     """The delayed answer to a failed login; the delay limits how fast passwords can be tried."""
 
-    ends_with_client = False  # a client could skip the delay, and still read the answer
+    ends_with_client = False  # if True, a client could skip the delay, and still read the answer
 
     def __init__(self, deadline: float, answer: Answer) -> None:
         super().__init__(deadline)
@@ -76,7 +76,10 @@ def answer_authenticate(call: Call) -> Answer | Pending:
 
 
 def _ended(call: Call, login: Authentication, answer: Answer, reason: str) -> Answer | Pending:
-    """If the login may continue, answer at once. Otherwise, answer late and close."""
+    """If the login may continue, answer at once.
+
+    If the login has failed, answer late and close the connection.
+    """
     if login.state is not State.ENDED:
         return answer
     call.client.ended = reason

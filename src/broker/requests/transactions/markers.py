@@ -20,11 +20,11 @@ Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 def answer(call: Call) -> Answer | Pending:
-    """Append the markers. The request waits until all in-sync replicas have them.
+    """Append the markers. The request waits until all in-sync replicas have the markers.
 
-    If the broker knows its peers, it obeys only its peers and the other super users. If a marker is
-    not appended before the deadline, it is never appended. The sender sends such a marker again,
-    and a late copy could end the next transaction of the producer.
+    If the broker knows its peers, it obeys only its peers and super users. If a marker is not
+    appended before the deadline, it is never appended. The sender sends a late marker again, and a
+    late copy could end the next transaction of the producer.
     """
     services, asked = call.services, call.request.message()
     deadline = services.clock() + SECONDS

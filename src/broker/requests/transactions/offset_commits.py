@@ -28,7 +28,7 @@ ADDING_FROM = 5  # the first version that adds the group to the transaction
 
 
 def answer(call: Call) -> Answer | Pending:
-    """Write the offsets. They become valid when the transaction is committed."""
+    """Write the offsets. The offsets become valid when the transaction is committed."""
     services, asked = call.services, call.request.message()
     now_ms = services.groups.now().wall_ms
     codes: dict[Key, ErrorCode] = {}

@@ -1,12 +1,13 @@
 """Ask the coordinator whether the batches of a request belong to a transaction (KIP-890).
 
-If the log already has the transaction, the coordinator is not asked. Otherwise, the log gives a
-token before the coordinator is asked, and then accepts the batch only with this token. A marker
-makes the token invalid. So a late batch cannot begin a transaction that is never ended.
+If the log already has the transaction, the coordinator is not asked. If the log does not have the
+transaction, it gives a token before the coordinator is asked, and then accepts the batch only with
+this token. A marker makes the token invalid. So a late batch cannot begin a transaction that is
+never ended.
 
-With the older protocol, the client has added the partition before, and the coordinator only checks
-this. With the newer protocol, the coordinator adds the partition now. In both cases, the
-coordinator has the partition before the batch is in the log.
+With the older protocol, the client has already added the partition, and the coordinator only checks
+this fact. With the newer protocol, the coordinator adds the partition now. With either protocol,
+the coordinator has the partition before the batch is in the log.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from broker.transactions.transaction import Place
 from broker.wire.error_codes import ErrorCode
 
 OPEN = 0  # the token if the log already has the transaction
-# After these errors of the coordinator, the client sends the batch again.
+# After an error of this set, the client sends the batch again.
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know another partition yet
+    ErrorCode.OPERATION_NOT_ATTEMPTED,  # the coordinator does not know some other partition yet
 }  # fmt: skip
 WHY = "the batch is not part of an ongoing transaction of its producer"
 
@@ -75,8 +76,8 @@ def fault_for_client(
     """Translate an error of the coordinator for the client of a partition.
 
     If the coordinator adds the partitions now (`is_adding`), the markers of the client's previous
-    transaction are often not written yet. Then the error is CONCURRENT_TRANSACTIONS, which clients
-    of this protocol know.
+    transaction are often not written yet. While markers are missing, the error is
+    CONCURRENT_TRANSACTIONS, which clients of this protocol know.
     """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH

@@ -55,7 +55,7 @@ class Figures:
     def serving(self, layout: str) -> tuple[int, int] | None:
         """Return how many log dirs appended while a disk was dead, and how many log dirs exist.
 
-        A log dir counts as appending if it got at least half as many bytes as with healthy disks.
+        A log dir counts as appending if it got at least half of its bytes with healthy disks.
         """
         found: dict[str, dict[int, int]] = {"healthy": {}, "failed": {}}
         for row in self._workers:

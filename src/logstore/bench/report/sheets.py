@@ -158,7 +158,7 @@ def other_disks(_rows: Sequence[Row], workers: Sequence[Row]) -> list[Row]:
 
 
 def kept_in_trouble(rows: Sequence[Row], _workers: Sequence[Row]) -> list[Row]:
-    """Divide a layout's bytes while a disk had trouble by its bytes while all were healthy."""
+    """Divide a layout's bytes with trouble on a disk by its bytes with healthy disks."""
     beside = sorted(
         (row for row in rows if row["phase"] == "beside"),
         key=lambda row: TROUBLES.index(row["detail"]),
@@ -191,7 +191,7 @@ def trouble_of(row: Row) -> str:
 
 
 def beside_of(row: Row) -> str:
-    """Describe the move that ran during a row's appends; without a move, return "alone"."""
+    """Describe the move that ran during a row's appends; return "alone" if no move ran."""
     return f"beside a move, {row['detail']}" if row["worker"] else "alone"
 
 

@@ -189,7 +189,7 @@ def compact(
     """Compact a partition now, even while a process has the store open.
 
     Only sealed segments are compacted. The partition's cleanup_policy must be 'compact' or
-    'compact,delete'; a process that has the store open also compacts such partitions in the
+    'compact,delete'. A process that has the store open also compacts such partitions in the
     background.
 
     \b

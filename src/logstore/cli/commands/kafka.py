@@ -105,8 +105,8 @@ def kafka() -> None:
     """Work on the log dirs of a Kafka broker (0.11 to 4.x), without the broker.
 
     The log dirs are read in place: nothing is written or locked there. Name the broker's log dirs
-    with --log-dirs or LOGSTORE_LOG_DIRS. But for adopt and export, --log-dirs names the log dirs of
-    the store, and --from or --to names the broker's directory.
+    with --log-dirs or LOGSTORE_LOG_DIRS. For adopt and export, --log-dirs names the log dirs of the
+    store, and --from or --to names the broker's directory.
 
     \b
     Examples:
@@ -202,9 +202,9 @@ def adopt(
     """Copy or link partitions of a stopped broker into the store; offsets stay the same.
 
     If the source and the store are on one mount and have one owner, sealed segments are
-    hard-linked. On another mount of the same file system, or with another owner, sealed segments
-    are cloned if the file system can share blocks (XFS, btrfs). All other sealed segments are
-    copied. The last segment is always copied. The source is never written or truncated.
+    hard-linked. If the mount or the owner differs, but the file system is the same and can share
+    blocks (XFS, btrfs), sealed segments are cloned. All other sealed segments are copied. The last
+    segment is always copied. The source is never written or truncated.
 
     \b
     Example:
@@ -243,7 +243,7 @@ def export(
     from logstore.store.kafka.export import export as export_one
 
     with suppress(FileNotFoundError):
-        read_meta(os.path.abspath(target))  # raises if the target is a log dir of this library
+        read_meta(os.path.abspath(target))  # the target must not be a log dir of this library
     with LogStore.open(named_log_dirs(log_dirs), read_only=True) as store:
         for name in partitions_of(store, topic, partition):
             path = os.path.join(os.path.abspath(target), str(name))

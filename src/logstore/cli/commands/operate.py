@@ -59,7 +59,7 @@ Outcome = TypeVar("Outcome")
 
 
 def unless_it_loses(path: str, yes: bool, run: Callable[[bool, bool], Outcome]) -> Outcome:
-    """Run a command; if it would give up replicas, first list them and ask the user.
+    """Run a command; if the command would give up replicas, first list them and ask the user.
 
     Args:
         path: the log dir that is given up, as the user named it.
@@ -148,7 +148,7 @@ def reopen(
     """Use a log dir again: check its identity, lock it, probe it, and recover its logs.
 
     With --format-new, an empty disk takes the place of the old disk. If the command would lose
-    replicas, it lists the replicas and asks you. If you say no, or if there is no terminal, nothing
+    replicas, it first lists them and asks you. If you say no, or if there is no terminal, nothing
     is changed and the exit code is 1. With --yes the command does not ask.
 
     \b
@@ -226,7 +226,7 @@ def promote(
     """Accept an incomplete replica as the live replica; the records that it lacks are lost.
 
     A replica is incomplete if its complete copy is lost (for example, with its disk), and only the
-    part that a move had copied is left. Until the replica is promoted, it can be read but not
+    part that a move had copied remains. Until the replica is promoted, it can be read but not
     written.
 
     \b

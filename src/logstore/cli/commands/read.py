@@ -167,7 +167,7 @@ def chosen_records(
 
 
 def check_range(log: Log, offset: int) -> None:
-    """Check that an offset is in the log or is the log end offset.
+    """Check that an offset is in the log, or equals the log end offset.
 
     Raises:
         OffsetOutOfRangeError: the offset is not in the log, and it is not the log end offset.
@@ -314,7 +314,7 @@ def tail(
     write = record_writer(output_format, b"\n")
     with store_for_reading(log_dirs) as store:
         log = store.log(*one_partition(store, topic, partition))
-        with wrong_usage():  # refuses --timeout nan
+        with wrong_usage():  # `--timeout nan` is wrong usage
             records = log.tail(resolve_offset(log, offset), timeout=timeout)
         if output_format == "table":
             stdout.write(TABLE_HEADING.encode() + b"\n")

@@ -132,8 +132,8 @@ def topics(
 ) -> None:
     """List the topics, or the partitions of one TOPIC.
 
-    OFFSETS is the number of offsets between the start and the end of each log. OFFSETS equals the
-    number of records, unless a repair or a compaction left offsets without a record. The exit code
+    OFFSETS is the number of offsets between the start and the end of each log. OFFSETS is the
+    number of records, unless a repair or a compaction made offsets without a record. The exit code
     is 1 if a log dir is offline, or if a partition is offline or incomplete. Offline and incomplete
     partitions are named on stderr.
 

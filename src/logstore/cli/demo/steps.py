@@ -169,7 +169,7 @@ def kill_second_load(log_dirs: Sequence[str], parts: Sequence[Flights]) -> Kille
         [sys.executable, "-m", "logstore.cli.demo.second_load", *log_dirs],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # Ctrl-C reaches only this process, which then ends the child
+        start_new_session=True,  # only this process gets Ctrl-C, and then ends the child
     )
     assert child.stdout is not None
     # A small pipe keeps the child from printing many lines that this process has not read.

@@ -39,7 +39,7 @@ class CatalogFile(NamedTuple):
     """The contents of a catalog.
 
     Attributes:
-        is_whole: every line has a correct checksum. If False, the file must be rewritten.
+        is_whole: every line has a correct checksum. False means that the file must be rewritten.
         is_torn: only the end of the file is incomplete. A crash during an append can leave an
             incomplete end. So an incomplete end does not count as damage.
     """

@@ -75,7 +75,7 @@ def _decoder() -> json.JSONDecoder:
 
 
 def _refuse_constant(name: str) -> float:
-    """Refuse `Infinity` and `NaN`: they are not JSON, and no field may have such a value."""
+    """Refuse `Infinity` and `NaN`: they are not JSON, and no field may be `Infinity` or `NaN`."""
     raise ValueError(name)
 
 

@@ -44,7 +44,7 @@ class Noted(NamedTuple):
     """
 
     generation: int = 0
-    facts: Mapping[str, Any] = {}  # replaced as a whole, never changed in place
+    facts: Mapping[str, Any] = {}  # this is replaced as a whole, never changed in place
     damage: str = ""
 
     def changed(self, changes: Mapping[str, Any]) -> Noted:

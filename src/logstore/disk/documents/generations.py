@@ -10,9 +10,9 @@
 
 A log dir's *generation* has three parts: the number of the start that owns the dir, the random id
 of this start, and a step. The step grows with each checkpoint that changes an offset, and with an
-orderly close. A log dir first writes its own generation durably. Then the other log dirs record
-this generation. So even after a crash, no other log dir has recorded a later generation than the
-log dir's own. If another log dir has recorded a later generation, the log dir is an old copy.
+orderly close. When a log dir has durably written its own generation, the other log dirs record this
+generation. So even after a crash, no other log dir has recorded a later generation than the log dir
+itself. If another log dir has recorded a later generation, the log dir is an old copy.
 
 `paths` has the last known path of each other log dir, so that a user can name a missing log dir by
 its path. Nothing else depends on `paths`, and a file without `paths` can be read. `unsure` has the
@@ -20,11 +20,11 @@ ids of missing log dirs. A missing log dir may have replicas that no catalog lis
 store was killed while the dir worked.
 
 If the log dir is an old copy, `doubts` lists its replicas that are open for reading only. Each
-replica stays in `doubts` until the user promotes or deletes it. The first time that the user does
-this, `is_accepted` is set. From then on, this copy counts as the log dir, and the disk with the
-later state counts as an old copy. Until `is_accepted` is set, the generation does not change, so
-the disk with the later state is recognised if it comes back. Files of earlier versions of this
-library have no key `is_accepted`.
+replica stays in `doubts` until the user promotes or deletes it. The first promotion or deletion of
+a doubted replica sets `is_accepted`. After this decision, this copy counts as the log dir, and the
+disk with the later state counts as an old copy. Until `is_accepted` is set, the generation does not
+change, so the disk with the later state is recognised if it comes back. Files of earlier versions
+of this library have no key `is_accepted`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class DirGeneration:
             are still in doubt.
         old: why the log dir is an old copy, or why replicas are still in doubt; otherwise "".
         is_taken_in: the user gave up the log dir, and now adds it again in its present state. The
-            generations that other log dirs have recorded for it are ignored.
+            generations that other log dirs have recorded for this log dir are ignored.
         is_all_in_doubt: all replicas in the log dir are in doubt, not only those in `doubts`.
         found: the replicas that were found to be in doubt when the log dir was loaded.
         held: the generation that the log dir had in this process before it went offline.
@@ -245,7 +245,7 @@ class DirGeneration:
             self.offsets = offsets
 
     def doubt(self, doubts: Mapping[TopicPartition, int], at: Generation | None) -> None:
-        """Record durably which replicas of an old copy are in doubt. Raises OSError."""
+        """Write durably which replicas of an old copy are in doubt. Raises OSError."""
         with self._lock:
             if (self.doubts, self.doubted_at, self.is_accepted) != (doubts, at, False):
                 self.doubted_at, self.is_accepted = at, False
@@ -261,11 +261,11 @@ class DirGeneration:
         with self._lock:
             doubts = {**self.found, **self.doubts}
             doubts.pop(key, None)
-            # The user accepts this copy as the log dir, so earlier generations are ignored. The new
-            # generation has the next number; no number is skipped. The reason: this process may be
-            # killed before other log dirs record the generation. Then the disk with the later state
-            # starts with the same number and another id. So this copy is still recognised as an old
-            # copy.
+            # The user accepts this copy as the log dir, so earlier generations are ignored.
+            # The new generation has the next number; no number is skipped.
+            # The reason: this process may be killed before other log dirs record the generation.
+            # Then the disk with the later state starts with the same number and another id.
+            # So this copy is still recognised as an old copy.
             starts = self.starts if self.is_accepted else self._with_next(above)[-1:]
             was_accepted, self.is_accepted = self.is_accepted, True
             try:
@@ -300,7 +300,7 @@ class DirGeneration:
         paths: Mapping[str, str],
         unsure: frozenset[str] = frozenset(),
     ) -> None:
-        """Durably record the state of other log dirs if it has changed. Raises OSError.
+        """Durably write the state of other log dirs if it has changed. Raises OSError.
 
         Args:
             paths: the paths of other log dirs; the key is the directory id.

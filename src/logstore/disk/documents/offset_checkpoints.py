@@ -128,8 +128,8 @@ class OffsetCheckpoints:
         """If a checkpoint has changed, replace it durably; return whether it was written.
 
         Args:
-            collect: a function that returns the offsets. The function is called under the lock.
-                Otherwise an offset that `forget` has just removed could be written again.
+            collect: a function that returns the offsets. The function is called under the lock, so
+                that an offset which `forget` has just removed is not written again.
             topic_ids: a function that returns the topic ids of the replicas.
         """
         with self._lock:

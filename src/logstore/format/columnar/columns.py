@@ -1,4 +1,4 @@
-"""Encode cells of bytes as one column, and view such a column (docs/FORMAT.md, section 4).
+"""Encode cells of bytes as one column, and view an encoded column (docs/FORMAT.md, section 4).
 
     u32 data_bytes | u32 cell_bytes | [starts u32 x (n + 1)] | [validity] | data
 

@@ -38,9 +38,9 @@ def decode_columns(
 ) -> RecordBatch:
     """View the batch with this header as columns, and compare the columns with the header.
 
-    If this function returns a batch, the batch is valid: cells, record headers, offsets and
-    timestamps can be read safely in every way. A matching checksum does not prove that a batch is
-    valid, because the writer may have encoded the batch wrongly.
+    A batch that this function returns is valid: its cells, record headers, offsets and timestamps
+    can be read safely in every way. A matching checksum does not prove that a batch is valid,
+    because the writer may have encoded the batch wrongly.
 
     Raises:
         RecordExpansionError: the batch needs more memory than allowed; no memory was allocated.

@@ -109,7 +109,7 @@ def next_offset(data: Buffer, position: int) -> int:
 
 
 def frame(payload: Payload, base_offset: int, leader_epoch: int) -> list[Buffer]:
-    """Return the buffers of a whole batch, the checksum last; one call can write them all."""
+    """Return the buffers of a whole batch, the checksum last; one call can write all of them."""
     stored = payload.stored_bytes
     size = padded(stored) + OVERHEAD_BYTES
     header = _pack_header(
@@ -306,11 +306,11 @@ def stamp(data: bytes, producer_id: int, epoch: int, base_sequence: int) -> byte
 
 
 def check_claims(header: BatchHeader) -> None:
-    """Refuse a peer's batch if its header is readable, but would do harm.
+    """Refuse a peer's batch if its header is readable, but harmful.
 
     Raises:
-        ValueError: the header is refused. With such a batch, retention might never drop the
-            segment, or too many offsets would be used up.
+        ValueError: the header is refused. With a refused batch in the log, retention might never
+            drop the segment, or too many offsets would be used up.
     """
     if not header.record_count and header.max_timestamp != NO_TIMESTAMP:
         raise ValueError("a batch without records has a timestamp")

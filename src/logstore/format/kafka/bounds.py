@@ -55,8 +55,9 @@ class Batches(NamedTuple):
 def record_bounds(batches: Batches) -> tuple[Numbers, Numbers]:
     """Find the start (the position of the length) and the end of each record.
 
-    A returned record may have a length that is negative or too small. The caller must refuse such a
-    record: the caller reads all lengths at once, so its check is faster than a check here.
+    A returned record may have a length that is negative or too small. The caller must refuse a
+    record with a wrong length: the caller reads all lengths at once, so its check is faster than a
+    check here.
 
     Raises:
         ValueError: the records of a batch do not end where the batch ends.

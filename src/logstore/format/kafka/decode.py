@@ -4,8 +4,8 @@
              value size | value | count of headers | (name size | name | size | cell)...
 
 All numbers except the attributes are zigzag varints. A size of -1 means null. First, `bounds` finds
-the start of each row. Then each field is read from all rows of many batches at once, so thousands
-of records share the cost of a NumPy call. If there are only a few rows, they are read one by one.
+the start of each row. Each field is read from all rows of many batches at once, so thousands of
+records share the cost of a NumPy call. If there are only a few rows, they are read one by one.
 Record headers are always read one by one.
 """
 
@@ -148,7 +148,7 @@ def headers_max(
 
 
 class HeadersLeft:
-    """Count how many more record headers some batches are allowed to have."""
+    """Count the record headers that some batches may still have, up to a limit."""
 
     __slots__ = ("count", "expansion_bytes_max")
 

@@ -1,9 +1,9 @@
 """Encode records as the rows of a Kafka batch (see `decode` for a record's layout).
 
-The numbers of all records are encoded at once, as one array of bytes. Then the encoded numbers and
-the cells are interleaved. All bytes that do not depend on the batch's place in the log are built
-before the log's lock is taken. All bytes that the checksum covers are built before the lock is
-taken.
+The numbers of all records are encoded at once, as one array of bytes. The next step interleaves the
+encoded numbers and the cells. All bytes that do not depend on the batch's place in the log are
+built before the log's lock is taken. All bytes that the checksum covers are built before the lock
+is taken.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def encode_rows(
     length = Varints(sizes)
     one = np.ones(count, np.int64)
     times, deltas, key_size, value_size = encoded
-    # The fields of a record in three groups: before its key, before its value, after its value.
+    # The fields of a record in three groups: before the key, before the value, after the value.
     first: list[Varints | Numbers] = [length, one, times, deltas, key_size]
     middle: list[Varints | Numbers] = [value_size]
     # If no record has headers, each record ends with the header count 0.

@@ -70,8 +70,8 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES = HEADER_BYTES
-# Batches are decoded in groups. A group of batches has at most about GROUP_BYTES of uncompressed
-# records.
+# Batches are decoded in groups.
+# A group of batches has at most about GROUP_BYTES of uncompressed records.
 GROUP_BYTES = 4 << 20
 CONTROL_BYTES_MAX = 64 << 10  # a control batch has one small record
 MARKER_KEY_BYTES = 4  # the key of a control record has a version and a type
@@ -136,8 +136,8 @@ def candidates(data: Buffer, position: int) -> list[int]:
         return []
     last = len(octets) - HEADER_BYTES
     hits = np.flatnonzero(octets[16 : 16 + last + 1] == MAGIC)
-    # Check that base offset, length, last offset delta and count are not negative, and that only
-    # known bits of the attributes are set.
+    # Base offset, length, last offset delta and count must not be negative.
+    # Only known bits of the attributes may be set.
     for at in (0, 8, 23, 57):
         hits = hits[octets[hits + at] < 0x80]
     hits = hits[(octets[hits + 21] == 0) & (octets[hits + 22] <= ATTRIBUTES_KNOWN)]

@@ -5,8 +5,8 @@
 A client's records usually have no gaps between offsets, no headers, and the same size. This module
 recognises only some of the batches that `decode.check_many` accepts. For any other batch,
 `decode.check_many` decides. For a small batch, a NumPy check takes longer than the system takes to
-write the batch. So this module reads records one by one. But it checks several records in a row in
-one step if they have the same size.
+write the batch. So this module reads records one by one. But if several records in a row have the
+same size, one step checks all of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from logstore.format.kafka.varints import varint
 RUN_RECORDS_MIN = 4
 # After this many records in a row that form no run, `decode.check_many` is faster.
 SINGLES_MAX = 32
-# This many runs and single records are recognised. A later run is recognised only if it extends
-# to the end of the batch, or to the first longer offset delta.
+# This many runs and single records are recognised.
+# A later run must extend to the end of the batch, or to the first longer offset delta.
 RUNS_MAX = 64
 # Offset deltas below these limits have one, two and three bytes.
 # The last limit is the size of the table `_deltas`; a batch with more records is not recognised.
@@ -102,8 +102,8 @@ def is_regular(
 
     Args:
         data: a buffer with the records from `start` to `end`. If the records were compressed in the
-            batch, the buffer has only the records. Otherwise the batch's header comes directly
-            before the records.
+            batch, the buffer has only the records. In an uncompressed batch, the batch's header
+            comes directly before the records.
         header: the header of the batch; its largest timestamp is checked, too.
     """
     count, base = header.record_count, header.base_timestamp
@@ -183,9 +183,9 @@ def _keep_shape(
 ) -> None:
     """Remember the shape of a batch with valid records: another batch of this shape is valid, too.
 
-    The last byte of each of these records is its number of headers. This byte is read together with
-    the head of the next record. The byte before the first record is the last byte of the record
-    count in the batch's header.
+    The last byte of each record is its number of headers. This byte is read together with the head
+    of the next record. The byte before the first record is the last byte of the record count in the
+    batch's header.
     """
     windows, number = [], 0
     for places, last in runs:
@@ -239,7 +239,7 @@ def _rows_alike(number: int) -> int:
 
 
 def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times | None:
-    """Check that the next `rows` records are like `places`, except for timestamps and contents.
+    """Check that the next `rows` records equal `places`, except for timestamps and contents.
 
     Args:
         number: the number of the record after the record in `places`.
@@ -274,7 +274,7 @@ def _run_of(data: memoryview, places: Places, number: int, rows: int) -> Times |
 def _word_at(places: Places, head_end: int) -> int | None:
     """Return the start of an 8-byte word with the bytes from the time delta to `head_end`.
 
-    Return None if no word within the record contains all these bytes.
+    Return None if no word within the record contains all wanted bytes.
     """
     word_at = max(places.start, head_end - WORD_BYTES)
     is_fit = places.stop - places.start >= WORD_BYTES and word_at <= places.time_at

@@ -33,7 +33,7 @@ _unpack_header = HEADER.unpack_from
 _unpack_length = struct.Struct(">8xi").unpack_from
 # This many small batches are checked in less than a millisecond, before other threads can run.
 TOGETHER_MAX = 512
-TOGETHER_MIN = 16  # it is faster to check at most this many batches one by one
+TOGETHER_MIN = 16  # up to this many batches are checked faster one by one
 
 Numbers = NDArray[np.int64]
 
@@ -82,9 +82,9 @@ def sound_run(
 ) -> tuple[list[tuple[int, BatchHeader]], int, int]:
     """Check the batches that begin at `position`; see `sound.sound_run`.
 
-    Compaction leaves gaps between offsets. If a batch begins after a gap, it is accepted only if
-    `data` also has the start of the next batch, with a later base offset. The reason: no checksum
-    covers the base offset, and only the next batch shows whether the base offset is too large.
+    Compaction leaves gaps between offsets. A batch after a gap is accepted only if `data` also has
+    the start of the next batch, with a later base offset. The reason: no checksum covers the base
+    offset, and only the next batch shows whether the base offset is too large.
     """
     found: list[tuple[int, BatchHeader]] = []
     end = len(data)

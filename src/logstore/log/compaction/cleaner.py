@@ -1,10 +1,10 @@
 """Clean the batches of a log: find the latest offset of each key, then remove older records.
 
 First `note` reads the part of the log that was not cleaned before, and puts the latest offset of
-each key into a table (`LatestOffsets`). Then the table is sealed. Then a `Cleaner` reads the log
-from its start in windows of batches, and returns the bytes that replace each window. `note` and
-`Cleaner` work in steps of less than a millisecond (see `format/steps`), and do not write to the
-disk.
+each key into a table (`LatestOffsets`). The complete table is sealed. In the second step, a
+`Cleaner` reads the log from its start in windows of batches, and returns the bytes that replace
+each window. `note` and `Cleaner` work in steps of less than a millisecond (see `format/steps`), and
+do not write to the disk.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def note(
         producers: a dict to which this function adds the last batch of each producer id.
 
     Returns:
-        False if the table is full. In that case, only the records before `latest.end_offset` can be
-        cleaned. This offset is always after the first record whose key was stored.
+        False if the table is full. With a full table, only the records before `latest.end_offset`
+        can be cleaned. This offset is always after the first record whose key was stored.
 
     Raises:
         The errors of `Window`; after an error, the table must not be used.
@@ -67,7 +67,7 @@ def note(
         yield
         if not chunk:
             continue
-        if producers is not None:  # record them first, because the table may become full below
+        if producers is not None:  # take these first, because the table may become full below
             _note_producers(producers, chunk)
         wanted = [
             (at, header)
@@ -247,7 +247,7 @@ class Cleaner:
     def _is_superseded(self, group: Group, offsets: Numbers) -> Steps[Mask]:
         """Select the records before the range of collected keys that can be removed.
 
-        These are the records without a key, and the records whose key is also in the range.
+        A record can be removed if it has no key, or if its key is also in the range.
         """
         found = np.zeros(len(offsets), np.bool_)
         latest = self._rules.latest

@@ -91,7 +91,7 @@ class CompactionReport(NamedTuple):
 
 
 class _ChangedError(Exception):
-    """Signal that a truncation, a repair, a move or a new policy ended a compaction.
+    """Signal that a compaction ended because of a truncation, a repair, a move or a new policy.
 
     This exception never reaches a user.
     """
@@ -357,7 +357,7 @@ class Compaction:
             self._horizon_ms = min(horizon_ms, self._horizon_ms or horizon_ms, HORIZON_MS_MAX)
 
     def _note_cleaned(self, end_offset: int) -> None:
-        """Durably record the offset up to which the log is compacted."""
+        """Durably write the offset up to which the log is compacted."""
         state = self._state
         with state.flush_lock, held(state, "flush_lock"):
             state.check_current()

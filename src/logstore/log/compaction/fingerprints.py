@@ -57,7 +57,7 @@ def fingerprints(data: bytes, starts: Numbers, sizes: Numbers, seed: int) -> Ste
 def _short(data: bytes, starts: Numbers, sizes: Numbers) -> Fingerprints:
     # An array with one item for each place at which a key could begin.
     places = np.ndarray((len(data) - FINGERPRINT_BYTES + 1,), "V16", data, 0, (1,))
-    found = places[starts].view(np.uint64).reshape(-1, 2)  # `take` would copy all places
+    found = places[starts].view(np.uint64).reshape(-1, 2)  # `places.take` would copy all places
     found &= MASKS.take(sizes, axis=0)
     found[:, 1] |= SIZES.take(sizes)
     return found

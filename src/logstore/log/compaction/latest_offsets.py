@@ -37,7 +37,7 @@ Mask = NDArray[np.bool_]
 class LatestOffsets:
     """Map the fingerprint of each key to the key's latest offset, for a range of offsets of a log.
 
-    First all keys of the range are inserted. Then the table is sealed, and can be queried. One
+    When all keys of the range have been inserted, the table is sealed, and can be queried. One
     thread uses a table at a time.
 
     Attributes:

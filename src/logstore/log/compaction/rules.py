@@ -1,7 +1,7 @@
 """Decide which records of a compacted log stay (docs/adr/0023).
 
-A cleaning collects the keys in a range of offsets. All records after this range stay. These rules
-hold for all other records:
+A cleaning collects the keys in a range of offsets. All records after this range stay. The following
+rules hold for all other records:
 
 - The latest record of a key stays. Older records of the key and records without a key are removed.
 - A tombstone is a record whose value is null. A tombstone stays until the delete horizon of its
@@ -36,11 +36,11 @@ class Verdict(Enum):
 
     KEEP = auto()
     DROP = auto()
-    LOOK = auto()  # the header is not enough: look at the records
+    LOOK = auto()  # the header is not enough, so look at the records
 
 
 class Rules:
-    """Judge the batches of a log one after the other, beginning with the first batch.
+    """Judge the batches of a log one after the other, from the first batch on.
 
     The object remembers which transactions have batches. So a pass over a log uses the same object
     for all segments.
@@ -61,9 +61,9 @@ class Rules:
         Args:
             latest: the sealed table of the collected keys.
             is_aborted: a function that returns whether a batch belongs to an aborted transaction.
-            kept_empty: the last offsets of batches that stay even if none of their records stays.
-                These batches are the last batch of each producer, which has the producer's
-                sequence, and the last batch of each segment.
+            kept_empty: the last offsets of batches that stay even if no record of the batch stays.
+                Two kinds of batches stay empty: the last batch of each producer, which has the
+                producer's sequence, and the last batch of each segment.
             keeps_deletions: whether tombstones and markers stay even after their delete horizon.
         """
         self.latest = latest
@@ -101,10 +101,10 @@ class Rules:
         return Verdict.LOOK if has_latest else Verdict.DROP
 
     def _is_needed(self, header: BatchHeader) -> bool:
-        """Record a batch of a transaction, and return whether the batch is needed.
+        """Remember a batch of a transaction, and return whether the batch is needed.
 
-        A batch of an aborted transaction is not needed. A marker whose transaction has no batches
-        left is not needed either.
+        A batch of an aborted transaction is not needed. A marker is not needed if no batch of its
+        transaction remains.
         """
         producer_id = header.producer_id
         if subsets.is_control(header):
@@ -142,7 +142,8 @@ class Rules:
             offsets: the offsets of the records, in ascending order.
             is_null: whether the value of each record is null.
             is_superseded: True for a record before the key range if it has no key, or if its key
-                is also in the range. For records in the range, the value is not used.
+                is also in the range. For records in the key range, the value of `is_superseded` is
+                not used.
         """
         first, end = self.latest.first_offset, self.latest.end_offset
         counts, is_beyond = firsts[1:] - firsts[:-1], offsets >= end

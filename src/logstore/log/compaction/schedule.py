@@ -48,7 +48,7 @@ class Plan(NamedTuple):
         first_dirty_offset: the cleaning collects the keys of all records from this offset on.
         end_offset: the end offset of the last segment to clean.
         clean_bytes: the size of the segments before the first dirty offset.
-        dirty_bytes: the size of the segments to clean that are not counted in `clean_bytes`.
+        dirty_bytes: the size of the segments to clean, except those in `clean_bytes`.
         is_due: whether the log should be cleaned now.
         is_overdue: whether `max_compaction_lag_ms` demands that the log is cleaned now.
     """

@@ -1,8 +1,8 @@
 """Hold some batches of a segment in memory while compaction reads them.
 
 Compaction checks the checksum of a batch on exactly the bytes from which it makes the new batch.
-Otherwise these bytes could be damaged after the check, and the new batch would have a valid
-checksum.
+If other bytes were used, damage after the check would go unnoticed, because the new batch would
+have a valid checksum.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def append_as_follower(
                 flush.flush_appended(state, offsets.stop)
         return offsets
     except BaseException as error:
-        mark(error, bool(begun))  # no effect if the error was already marked
+        mark(error, bool(begun))  # this has no effect if the error was already marked
         raise
 
 
@@ -130,7 +130,7 @@ def _has_gap(batches: Found, expected: int) -> bool:
 def _may_lack(state: LogState, batches: Found, may_lack_offsets: bool) -> bool:
     """Check whether the leader's compaction may have removed the offsets before these batches.
 
-    The present settings do not tell this alone: the topic may have been compacted earlier.
+    The present settings are not enough for this check: the topic may have been compacted earlier.
     """
     is_kafka = all(header.magic == layouts.KAFKA_MAGIC for _, header in batches)
     is_known = state.config.is_compacted or SPARSE_OFFSETS in state.metadata.extra
@@ -197,10 +197,11 @@ def start_empty_at(state: LogState, offset: int) -> None:
 
     The caller must hold both locks.
 
-    If the new segment cannot be created, this function writes the old log start again. Otherwise
-    records could be appended before the new log start, and the next start of the store would treat
-    them as deleted. If Ctrl-C comes after the segment was created, the remaining steps still run.
-    Otherwise the records before the new segment would appear to be lost.
+    If the new segment cannot be created, this function writes the old log start again. If the new
+    log start stayed, records could be appended before it, and the next start of the store would
+    treat these records as deleted. If Ctrl-C comes after the segment was created, the remaining
+    steps still run. Without these steps, the records before the new segment would appear to be
+    lost.
     """
     old, start = state.active, state.log_start_offset
     try:

@@ -1,14 +1,14 @@
-"""Append each record of a named source once, even if the caller crashes and appends it again.
+"""Append each record of a named source once, even if the caller appends it again after a crash.
 
 Each record has a sequence number: 0, 1, 2, ... The log stores this number with each record. After
-a crash, a caller has two ways to continue. It can read `next_sequence`, and append the record with
-this number next. Or it can append earlier records again, with the same numbers. If the log already
-has a record, the record is not written again, and its offset is returned.
+a crash, a caller has two ways to continue. The caller can read `next_sequence`, and append the
+record with this number next. Or the caller can append earlier records again, with the same numbers.
+If the log already has a record, the record is not written again, and its offset is returned.
 
     number of a record      epoch of its batch x 2^31 + sequence of the record in that epoch
 
-The producer id is derived from the name, and is in a range that no broker uses. A producer with
-such an id does not expire.
+The producer id is derived from the name, and is in a range that no broker uses. A producer with an
+id of this range does not expire.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class IdempotentProducer:
         headers: Iterable[encode.HeadersLike | None] | None = None,
         durable: bool = False,
     ) -> range:
-        """Append all records or none; if the log has them already, only return their offsets.
+        """Append all records or none; if the log already has them, only return their offsets.
 
         Args:
             values, keys, timestamps, headers, durable: as for `Log.extend`.
@@ -110,7 +110,7 @@ class IdempotentProducer:
             OutOfOrderSequenceError: records with smaller numbers are missing, or the log has the
                 records already, but got them before the last five appends. The log knows only the
                 offsets of the last five appends.
-            ValueError: the log has the first of these records, but not all of them.
+            ValueError: the log has the first of the records, but not all records.
             LogStoreError, TypeError: as for `Log.extend`.
         """
         given = None if sequence is None else whole(sequence, "sequence", 0)

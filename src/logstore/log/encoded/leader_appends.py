@@ -111,7 +111,7 @@ def _look_at(batches: Found) -> tuple[int, bool]:
 def _range_of(
     duplicates: Sequence[Duplicate], batches: Found, *, takes_known: bool
 ) -> tuple[int, int]:
-    """Return the offsets of batches that the log has; raise ValueError if it has only some."""
+    """Return the offsets of batches that the log has; raise ValueError if some are missing."""
     if not takes_known:
         out_of_order(batches[duplicates[0].number][1], -1)
     if len(duplicates) < len(batches):
@@ -125,7 +125,7 @@ def _range_of(
 def write_and_take(
     state: LogState, batches: Found, end: int, known: Producers | None, now_ms: int
 ) -> None:
-    """Write batches, and record what their producers sent; the caller must hold the lock.
+    """Write batches, and remember what their producers sent; the caller must hold the lock.
 
     Args:
         known: the producers of the log; None if the batches have no producer.
@@ -146,7 +146,7 @@ def write_and_take(
 
 
 def _end_of(batches: Found, base_offset: int) -> int:
-    """Return the log end offset after an append of these batches at `base_offset`."""
+    """Return the log end offset after an append of the batches at `base_offset`."""
     for _, header in batches:
         base_offset += header.last_offset + 1 - header.base_offset
     if base_offset > OFFSETS_MAX:
@@ -226,7 +226,7 @@ def _stamped(data: Buffer, header: BatchHeader, now_ms: int) -> tuple[Buffer, Ba
 def _check(
     batches: Found, rules: AppendRules, latest: int, now_ms: int, *, is_checked: bool
 ) -> None:
-    """If `is_checked` is True, check the records; after that, no batch is decompressed."""
+    """If `is_checked` is True, check the records. No later step decompresses a batch."""
     if is_checked:
         _check_records(batches, rules, latest, now_ms)
     lease.settle()

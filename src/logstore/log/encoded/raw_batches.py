@@ -23,11 +23,11 @@ from logstore.log.write.batch_group import PlacedBatch
 Run = list[tuple[int, BatchHeader]]
 Found = list[tuple[Buffer, BatchHeader]]
 
-# If there are 2 to APART_MAX batches, each gets a quick check. Only the batches that fail the quick
-# check then get the full check, all together. If there are more batches, it is faster to give all
-# of them the full check at once.
+# If there are 2 to APART_MAX batches, each batch gets a quick check.
+# Then the batches that fail the quick check get the full check together.
+# If there are more batches, the full check of all batches at once is faster.
 APART_MAX = 8
-OFFSETS_MAX = 2**62  # the offset of every record is lower, so it fits into 64 bits
+OFFSETS_MAX = 2**62  # each offset of a record is lower, so it fits into 64 bits
 
 
 def parse(

@@ -47,7 +47,7 @@ from logstore.log.segments.scan import Scan
 from logstore.log.segments.segment import Segment
 from logstore.names import TopicPartition
 
-# If two changes of a directory are less than this time apart, its mtime may be the same after both.
+# Two changes of a directory within this time may leave the same mtime.
 MTIME_DOUBT_NS = 20_000_000
 LOOKS_MAX = 20
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.005, 0.05
@@ -246,8 +246,8 @@ class FollowedReplica(Replica):
     def _check_topic(self, before: os.stat_result, topic_id: bytes) -> None:
         """If the directory changed since its small files were read, check its topic id again.
 
-        Otherwise the segments of a topic that was created again could be listed with the id of the
-        topic that was deleted.
+        Without this check, the segments of a topic that was created again could be listed with the
+        id of the deleted topic.
         """
         facts = files.stat(self.directory)
         if (facts.st_ino, facts.st_mtime_ns) == (before.st_ino, before.st_mtime_ns):

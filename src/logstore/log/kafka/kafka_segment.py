@@ -85,8 +85,7 @@ class KafkaSegment(Segment):
             data = files.read_file(self.index_path, files.LIST_BYTES_MAX)
         except (FileNotFoundError, files.UnfitError):
             return None
-        # An entry has the last relative offset of an append, and the append's position, both as
-        # big-endian u32.
+        # An entry has two big-endian u32: the last relative offset of an append, and its position.
         entries = np.frombuffer(data, ">u4", len(data) // 8 * 2).reshape(-1, 2).astype(np.int64)
         entries = entries[: int(np.count_nonzero(entries[:, 1]))]
         handle = self.handle(environment)

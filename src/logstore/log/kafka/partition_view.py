@@ -41,7 +41,7 @@ END_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-check
 def read_topic_id(directory: str) -> bytes:
     """Read the topic id in Kafka's `partition.metadata`; return zeros if no file is usable.
 
-    Brokers before Kafka 2.8 wrote no such file.
+    Brokers before Kafka 2.8 wrote no `partition.metadata`.
     """
     try:
         data = read_if_there(os.path.join(directory, METADATA_NAME))
@@ -77,8 +77,8 @@ def open_kafka_view(
     """Follow the log of a partition, even while its broker runs. Raises OSError, LogStoreError.
 
     Args:
-        was_stopped: whether the broker stopped cleanly. If so, no broker writes here now, and the
-            last broker was not killed during a write.
+        was_stopped: whether the broker stopped cleanly. After a clean stop, no broker writes here
+            now, and the last broker was not killed during a write.
         known_start: the log start in the broker's checkpoint.
         known_end: the log end in a checkpoint of the broker, and the path of that checkpoint.
     """

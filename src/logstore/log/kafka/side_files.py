@@ -101,9 +101,8 @@ def check_epochs(
                 problems.append(Problem(scan.segment.log_path, 0, 0, reason, offset, offset))
             latest = epoch if epoch != -1 else latest
             known = [row[0] for row in entries if row[1] <= offset] or [-1]
-            # The broker writes an epoch into `leader-epoch-checkpoint` soon after the epoch's first
-            # batch. When the records of an epoch are deleted, the broker removes the epoch from the
-            # file.
+            # Soon after the first batch of an epoch, the broker writes the epoch into the file.
+            # When the records of an epoch are deleted, the broker removes the epoch from the file.
             is_late = not entries or (epoch > entries[-1][0] and not was_stopped)
             if epoch == -1 or reason or is_late or offset < log_start_offset:
                 continue  # epoch -1: a broker without leader epochs wrote the batch

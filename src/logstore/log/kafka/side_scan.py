@@ -56,8 +56,9 @@ class SideScan(Scan):
         is_damaged: whether the segment has batches that could not be read.
         is_compacted: whether offsets are missing in the segment.
 
-    A broker may be writing to the segment, or may have been killed while it was writing. In both
-    cases, the indexes may end in zeros, and may have entries for positions after the walked part.
+    A broker may be writing to the segment, or may have been killed while it was writing. During or
+    after such a write, the indexes may end in zeros, and may have entries for positions after the
+    walked part.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class SideScan(Scan):
         self._times, self._time_offsets = self._entries(
             segment.time_index_path, kafka_files.time_entries
         )
-        self._latest_full = -1  # like max_timestamp, but batches without records do not count
+        self._latest_full = -1  # like `max_timestamp`, but batches without records do not count
         self._entry = self._time_entry = 0
         self._position_wanted = self._offset_wanted = self._time_offset_wanted = NEVER
         self._want()
@@ -144,7 +145,7 @@ class SideScan(Scan):
     # --- many batches at once ---------------------------------------------------------------------
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record these batches if all their index entries are right; otherwise return False."""
+        """Remember batches if all their index entries are right; otherwise return False."""
         latest = np.maximum.accumulate(np.append(self.max_timestamp, found.max_timestamps))[1:]
         full_times = np.where(found.record_counts > 0, found.max_timestamps, -1)
         latest_full = np.maximum.accumulate(np.append(self._latest_full, full_times))[1:]
@@ -170,7 +171,7 @@ class SideScan(Scan):
     def _good_entries(
         self, found: SoundHeaders, positions: Numbers, is_full: NDArray[np.bool_]
     ) -> int:
-        """Check the offset index's entries for these batches; return the number of the next entry.
+        """Check the offset index's entries for some batches; return the number of the next entry.
 
         Returns -1 if any entry may be wrong.
         """
@@ -188,7 +189,7 @@ class SideScan(Scan):
         return end if is_good.all() and bool((first[1:] > last[:-1]).all()) else -1
 
     def _good_times(self, found: SoundHeaders, latest: Numbers, latest_full: Numbers) -> int:
-        """Check the time index's entries for these batches; return the number of the next entry.
+        """Check the time index's entries for some batches; return the number of the next entry.
 
         Returns -1 if any entry may be wrong.
         """

@@ -1,4 +1,4 @@
-"""Check the batches of an append against the producers of a log, and record them after the write.
+"""Check the batches of an append against a log's producers, and remember them after the write.
 
     current   under `lock`, before the write: the state, rebuilt if an append was interrupted
     take      under `lock`, after the write
@@ -6,7 +6,7 @@
 `is_torn` is set before the write, and reset after `take` has recorded the batches. If an interrupt
 leaves `is_torn` set, the next call of `current` rebuilds the state from the log. Modules that only
 a log with producers needs are imported in functions, so that `import logstore` stays cheap. The
-code that opens a log imports all of these modules.
+code that opens a log imports every module that producers need.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Batches = list[tuple[Buffer, BatchHeader]]
 
 
 def are_watched(batches: Batches) -> bool:
-    """Check whether the log has to track a producer of these batches."""
+    """Check whether the log has to track a producer of one of the batches."""
     for _, header in batches:
         if header.producer_id >= 0 and (header.producer_epoch >= 0 or rules.is_watched(header)):
             return True

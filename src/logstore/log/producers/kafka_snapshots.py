@@ -1,10 +1,10 @@
 """Find the producers of a log that a broker or another process writes.
 
 A replay of the log finds each producer that still has a batch in the log. If retention has deleted
-all batches of a producer, the producer may still continue its sequence. In this case, only a
-snapshot has the producer. A snapshot of Kafka has only one batch of each producer, and does not say
-to which log it belongs. So if both a replay and Kafka's snapshot have a producer, the state from
-the replay is used.
+all batches of a producer, the producer may still continue its sequence. Only a snapshot has a
+producer without batches. A snapshot of Kafka has only one batch of each producer, and does not say
+to which log it belongs. So if a producer is both in a replay and in Kafka's snapshot, the state
+from the replay is used.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SUFFIX = ".snapshot"
 def of_broker(state: Replica) -> Snapshot | None:
     """Return the producers at the end of a broker's log, if the broker's snapshot has any.
 
-    If the broker's snapshot has no producer, the log is not read. In that case, the store finds the
-    producers when it opens the copy of the log.
+    If the broker's snapshot has no producer, the log is not read. Without producers in the
+    snapshot, the store finds the producers when it opens the copy of the log.
     """
     theirs = _newest_of_kafka(state, files.names(state.directory), state.log_end_offset)
     return found(state) if theirs is not None and len(theirs) else None

@@ -55,19 +55,20 @@ class OpenTransactions:
         open: for each producer id, the first offset of its open transaction; the oldest is first.
     """
 
-    # All logs share one counter. So if a log's state is rebuilt, its older tokens are never valid
-    # again.
+    # All logs share one counter.
+    # So if a log's state is rebuilt, its older tokens are never valid again.
     _tokens = count(1)
 
     def __init__(
         self, begun: Iterable[tuple[int, int]] = (), undecided: Iterable[tuple[int, int]] = ()
     ) -> None:
         self.open = OrderedDict(sorted(begun, key=lambda each: each[1]))
-        # Pairs of first offset and marker offset; both offsets rise from pair to pair. If a
-        # transaction lies inside another (outer) transaction, only the outer transaction is kept.
-        # The outer transaction begins earlier and ends later, so it alone decides the last stable
-        # offset. A log that is not replicated keeps pairs, too, because the log may be replicated
-        # later. So the number of pairs is limited.
+        # Pairs of first offset and marker offset; both offsets rise from pair to pair.
+        # If a transaction lies inside an outer transaction, only the outer transaction is kept.
+        # The outer transaction begins earlier and ends later.
+        # So the outer transaction alone decides the last stable offset.
+        # A log that is not replicated keeps pairs, too, because the log may be replicated later.
+        # So the number of pairs is limited.
         self._undecided = deque(undecided)
         self._verifications: dict[int, Verification] = {}
 
@@ -79,7 +80,7 @@ class OpenTransactions:
         elif found.epoch == epoch and 0 <= sequence < found.lowest_sequence:
             found = found._replace(lowest_sequence=sequence)
         self._verifications[producer_id] = found
-        if len(self._verifications) > VERIFICATIONS_MAX:  # drop the oldest
+        if len(self._verifications) > VERIFICATIONS_MAX:  # drop the oldest verification
             del self._verifications[next(iter(self._verifications))]
         return found.token
 
@@ -97,12 +98,12 @@ class OpenTransactions:
         self._verifications[producer_id] = verification
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """Record a batch of a transaction; the first batch begins the transaction."""
+        """Remember a batch of a transaction; the first batch begins the transaction."""
         self._verifications.pop(producer_id, None)
         self.open.setdefault(producer_id, first_offset)
 
     def end(self, producer_id: int, marker_offset: int, *, is_aborted: bool) -> Ended | None:
-        """Record a marker; return the transaction that it ended, or None if none was open.
+        """Remember a marker; return the transaction that it ended, or None if none was open.
 
         The marker also cancels the verification of a transaction without batches. So a batch that
         was sent before the marker cannot be appended after the marker (KIP-890).

@@ -1,4 +1,4 @@
-"""Check batches against what their producers sent before, and record what was appended.
+"""Check batches against the earlier batches of their producers, and remember appended batches.
 
 `check` is called before a write and `take` after the write, both under the log's lock. So if a
 write fails, the recorded state of the producers does not change. This module does no I/O and has no
@@ -177,7 +177,7 @@ class Producers:
         return Known(epoch, last_sequence, producer_id in self._open)
 
     def _find(self, number: int, header: BatchHeader, known: Known) -> Duplicate | None:
-        """Find the batch with these sequences among its producer's last five batches (KIP-98)."""
+        """Find the batch with the header's sequences among its producer's last five (KIP-98)."""
         epoch, sequence = header.producer_epoch, header.base_sequence
         place = self._places.get(header.producer_id, -1)
         is_same_epoch = place >= 0 and _read_last(self._rows, place)[0] == known.epoch == epoch
@@ -209,11 +209,11 @@ class Producers:
     def verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> int:
         """Give the token for a batch of a transaction (KIP-890).
 
-        A caller first gets the token. Then it asks the coordinator whether the transaction is
-        ongoing and has this partition. If so, the caller appends the batch with the token. If a
-        marker or another batch of the producer is appended before this batch, the token is no
-        longer valid. So an outdated answer of the coordinator does no harm. If the result is 0, the
-        transaction is already open in this log, and the caller does not have to ask the
+        A caller first gets the token, and asks the coordinator whether the transaction is ongoing
+        and has this partition. If the coordinator says yes, the caller appends the batch with the
+        token. If a marker or another batch of the producer is appended before this batch, the token
+        is no longer valid. So an outdated answer of the coordinator does no harm. If the result is
+        0, the transaction is already open in this log, and the caller does not have to ask the
         coordinator.
         """
         known = self._known(producer_id)
@@ -241,9 +241,9 @@ class Producers:
     ) -> Verification | None:
         """Return the verification that a marker need not cancel; pass it to `restore`.
 
-        This verification belongs to a transaction after the marker. Usually, its epoch is then
-        higher than the marker's epoch. But if each end of a transaction raises the epoch, the
-        marker already has the raised epoch, so the two epochs are equal.
+        This verification belongs to a transaction after the marker. Usually, the epoch of such a
+        verification is higher than the marker's epoch. But if each end of a transaction raises the
+        epoch, the marker already has the raised epoch, and the two epochs are equal.
         """
         found = self._transactions.verification_of(producer_id)
         if found is None or found.epoch < epoch + (not is_epoch_raised):
@@ -257,7 +257,7 @@ class Producers:
     # --- after an append --------------------------------------------------------------------------
 
     def take(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Record an appended batch without a check: a follower accepts every batch of its leader.
+        """Remember an appended batch without a check: a follower accepts every batch of its leader.
 
         Args:
             header: only the count of its offsets is used. For a marker, call `take_marker`. For any
@@ -287,7 +287,7 @@ class Producers:
     def take_marker(
         self, header: BatchHeader, offset: int, now_ms: int, marker: Marker
     ) -> Ended | None:
-        """Record an appended marker; return the transaction that it ended, or None.
+        """Remember an appended marker; return the transaction that it ended, or None.
 
         A marker with another epoch begins that epoch (KIP-890, part 2).
         """
@@ -330,9 +330,9 @@ class Producers:
     def first_open_offset(self, end_offset: int, log_start_offset: int = 0) -> int:
         """Return the last stable offset of a log that is not replicated.
 
-        In such a log, a marker decides its transaction immediately. The log still remembers decided
-        transactions. If the log is replicated later, the first high watermark may be before the
-        markers of these transactions.
+        In a log that is not replicated, a marker decides its transaction immediately. The log still
+        remembers decided transactions. If the log is replicated later, the first high watermark may
+        be before the markers of these transactions.
         """
         return self._transactions.first_open_offset(end_offset, log_start_offset)
 
@@ -352,8 +352,8 @@ class Producers:
         """List, in order, one offset of each batch that compaction must keep even without records.
 
         For each producer, the list has the last offset of its last batch. If a producer has no
-        batch, the list has the offset of its marker. From these batches, a log without snapshots
-        rebuilds epochs and sequences (KIP-98).
+        batch, the list has the offset of its marker. From the listed batches, a log without
+        snapshots rebuilds epochs and sequences (KIP-98).
         """
         return self._table.last_offsets()
 

@@ -1,6 +1,6 @@
 """Rebuild the producers of a log from a snapshot and the batches after it.
 
-After a crash or a truncation, the newest snapshot at or before the log end is read. Then the batch
+After a crash or a truncation, the newest snapshot at or before the log end is read, and the batch
 headers after the snapshot's offset are replayed. If a snapshot is damaged, an older snapshot is
 used. If there is no usable snapshot, all batch headers are replayed from the log start.
 """
@@ -28,7 +28,7 @@ def snapshot_offsets(names: Iterable[str], end_offset: int, suffix: str = SUFFIX
 def replay(
     producers: Producers, batches: Iterable[tuple[BatchHeader, Marker | None]], now_ms: int
 ) -> list[Ended]:
-    """Record the batches that follow a snapshot; return the transactions that markers ended.
+    """Apply the batches that follow a snapshot; return the transactions that markers ended.
 
     Args:
         batches: the headers in order of offset, each with its marker, or with None if the batch is

@@ -63,8 +63,8 @@ def bits_of(header: BatchHeader) -> int:
 def last_sequence_of(sequence: int, offset_delta: int) -> int:
     """Return the sequence of a batch's last record; the sequence after 2^31 - 1 is 0 (KIP-98).
 
-    The sequence depends on the span of offsets, not on the number of records: compaction removes
-    records, but keeps the span.
+    The sequence depends on the span of offsets, because compaction removes records, but keeps the
+    span.
     """
     return (sequence + offset_delta) & SEQUENCE_MAX if sequence >= 0 else NO_SEQUENCE
 
@@ -74,8 +74,8 @@ def after(known: Known | None, header: BatchHeader, *, is_verified: bool) -> Kno
 
     Args:
         known: the producer's state before the batch. None if the log has no state of the producer,
-            because the producer is new or expired, or because its records were deleted. Then any
-            epoch and sequence is accepted (KIP-360).
+            because the producer is new or expired, or because its records were deleted. If `known`
+            is None, any epoch and sequence is accepted (KIP-360).
         is_verified: whether the batch may begin a transaction (KIP-890).
 
     Raises:
@@ -140,8 +140,8 @@ def check_marker(producer_id: int, epoch: int, known: Known, *, is_epoch_raised:
 
     Args:
         is_epoch_raised: True if the coordinator raises the epoch with each transaction (KIP-890,
-            part 2). In this case, a marker with the epoch of the open transaction is a late copy of
-            the marker that ended the previous transaction.
+            part 2). If the epoch is raised, a marker with the epoch of the open transaction is a
+            late copy of the marker that ended the previous transaction.
 
     Raises:
         ProducerFencedError: the marker belongs to an earlier epoch or transaction.

@@ -77,8 +77,9 @@ def _put(state: LogState, snapshot: Snapshot) -> None:
 def put_before_start(state: LogState, offset: int) -> None:
     """Before the log start moves to an offset, write a snapshot unless a later snapshot exists.
 
-    Without this snapshot, a crash would bring back an older state of the producers. Then batches
-    that are deleted now could be appended again. The caller must hold `flush_lock`.
+    Without this snapshot, a crash would bring back an older state of the producers. With this older
+    state, the log would append again a batch that is now deleted. The caller must hold
+    `flush_lock`.
 
     Raises:
         LogStoreError: the disk failed.
@@ -101,7 +102,7 @@ def put_before_start(state: LogState, offset: int) -> None:
 def put_before(state: LogState, offset: int) -> Producers | None:
     """Return the producers in their state before `offset`, where a truncation will cut the log.
 
-    First, a snapshot of these producers is written, because the truncation removes all later
+    First, a snapshot of the kept producers is written, because the truncation removes all later
     snapshots. The caller must hold both locks. Raises OSError.
     """
     if not state.producers.are_known:

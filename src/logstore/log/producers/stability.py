@@ -15,8 +15,8 @@ def kept_last_stable_offset(state: Replica) -> int | None:
     """
     if not isinstance(state, LogState) or state.refusal:
         return None
-    # Read the high watermark before the producers. Then no batch that is appended later is below
-    # this high watermark.
+    # Read the high watermark before the producers.
+    # Then no batch that is appended later is below this high watermark.
     end = state.high_watermark
     if not state.producers.are_known:
         return end

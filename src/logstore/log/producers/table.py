@@ -2,7 +2,7 @@
 
 A row is a few numbers at fixed places (`producer_file.ROW`), not an object. So 100,000 producers
 need only 28 MB, and a snapshot of all producers is one copy of the array. A NumPy view of the array
-exists only inside a method: the array cannot grow while such a view exists.
+exists only inside a method: the array cannot grow while a view of it exists.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _NO_BATCHES = _EMPTY[NEWEST_AT:]
 _pack_id = struct.Struct("<q").pack_into
 _pack_epoch = struct.Struct("<h").pack_into
 
-# The parts of a producer's row. `take` reads a row's batches except the oldest, and writes them
-# back after the new batch.
+# The parts of a producer's row.
+# `take` reads a row's batches except the oldest, and writes them back after the new batch.
 LAST = struct.Struct("<36xh26xi")  # epoch, last sequence
 EPOCH_AND_BATCHES = struct.Struct(f"<36xh10x{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")
 USED_AND_BATCHES = struct.Struct(f"<qqqiI{ROW_BYTES - NEWEST_AT - BATCH_BYTES}s")

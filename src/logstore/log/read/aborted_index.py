@@ -58,7 +58,7 @@ def committed_range(
     """Find a range, and the aborted transactions in it; see `ReplicatedLog.read_committed_range`.
 
     If a segment was removed or compacted in between, the list may lack transactions of the range.
-    Then both are read again.
+    After such a change, the range and the list are read again.
 
     Args:
         has_transactions: whether the log may have transactions now; if not, no segment is walked.

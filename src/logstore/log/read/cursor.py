@@ -1,8 +1,8 @@
-"""Step through a segment's batches, beginning at an offset; check each when it is first read.
+"""Step through a segment's batches from an offset on; check each batch at its first read.
 
-An index entry is compared with the batch at the entry's position. If the entry is wrong, the index
-is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted offset
-raises an error.
+An index entry is compared with the batch at the entry's position. If the index entry is wrong, the
+index is rebuilt, but only once. Damage before the wanted offset is skipped. Damage at the wanted
+offset raises an error.
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ class Cursor:
             entry = index.lookup(self.offset - segment.base_offset)
             self.position = index.positions[entry] if entry >= 0 else 0
             self._expected = segment.base_offset + (index.offsets[entry] if entry >= 0 else 0)
-        # Where the walk without checks began. The value is None after the walk has begun to check
-        # every batch.
+        # Where the walk without checks began; None after the walk has begun to check every batch.
         self._start: tuple[int, int] | None = (self.position, self._expected)
 
     def runs(self, window_bytes: int | None, *, zero_copy: bool = False) -> Iterator[Run]:
@@ -133,7 +132,7 @@ class Cursor:
             with call(segment.directory):
                 data = read(fd, size, start)
             look, at, need = memoryview(data), 0, 0
-            if len(data) < size:  # the file was cut: use the bytes that are left
+            if len(data) < size:  # the file was cut, so use the bytes that remain
                 end = start + len(data)
             # `sound_run` takes wanted, undamaged batches; usually none is left for the loop below.
             bits = segment.verified_up_to(start + len(data))
@@ -234,10 +233,11 @@ class Cursor:
         self.position, self._expected = found
 
     def _is_vouched_for(self, found: tuple[int, int], liar: BatchHeader, least: int) -> bool:
-        """Check that the base offset of `liar` is wrong, and that of the next batch is right.
+        """Check that `liar` has a wrong base offset, and that the next batch has a right one.
 
-        One of two proofs is enough. Both of the next two batches contradict the base offset of
-        `liar`. Or no offset is missing if `liar` begins at the expected offset.
+        One of two proofs is enough. First proof: each of the next two batches contradicts the base
+        offset of `liar`. Second proof: no offset is missing if `liar` begins at the expected
+        offset.
         """
         if not self.segment.is_sparse or liar.base_offset < self._expected:
             return True
@@ -259,8 +259,8 @@ class Cursor:
         magic = magic_of(fd)
         found = find_batch(fd, position, end, magic)
         while found is not None and found[1] < least:
-            # The base offset of this batch is wrong, or the batch does not belong here. So the
-            # batch is part of the damage.
+            # The base offset of this batch is wrong, or the batch does not belong here.
+            # So the batch is part of the damage.
             place = found[0]
             if place == position:
                 head = files.read_up_to(fd, PREFIX_BYTES, place)
@@ -294,7 +294,7 @@ def batches(
             run = [(at, header) for at, header in run if header.base_offset < end_offset]
         bounds = offset, end_offset
         yield from _wanted(segment, start, decode(data, run), run, bounds)
-        lease.settle()  # here, nothing refers to the decoded batches any more
+        lease.settle()  # no object refers to the decoded batches any more
         if is_last:
             return
 
@@ -352,8 +352,8 @@ def load_block(segment: Segment, entry: int, offset: int, environment: LogEnviro
             if cursor.offset >= end_offset:
                 break
     except (CorruptRecordBatchError, ValueError):
-        # The block is damaged, or its batches need too much memory. So return only the batch that
-        # contains the offset, if this batch is undamaged.
+        # The block is damaged, or its batches need too much memory.
+        # So return only the batch that contains the offset, if this batch is undamaged.
         for data, begin, run in Cursor(segment, offset, environment).runs(64 * 1024):
             decode = layouts.decoder_of(data, run[0][0], segment.log_path, bound)
             try:

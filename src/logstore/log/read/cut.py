@@ -1,4 +1,4 @@
-"""Record each decrease of the log end offset, so that readers notice the decrease later.
+"""Keep each decrease of the log end offset, so that readers notice the decrease later.
 
 A reader keeps the last cut that it has seen. Each cut refers to the next cut, and a log refers to
 its last cut. So Python frees a cut as soon as every reader has seen it.

@@ -10,8 +10,8 @@ A range refers to the open file, and no file is shortened while a reader uses it
 the bytes of a range do not change if its log is rolled, truncated or moved, or if retention drops
 its segment. A range never extends over two segments.
 
-An index file may be wrong. So before code uses a position from an index file, it checks that the
-batch begins there.
+An index file may be wrong. So before code uses a position from an index file, it checks that a
+batch begins at this position.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ def _verified(
         at, following = position, first
     elif growing is None and at < size_bytes and not _begins(segment, fd, at, following):
         return None
-    # If the next index entry is after the goal, the batches up to the goal add less than one index
-    # interval. So a large range ends at the last index entry before the goal, without these
-    # batches.
+    # The batches between two index entries take less than one index interval.
+    # So if the next index entry is after the goal, a large range leaves out the last batches.
+    # A large range then ends at the last index entry before the goal.
     is_next_after = 0 <= last < len(offsets) - 1 and positions[last + 1] > goal
     least_bytes = WALKED_INTERVALS * state.config.index_interval_bytes
     if at == position or not is_next_after or max_bytes < least_bytes:

@@ -35,7 +35,7 @@ def record_in(state: Replica, block: Block, offset: int) -> Record:
 
 
 def segment_at(state: Replica, offset: int) -> Segment:
-    """Return the segment with an offset; if there is none, look again before raising an error."""
+    """Return the segment with an offset; look a second time before an error is raised."""
     while True:
         seen = state.view
         try:
@@ -119,8 +119,8 @@ def _backwards(state: Replica, start: int, end: int) -> Iterator[Record]:
 class _Walk:
     """A walk over a range of offsets; it continues in the new files if files are replaced.
 
-    If a cut drops records that were yielded, the rest of the range does not follow these records.
-    Then the walk raises OffsetOutOfRangeError.
+    If a cut drops records that were yielded, the rest of the range does not follow these records,
+    and the walk raises OffsetOutOfRangeError.
 
     Attributes:
         start, offset, end_offset: the first, the next and the last offset (exclusive) of the range.
@@ -196,7 +196,7 @@ class _Walk:
                 return
 
     def _leave(self, segment: Segment) -> None:
-        """Go on to the next segment, or to the new files if the segment was dropped."""
+        """Continue with the next segment, or with the new files if the segment was dropped."""
         state = self.state
         if segment.is_dropped:
             state.stale(segment)

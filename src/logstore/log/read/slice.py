@@ -37,8 +37,8 @@ class LogSlice:
     read a slice directly, through the Arrow stream capsule.
     """
 
-    # A slice is not a collections.abc.Sequence, because Polars reads the items of such a sequence
-    # one by one. Polars uses the Arrow capsule only for objects of other types.
+    # A slice is not a collections.abc.Sequence, because Polars reads such an object item by item.
+    # Polars uses the Arrow capsule only for objects of other types.
 
     __slots__ = ("log", "start", "stop")
 

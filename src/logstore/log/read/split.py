@@ -53,8 +53,8 @@ def _split(state: Replica, start: int, end: int, piece_bytes: int) -> list[Offse
             position = _position(segment, index, first)
             end_position = _position(segment, index, last)
             while (rest := filled + end_position - position) > piece_bytes:
-                # Make equal pieces. Otherwise a small piece could be left at the end of the
-                # segment.
+                # Make equal pieces.
+                # Otherwise a small piece could remain at the end of the segment.
                 equal_bytes = rest // -(-rest // piece_bytes)
                 cut = _entry_at(index, position + equal_bytes - filled)
                 offset = segment.base_offset + index.offsets[cut] if cut < len(index) else last

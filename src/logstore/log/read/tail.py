@@ -1,7 +1,7 @@
 """Yield the records of a log, and then new records when they are appended.
 
-A truncation may drop records that a tail has already yielded. Then new records get the offsets of
-the dropped records, and the tail would skip the new records. So the tail raises
+A truncation may drop records that a tail has already yielded. After such a truncation, new records
+get the offsets of the dropped records, and the tail would skip the new records. So the tail raises
 OffsetOutOfRangeError.
 """
 

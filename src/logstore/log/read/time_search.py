@@ -1,8 +1,8 @@
 """Use the time indexes to find the first record at or after a time, or the latest record.
 
 A batch without records of clients, such as a transaction marker, is never found. But a segment's
-largest timestamp and its time index also count these batches. So the two are only upper bounds of
-the timestamps of records.
+largest timestamp and its time index also count these batches. So the largest timestamp and the time
+index are only upper bounds of the timestamps of records.
 
 If the thread has a lease of memory for decompressed batches, it returns this memory before each
 read of the disk. So each loop drops its batch before it asks for the next batch.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from logstore.log.segments.segment import Segment
     from logstore.log.segments.time_index import TimeIndex
 
-# The latest record is usually near the end of a segment, so little is read at once.
+# The latest record is usually near the end of a segment, so only a few bytes are read at once.
 WINDOW_BYTES = 64 << 10
 Found = tuple[int, int]  # a timestamp, and an offset
 
@@ -100,7 +100,7 @@ def latest_record(state: Replica) -> Found | None:
 def _latest_record(state: Replica) -> tuple[bool, Found | None]:
     """Return whether the search was undisturbed (no segment was dropped), and the latest record."""
     best: Found | None = None
-    # Segments with equal timestamps stay in the order of their offsets.
+    # segments with equal timestamps stay in the order of their offsets
     for segment in sorted(state.segments, key=lambda each: each.max_timestamp, reverse=True):
         if segment.max_timestamp < 0:
             break

@@ -106,8 +106,8 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
     if known is not None and known.size_bytes == size_bytes:
         return known.events
     first = max(segment.base_offset, state.log_start_offset)
-    # Another owner may replace the bytes of its file. Then the segment is walked from its start. If
-    # the log start was moved over batches that were not walked, they may have markers.
+    # Another owner may replace the bytes of the segment's file. Then the segment is walked from its
+    # start. If the log start was moved over batches that were not walked, they may have markers.
     is_other = known is None or known.size_bytes > size_bytes or segment.inode
     if known is None or is_other or known.next_offset < first:
         known = Walked(0, first, [], frozenset())
@@ -126,7 +126,8 @@ def events_of(state: Replica, segment: Segment) -> list[Event]:
 
 def forget_dropped(state: Replica) -> None:
     """Forget the events of the segments that the log has dropped."""
-    known = set(state.transaction_events)  # before the view, which may get new segments meanwhile
+    # Read the known events before the view, because the view may get new segments.
+    known = set(state.transaction_events)
     for dropped in known - set(state.segments):
         state.transaction_events.pop(dropped, None)
 
@@ -194,8 +195,8 @@ def decided_now(state: Replica) -> Decided:
 def steady(state: Replica, look: Callable[[], tuple[Found, object]]) -> Found:
     """Walk over the segments of a log again until no segment was replaced during the walk.
 
-    Retention, a truncation, a compaction or a move may remove a segment before the walk opens its
-    file. Then the file is missing, or is the file of another segment.
+    Retention, a truncation, a compaction or a move may remove a segment before the walk opens the
+    segment's file. After the removal, the file is missing, or is the file of another segment.
 
     Args:
         look: walks over the segments; returns the result, and the damage that it found, or None.
@@ -228,7 +229,7 @@ def steady(state: Replica, look: Callable[[], tuple[Found, object]]) -> Found:
 
 
 def _are_replaced(state: Replica, segments: tuple[Segment, ...]) -> bool:
-    """Check whether the log has dropped one of these segments."""
+    """Check whether the log has dropped one of the segments."""
     return any(one.is_dropped for one in segments) or not set(segments) <= set(state.segments)
 
 

@@ -1,14 +1,15 @@
 """Walk over a segment in which no offsets are missing: each batch continues the batch before it.
 
 No checksum covers the base offset of a Kafka batch. In a log with gaps, only the next batch can
-show that a base offset is too large. So in such a log, the walk accepts a last batch with a base
-offset that is too large, and the log end is too large, too. In a log without gaps, the end of a
-batch is the base offset of the next batch. So this walk reports every wrong base offset as damage,
-also in the last batch.
+show that a base offset is too large. So in a log with gaps, the walk accepts a last batch with a
+base offset that is too large, and the log end is too large, too. In a log without gaps, the end of
+a batch is the base offset of the next batch. So this walk reports every wrong base offset as
+damage, also in the last batch.
 
 If a batch does not have the expected base offset, the walk reads the header of the next batch. If
 the next batch continues this batch, the base offset of this batch is right, and the offsets before
-it are missing. Otherwise, the expected base offset is right.
+this batch are missing. If the next batch does not continue this batch, the expected base offset is
+right.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class DenseScan(Scan):
         return MisplacedBatch(position, batch_end, offset, header.last_offset + 1, reason)
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches at once; if offsets are missing, return False instead."""
+        """Take many batches at once; if offsets are missing, return False instead."""
         expected = np.concatenate(([self.offset], found.last_offsets[:-1] + 1))
         is_dense = bool((found.base_offsets == expected).all())
         return is_dense and super()._note_many(found, start)

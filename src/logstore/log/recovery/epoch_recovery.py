@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # For this many of the latest epochs, recovery compares the first offset with the batches.
 LOOKED_UP_MAX = 16
-# No checksum covers the leader epoch of a Kafka batch. Each election raises the epoch by 1, and the
-# log may lack batches of some epochs. If an epoch is larger than the previous epoch in the log by
-# more than this number, a flipped bit is the likely cause.
+# No checksum covers the leader epoch of a Kafka batch.
+# Each election raises the epoch by 1, and the log may lack batches of some epochs.
+# If an epoch exceeds the previous epoch by more than this number, a bit is probably wrong.
 LEAP_MAX = 1 << 16
 
 
@@ -51,12 +51,12 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
             if start_offset >= 0 and epoch >= 0:
                 epochs.note(epoch, start_offset)
         epochs.truncate_to(end)
-        # The file may contain a new log start together with epochs that ended before this log
-        # start.
+        # The file may have a new log start, and epochs that ended before this log start.
         epochs.start_at(state.log_start_offset)
         if state.log_start_offset == end and stored >= 0:
-            # All records are deleted. If the next record has the leader epoch of the last deleted
-            # record, the append does not record this epoch. So record it here.
+            # All records are deleted.
+            # The next record may have the same leader epoch as the last deleted record.
+            # Then the append does not record this epoch, so record the epoch here.
             epochs.note(stored, end)
         is_changed = known != len(epochs.entries)
         # If the log is damaged, the batches that would confirm the file may be unreadable.
@@ -74,8 +74,8 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
         is_changed = bool(epochs.entries)
     if doubt:
         state.recovery.warnings.append(f"{FILE_NAME} is wrong, so its epochs were {what}: {doubt}")
-    # A file of an earlier version does not have the ids of its log. The next flush rewrites a file
-    # without these ids.
+    # A file of an earlier version does not have the ids of its log.
+    # The next flush rewrites a file that has no ids.
     state.replication.epochs_changed = int(is_changed or epochs.of_log is None)
     state.replication.epochs = epochs
     # New records must not get a lower epoch, even if all records of the latest epoch are deleted.
@@ -84,7 +84,7 @@ def take_epochs(state: LogState, recovered: Recovered, found: LeaderEpochs | Non
 
 
 def _doubtful_epochs(recovered: Recovered, latest: int) -> list[str]:
-    """Describe the first epoch after `latest` that has a flushed batch, or that is far too large.
+    """Describe the first epoch after `latest` that has a flushed batch, or is far too large.
 
     A flush writes the file before the recovery point rises. So an undamaged file has the epochs of
     all flushed batches, and a crash loses only the epochs of later batches.

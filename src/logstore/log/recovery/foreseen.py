@@ -19,7 +19,7 @@ def problems_of(log: ReadableLog) -> list[Problem]:
     """Return the damage that the next start will find, and damage at the start of a segment.
 
     If a trailer describes each segment of a followed log, and each segment begins with a batch,
-    there is no such damage. Otherwise the whole log is read.
+    there is no such damage. If a segment has no trailer or begins otherwise, the whole log is read.
 
     Raises:
         LogStoreError: the disk failed, or the log is gone.

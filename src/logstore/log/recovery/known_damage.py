@@ -8,7 +8,7 @@
                             undone a part of the partition's removal
     lost configuration      partition.metadata was lost, and no configuration was set since
 
-None of these kinds of damage loses a record. A partition also looks resurrected if all its records
+No kind of damage in this list loses a record. A partition also looks resurrected if all its records
 were deleted before any of them was flushed. So only the user can know whether a partition is
 resurrected, and the opening of the log does not change the partition.
 """
@@ -39,9 +39,9 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 
     Args:
         findings: the damage that the opening of the log found.
-        is_owner: whether this process writes the log. If so, `leader-epoch-checkpoint` may lack the
-            newest epochs. So a partition whose records were all deleted since it was opened may
-            look resurrected.
+        is_owner: whether this process writes the log. While a process writes the log,
+            `leader-epoch-checkpoint` may lack the newest epochs. So a partition whose records were
+            all deleted since it was opened may look resurrected.
     """
     try:
         metadata = PartitionMetadata.read(state.directory) or state.metadata
@@ -64,8 +64,8 @@ def in_files(state: Replica, findings: Sequence[Problem], *, is_owner: bool) -> 
 def in_epochs(state: Replica, findings: Sequence[Problem]) -> list[Problem]:
     """Return damage that may explain why `leader-epoch-checkpoint` is not usable."""
     found = [falling_entries(state.directory)]
-    # The opening of a log corrects a log start that is after the log end. After this correction,
-    # the log can be empty although its partition was never removed.
+    # The opening of a log corrects a log start that is after the log end.
+    # After this correction, the log can be empty although its partition was never removed.
     if all(one.name is not DamageName.START_BEYOND_END for one in findings):
         found.append(resurrected(state.directory, state.segments, state.metadata))
     return [problem for problem in found if problem is not None]
@@ -94,7 +94,7 @@ def lost_configuration(directory: str, metadata: PartitionMetadata) -> Problem |
 def falling_entries(directory: str) -> Problem | None:
     """Report the first epoch in `leader-epoch-checkpoint` that is not in order. Raises OSError.
 
-    Both the epochs and their first offsets must rise from each entry of the file to the next.
+    From each entry of the file to the next entry, the epoch and the first offset must rise.
     """
     path = os.path.join(directory, EPOCHS_NAME)
     try:
@@ -115,8 +115,8 @@ def falling_entries(directory: str) -> Problem | None:
 def falling_batches(segments: Iterable[Segment], scanned: Mapping[int, Scan]) -> list[Problem]:
     """Report the first leader epoch that is lower than an earlier epoch, without reading files.
 
-    Recovery has read all epochs of each scanned segment. Of each other segment, it has read only
-    the last epoch.
+    Recovery has read all epochs of each scanned segment. Of each other segment, recovery has read
+    only the last epoch.
 
     Args:
         scanned: the walks over the scanned segments; the key is the base offset of the segment.

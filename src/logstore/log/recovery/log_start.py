@@ -3,8 +3,8 @@
 Three files have the log start offset: `partition.metadata` (M), `leader-epoch-checkpoint` (E), and
 the log dir's `log-start-offset-checkpoint` (C). A new log start is first written durably into the
 epochs' file (E), then durably into the metadata (M), and some time later into the checkpoint (C).
-So C <= M <= E is the normal order of these offsets. If this order is broken, one of the files is
-old, or belongs to another log, perhaps of an earlier topic of the same name.
+So C <= M <= E is the normal order of the three log starts. If this order is broken, one of the
+files is old, or belongs to another log, perhaps of an earlier topic of the same name.
 
 | log start offsets in the files | chosen log start offset |
 |---|---|
@@ -35,7 +35,7 @@ TRAILERS_ASKED_MAX = 2
 
 
 class Words(NamedTuple):
-    """The log start offset that each of the three files has; None if a file has no usable one."""
+    """The log start offset in each of the three files; None for a file without a usable offset."""
 
     metadata: int | None
     epochs: int | None
@@ -46,10 +46,10 @@ class LogStart(NamedTuple):
     """Where a log starts.
 
     Attributes:
-        is_confirmed: whether two files have this start or a later start. If not, no record before
-            this start may be deleted.
-        doubt: a sentence for the report, which says what contradicts this start; "" if nothing
-            contradicts it.
+        is_confirmed: whether two files have this start or a later start. If this is False, no
+            record before this start may be deleted.
+        doubt: a sentence for the report, which says what contradicts this start; "" means no
+            contradiction.
     """
 
     offset: int

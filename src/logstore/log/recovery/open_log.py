@@ -118,10 +118,10 @@ def open_log(
         lost = known_damage.lost_configuration(directory, state.metadata)
         entry.findings += [lost] if lost is not None else []
         if is_clean or (recovery_point is not None and limited == recovery_point):
-            # A truncation has set a limit on the recovery point. Remove the limit if the checkpoint
-            # was written after the truncation, or is not above the limit. The log end offset does
-            # not show whether the checkpoint is older than the truncation, because a killed process
-            # may have appended records without a flush.
+            # A truncation has set a limit on the recovery point.
+            # If the checkpoint is newer, or not above the limit, the limit is removed.
+            # The log end offset does not show whether the checkpoint is older than the truncation.
+            # The reason is that a killed process may have appended records without a flush.
             state.metadata = without_recovery_point_limit(state.metadata)
         if is_wrong or small.to_write:
             _write_small_files(state)
@@ -169,9 +169,9 @@ def load(
     if not recovered.segments:
         begin(state, max(start, recovery_point or 0))
     elif recovered.segments[-1].end_offset < start and is_confirmed and not entry.problems:
-        # A user had deleted records that were not flushed, and a crash lost these records. The log
-        # begins again at its recorded log start, so that no offset is used twice. If a crash
-        # interrupts this step, the next recovery completes it.
+        # A user had deleted records that were not flushed, and a crash lost these records.
+        # The log begins again at its recorded log start, so that no offset is used twice.
+        # If a crash interrupts this step, the next recovery completes it.
         found = known_damage.start_beyond_end(state.directory, recovered.segments, start)
         entry.findings += [found] if found is not None else []
         begin(state, start)
@@ -183,8 +183,8 @@ def load(
     else:
         is_wrong = small is not None and _start_within(state, small, recovered)
         state.unflushed = [(segment, None) for segment in recovered.unflushed]
-        # The next flush writes the indexes of these segments, even if they end before the recovery
-        # point.
+        # The next flush writes the indexes of the unflushed segments. This is true even if the
+        # segments end before the recovery point.
         state.names_changed = int(bool(recovered.unflushed))
         _activate(state, recovered)
         state.recovery_point = min(recovered.durable_offset, state.log_end_offset)
@@ -200,7 +200,7 @@ def _activate(state: LogState, recovered: Recovered) -> None:
     """Use the recovered segments.
 
     If recovery has found the layout of the last segment, the layout is not read again. If the index
-    files describe the whole segment, these files are not written again.
+    files describe the whole segment, the index files are not written again.
     """
     magic = recovered.magic
     foreign_magic = None if not magic else 0 if magic == state.rules.magic else magic
@@ -209,7 +209,7 @@ def _activate(state: LogState, recovered: Recovered) -> None:
 
 
 def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
-    """Explain why a corrupt log refuses appends, and what to do; return "" if it is not corrupt."""
+    """Explain why a corrupt log refuses appends, and what to do; return "" for a good log."""
     if not entry.problems:
         return ""
     return (
@@ -221,7 +221,7 @@ def _refusal_of(state: LogState, entry: RecoveryEntry) -> str:
 def _epochs_of(
     state: LogState, small: SmallFiles | None, entry: RecoveryEntry
 ) -> LeaderEpochs | None:
-    """Return the leader epochs in their file; if it is unusable, add the damage to `entry`."""
+    """Return the leader epochs in their file; add the damage of an unusable file to `entry`."""
     epochs = _read_epochs(state) if small is None else small.epochs
     if epochs is None:
         entry.findings += known_damage.in_epochs(state, entry.findings)
@@ -265,7 +265,7 @@ def _take_high_watermark(state: LogState, *, is_known: bool) -> bool:
 
 
 def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> bool:
-    """If the log start is after the log end and not confirmed, move it back to existing records.
+    """If the log start is after the log end and not confirmed, move the start to existing records.
 
     A log start is confirmed if two small files have it. Returns whether the log start was moved.
     """
@@ -286,8 +286,8 @@ def _start_within(state: LogState, small: SmallFiles, recovered: Recovered) -> b
 def _write_small_files(state: LogState) -> None:
     """Rewrite the log's small files, because a file is wrong. Raises OSError, LogStoreError."""
     _check_awaited(state.log_dir)
-    # Write the file of the epochs first: its log start must never be before the log start in
-    # `partition.metadata`.
+    # Write the file of the epochs first.
+    # Its log start must never be before the log start in `partition.metadata`.
     flush.write_epochs(state)
     state.metadata.write(state.directory, state.log_dir.replacing)
 
@@ -295,7 +295,7 @@ def _write_small_files(state: LogState) -> None:
 def _check_awaited(log_dir: LogDir) -> None:
     """If the store gave up the log dir while this thread hung, raise an error.
 
-    In that case, another process may own the log dir now.
+    After the store has given up the log dir, another process may own the log dir.
     """
     if log_dir.is_offline:
         raise log_dir.offline_error()

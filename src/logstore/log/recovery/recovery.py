@@ -5,9 +5,9 @@ recovery reads only the bytes after that part. After a clean stop, trailers desc
 Recovery distinguishes two kinds of damage in the bytes that it reads:
 
 - a **torn tail**: no whole batch follows the damage, and the damage is after the recovery point. A
-  crash leaves such a tail. The tail is cut, and reported.
-- **corruption**: any other damage. Nothing is cut, and the problem is reported. Until `repair`, the
-  log can be read, but not written.
+  crash leaves a torn tail. The tail is cut, and reported.
+- **corruption**: any other damage. Nothing is cut, and the problem is reported. Until a `repair`,
+  the log can be read, but not written.
 
 Recovery may be interrupted at any point and run again. An OSError ends the recovery, because bytes
 that the disk cannot read must not be cut.
@@ -37,8 +37,8 @@ from logstore.log.segments.segment import Segment
 
 FIRST_BATCH_BYTES_MAX = 1 << 20
 NEVER = 2**63
-# If a recovery point is this far after the log end, the recovery point is wrong: a disk does not
-# lose this many flushed records.
+# If a recovery point is this far after the log end, the recovery point is wrong.
+# The reason is that a disk does not lose this many flushed records.
 MISSING_MAX = 2**40
 
 
@@ -58,12 +58,11 @@ class Recovery:
         from_disk: bool = False,
         is_start_confirmed: bool = True,
     ) -> None:
-        # `check` is called before each change. `check` raises an error if the store gave up the log
-        # dir meanwhile.
+        # `check` is called before each change.
+        # If the store gave up the log dir meanwhile, `check` raises an error.
         self._check = check
         self._from_disk = from_disk  # after a failed sync, the kernel's cache may be wrong
-        # If only one file has this log start, the records before the log start are hidden, but not
-        # deleted.
+        # If only one file has this log start, earlier records are hidden, but not deleted.
         self._is_start_confirmed = is_start_confirmed
         self.directory = directory
         self.metadata = metadata
@@ -122,7 +121,7 @@ class Recovery:
         if not self._is_start_confirmed:
             return rows
         if len(rows) > 1 and rows[1].base_offset <= start:
-            # Sync the log start first: a killed process may have written it without a sync.
+            # Sync the log start first, because a killed process may have written it without a sync.
             files.sync_dir(self.directory)
         while len(rows) > 1 and rows[1].base_offset <= start:
             segment = Segment(self.directory, rows[0].base_offset)

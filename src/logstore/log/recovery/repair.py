@@ -4,8 +4,8 @@ A segment with damage is rewritten without the damage. Batches without records t
 lost records and of missing segments. So records keep their offsets, and the offsets are contiguous
 again. The old file stays beside the new file as `*.quarantine`. A batch may have no damage except
 one wrong value in its header: the largest timestamp, the base offset in a log without gaps, or a
-leader epoch that is lower than an earlier epoch. Such a batch keeps its records, and the value is
-corrected.
+leader epoch that is lower than an earlier epoch. A batch with one wrong value keeps its records,
+and the value is corrected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RepairReport(NamedTuple):
     Attributes:
         quarantined: paths of the files that have the removed bytes.
         lost: the ranges of offsets whose records are lost.
-        mended: the kinds of damage that the opening of the log mended, or after it, this repair.
+        mended: the kinds of damage that the opening of the log or this repair mended.
     """
 
     topic: str
@@ -67,9 +67,8 @@ def repair(state: LogState) -> RepairReport:
         state.check_current()
         state.cut_offset = 0
         try:
-            # Sync all segments first. The rewritten segments will be durable. If earlier segments
-            # were not durable, a power cut could remove records before the rewritten segments, and
-            # leave a gap.
+            # Sync all segments first, because the rewritten segments will be durable.
+            # Otherwise, a power cut could remove earlier records, and leave a gap.
             flush.sync_segments(state, state.segments)
             changed = _repair(state, report)
             named = {one.name for one in (*state.recovery.problems, *state.recovery.findings)}
@@ -95,7 +94,7 @@ def repair(state: LogState) -> RepairReport:
 
 
 def _settle_place(state: LogState, named: Collection[DamageName]) -> None:
-    """If the log is a resurrected partition, remove the record that another copy replaces it."""
+    """If the log is a resurrected partition, forget that another copy replaces this copy."""
     if DamageName.RESURRECTED_PARTITION in named and state.metadata.superseded_by is not None:
         set_metadata(state, extra=state.metadata.with_superseded_by(None).extra)
 

@@ -25,6 +25,6 @@ def lacks_end(
         return True
     if metadata.config.is_compacted or CLEANED in metadata.extra:
         return False
-    # Kafka's segments were complete when this store adopted them. So a crash can have lost records
-    # only at the end of the last segment that has records.
+    # Kafka's segments were complete when this store adopted them.
+    # So a crash can have lost records only at the end of the last segment that has records.
     return next_base <= last_filled

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # How often the check of a segment begins again if another file replaces the segment.
 TRIES_MAX = 5
 
-# A function that makes the walk over a segment. The arguments are the segment, and the base offset
-# of the next segment (None for the last segment).
+# A function that walks over a segment.
+# Its arguments are the segment, and the base offset of the next segment.
+# This base offset is None for the last segment.
 NewScan = Callable[[Segment, int | None], Scan]
 
 
@@ -187,7 +188,7 @@ class SegmentCheck:
     def __init__(
         self, state: Replica, base_offset: int, flushed_to: int, *, from_disk: bool = False
     ) -> None:
-        """Begin a check; `from_disk`: drop the kernel's cache of the file before and after it."""
+        """Begin a check; `from_disk`: drop the file's cached pages before and after the check."""
         state.check()
         state.refresh()
         self.found: list[SegmentDamage] = []
@@ -198,7 +199,7 @@ class SegmentCheck:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin to check the segment that the log has now; if there is none, end the check."""
+        """Begin to check the present segment of the log; if the segment is gone, end the check."""
         state, base_offset = self._state, self._base_offset
         segments, bases = state.view
         self.found, self._end = [], -1

@@ -1,8 +1,8 @@
 """Keep the records that a truncation drops in a `.lost` file of the log dir.
 
-A follower drops records that its leader does not have. If a client may have got an acknowledgement
-for the dropped records, a user may want them back. The file contains the dropped batches exactly as
-in the segments, so `logstore dump` can print the file. The file is beside the directories of the
+A follower drops records that its leader does not have. If the dropped records may have been
+acknowledged to a client, a user may want them back. The file contains the dropped batches exactly
+as in the segments, so `logstore dump` can print the file. The file is beside the directories of the
 partitions, not inside one of them. So a move or a deletion of the replica does not remove the file,
 and Kafka ignores it. The store never reads or removes the file.
 
@@ -12,8 +12,8 @@ The name of the file says which records the file has:
 
 If a topic has more than `TOPIC_CHARACTERS_MAX` characters, the file's name does not contain the
 topic and the partition. The file is complete and durable before the truncation begins. A truncation
-may be repeated after a crash. In that case, the file may exist already. It is not written again,
-because an offset and a leader epoch always identify the same record.
+may be repeated after a crash. At the repetition, the file may exist already. An existing file is
+not written again, because an offset and a leader epoch always identify the same record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logstore.log.segments.segment import Segment
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-TOPIC_CHARACTERS_MAX = 140  # so the file name has at most 255 bytes
+TOPIC_CHARACTERS_MAX = 140  # with this limit, the file name has at most 255 bytes
 LOST_SUFFIX = ".lost"
 WALK_BYTES = 64 * 1024
 SEND_BYTES = 8 << 20
@@ -107,7 +107,7 @@ def _write(state: LogState, temporary: str, places: list[tuple[Segment, int]]) -
                 size_bytes = min(SEND_BYTES, segment.size_bytes - position)
                 sent = files.sendfile(target, source.fd, position, size_bytes)
                 if sent == 0:
-                    break  # the file is shorter than its segment: keep the bytes that exist
+                    break  # the file is too short for its segment: keep the bytes that exist
                 position += sent
         files.sync_file(target)
     finally:

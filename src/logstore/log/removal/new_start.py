@@ -1,10 +1,10 @@
 """Remove all records of a log, and begin the log again at a later offset (`start_at`).
 
-A follower does this if its leader has already deleted the records that follow the follower's last
-record. First the records are removed, as by a truncation. Then the empty log gets its new start, as
-if the first batch of a leader had arrived (`follower_appends`). So a crash leaves one of three
-states: the log is unchanged, or is empty at its old start, or is empty at its new start. From each
-of these states, the follower can call `start_at` again.
+A follower does this if its leader has already deleted the records after the follower's last record.
+First the records are removed, as by a truncation. After the removal, the empty log gets its new
+start, as if the first batch of a leader had arrived (`follower_appends`). So a crash leaves one of
+three states: the log is unchanged, or is empty at its old start, or is empty at its new start. From
+each of the three states, the follower can call `start_at` again.
 """
 
 from __future__ import annotations

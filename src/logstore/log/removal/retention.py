@@ -2,8 +2,7 @@
 
 The new log start offset is durable in `partition.metadata` before the first file is removed. So
 deleted records never come back, even if a crash happens before their files are removed. A reader
-that has a dropped segment open reads the segment to its end. Then the reader raises
-OffsetOutOfRangeError.
+that has a dropped segment open reads the segment to its end, and then raises OffsetOutOfRangeError.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from logstore.log.write.hung_locks import held
 if TYPE_CHECKING:
     from logstore.log.state import LogState
 
-# A timestamp may be in the future, for example the time when a task is due. If a timestamp is more
-# than a year ahead, it counts as wrong.
+# A timestamp may be in the future, for example the time when a task is due.
+# If a timestamp is more than a year ahead, it counts as wrong.
 AHEAD_MS_MAX = 366 * 24 * 3600 * 1000
 
 
@@ -113,8 +112,8 @@ def _newest_ms(state: LogState, segment: Segment) -> int:
     """Return the time (ms) of a segment's newest record; retention by age uses this time.
 
     Programs and peers set the timestamps. If the largest timestamp is too far in the future, it
-    must be wrong. If the largest timestamp is below 0, no record has a timestamp. In both cases,
-    the time of the last write to the file is used.
+    must be wrong. If the largest timestamp is below 0, no record has a timestamp. If the largest
+    timestamp is wrong or below 0, the time of the last write to the file is used.
     """
     newest = segment.max_timestamp
     if 0 <= newest <= state.now_ms() + AHEAD_MS_MAX:

@@ -2,10 +2,10 @@
 
 While a reader may use a file, the file is never shortened. Instead, the kept part of a segment is
 written to a new file, which is then renamed over the old file. The segments before the new file are
-synced first. Otherwise, a crash could lose earlier records and leave a hole before the new file,
-which is durable. Next, the files that describe the dropped bytes are removed. So after a crash at
-any point, the log ends between the new end and the old end, and no file describes records after the
-end of the log.
+synced first. Without this sync, a crash could lose earlier records and leave a hole before the new
+file, which is durable. Next, the files that describe the dropped bytes are removed. So after a
+crash at any point, the log ends between the new end and the old end, and no file describes records
+after the end of the log.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _truncate(
             raise state.out_of_range(offset)
         if offset == state.log_end_offset:
             return None
-        if state.half_made:  # otherwise, the file of an interrupted roll would stay
+        if state.half_made:  # without this, the file of an interrupted roll would stay
             roll.undo(state)
         try:
             kept_at = lost_records.keep(state, offset) if keep_lost else None
@@ -139,7 +139,7 @@ def _take_what_stands(state: LogState, offset: int) -> None:
         reopen(state)
     except LogStoreError as error:
         state.detach(error)
-    except BaseException:  # interrupted again: if the log were not detached, readers would wait
+    except BaseException:  # after this interrupt, readers would wait if the log stayed attached
         reason = (
             "the truncation of the log was interrupted twice: open the store again to use the log"
         )
@@ -182,8 +182,8 @@ def _prepare(state: LogState, offset: int) -> _Replacement:
         gone = (cut, *gone)
     flush.sync_segments(state, kept)
     limit = min(offset, state.recovery_point)
-    # A `.move` copy of a running move may have the dropped records. So the field `moving` is
-    # removed, and no later process continues the copy.
+    # A `.move` copy of a running move may have the dropped records.
+    # So the field `moving` is removed, and no later process continues the copy.
     generation = state.log_dir.generation
     lowered = state.metadata.with_lowered_end(generation.directory_id, generation.current)
     lowered = lowered.with_cleaned(lowered.cleaned.until(offset))
@@ -224,13 +224,14 @@ def _forget_epochs(state: LogState, offset: int) -> None:
 def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     """Replace the dropped segments with the new file, without opening a file. Raises OSError."""
     kept, gone, new, magic, temporary, directory, producers = replacement
-    # Lower these offsets first. Otherwise, if the log dir fails during the truncation and comes
-    # back, the log dir would count as an old copy.
+    # Lower these offsets first.
+    # Otherwise, if the log dir failed now and returned later, it would count as an old copy.
     state.recovery_point = min(state.recovery_point, offset)
     state.replication.lower_to(offset)
     state.cut_offset = min(state.cut_offset, offset)
-    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point. If one of
-    # these two files is damaged, the limit in the other file still holds.
+    # Lower the checkpoint, too, although `partition.metadata` limits the recovery point.
+    # If either `partition.metadata` or the checkpoint is damaged, the limit in the undamaged file
+    # still holds.
     lower, use = state.log_dir.checkpoints.lower, state.log_dir.ballast.use
     key = TopicPartition(state.topic, state.partition)
     use(partial(lower, RECOVERY_POINTS, key, state.recovery_point))
@@ -247,7 +248,7 @@ def _carry_out(state: LogState, offset: int, replacement: _Replacement) -> None:
     state.replication.epochs.truncate_to(offset)
     state.replication.epochs_changed += 1
     if new.last_epoch > state.replication.epochs.latest:  # `new` ends at or before the log start
-        new.last_epoch = -1  # the next append then records the start of its leader epoch
+        new.last_epoch = -1  # the next append then writes the start of its leader epoch
     state.activate([*kept, new], foreign_magic=0 if magic in (0, state.rules.magic) else magic)
     for segment in gone:
         segment.forget(state.environment)
@@ -280,7 +281,7 @@ def _write_kept_part(
     """Write the batches before `offset`; a batch that contains `offset` is cut and encoded again.
 
     If the records just before `offset` are missing, an empty batch takes their offsets. So the log
-    ends at `offset`, and no missing offset is given to a new record.
+    ends at `offset`, and no new record gets one of the missing offsets.
 
     Returns the layout of the batches.
     """

@@ -1,12 +1,12 @@
 """Limit the open files, index arrays and decoded batches that a store keeps in memory.
 
 If the total weight exceeds the capacity, the cache looks at the oldest item. If the item was not
-used since the cache last looked at it, the cache evicts the item. Otherwise the item becomes the
-newest item, and the cache looks at the next item (the rule "second chance"). If a reader refers to
-an evicted item, the item exists until the reader drops it. A `Handle` closes its descriptor when
-the last reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and
-reading takes no lock. All log dirs share the cache's lock. The cache closes no file while it holds
-this lock, because a close on a disk that hangs would then block all log dirs.
+used since the cache last looked at it, the cache evicts the item. A used item becomes the newest
+item, and the cache looks at the next item (the rule "second chance"). If a reader refers to an
+evicted item, the item exists until the reader drops it. A `Handle` closes its descriptor when the
+last reference to the `Handle` ends. So no descriptor is closed while a reader uses it, and reading
+takes no lock. All log dirs share the cache's lock. The cache closes no file while it holds this
+lock, because a close on a disk that hangs would then block all log dirs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Cache:
         If two threads add a value under the same key, the cache keeps the first value, and both
         threads get it.
         """
-        evicted: list[Cached] = []  # freed at the end of the call, after the lock is released
+        evicted: list[Cached] = []  # the end of the call frees the value, without the lock
         with self._lock:
             present = home.get(key)
             if present is not None:
@@ -101,7 +101,7 @@ class Cache:
             chances -= 1
 
     def shed(self) -> int:
-        """Evict the older half of the values, also those that were used recently.
+        """Evict the older half of the values, even values that were used recently.
 
         Returns:
             The number of evicted values.

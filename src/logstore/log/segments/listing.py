@@ -57,8 +57,8 @@ class Listing(NamedTuple):
 def check_is_file(directory: str, entry: files.Entry) -> None:
     """Raise UnfitError if an entry has the name of a segment, but is not a regular file.
 
-    The records of such a segment are unknown. If the log were opened without the segment, these
-    records would count as lost, or other records would get their offsets.
+    The records of a segment that is not a regular file are unknown. If the log were opened without
+    the segment, its records would count as lost, or other records would get their offsets.
     """
     if not entry.is_file:
         what = (

@@ -26,17 +26,18 @@ from logstore.log.segments.time_index import TimeIndex
 if TYPE_CHECKING:
     from logstore.format.kafka.sound import SoundHeaders
 
-# Other threads run while a window is read, and after each YIELD_BATCHES batches of a window. A
-# batch longer than a window is hashed in one call, without the interpreter's lock. A smaller
-# YIELD_BATCHES would make the walk too slow: a yield costs up to 77 us, as much as hashing 1 MiB.
-WINDOW_BYTES = 1 << 20  # small enough for the caches of a core
+# Other threads run while a window is read, and after each YIELD_BATCHES batches of a window.
+# A batch longer than a window is hashed in one call, without the interpreter's lock.
+# A smaller YIELD_BATCHES would make the walk too slow.
+# A yield costs up to 77 us, as much as hashing 1 MiB.
+WINDOW_BYTES = 1 << 20  # this size fits into the caches of a core
 YIELD_BATCHES = 32
 # After a batch of at least this size, a walk without checksums reads only the next batch's header.
 STRIDE_BYTES = 16 << 10
 SEGMENT_OFFSETS_MAX = 2**32  # an index entry's offset has 32 bits
 
 NOTHING = memoryview(b"")
-Progress = Callable[[int], None]  # called with the number of bytes done since the last call
+Progress = Callable[[int], None]  # this is called with the number of bytes done since the last call
 
 
 class Damage(NamedTuple):
@@ -193,7 +194,7 @@ class Scan:
             self.position = self.good_end = start + int(found.positions[-1])
 
     def _note_many(self, found: SoundHeaders, start: int) -> bool:
-        """Record many batches at once; a subclass returns False to check each batch alone instead.
+        """Take many batches at once. A subclass may return False; then each batch is checked alone.
 
         Args:
             start: where the window of the batches begins in the file.
@@ -258,7 +259,7 @@ class Scan:
         return None
 
     def _is_beyond(self, header: BatchHeader) -> bool:
-        """Check whether a batch has offsets that this segment cannot have.
+        """Check whether the offsets of a batch are impossible in this segment.
 
         An index entry has 32 bits for an offset. So a columnar batch must begin less than 2^32
         offsets after the segment's base offset. A Kafka batch must also end before this limit,

@@ -20,8 +20,8 @@ RUN_MAX = 1000
 def magic_of(fd: int, end: int | None = None) -> int:
     """Read a segment's layout from its first batch; if that batch is damaged, from later batches.
 
-    If there is no whole batch, the first batch's magic decides. If this magic is unknown, the
-    result is columnar.
+    If the segment has no whole batch, the first batch's magic decides. If this magic is unknown,
+    the result is columnar.
 
     Args:
         end: where the segment ends; by default, where the file ends.
@@ -76,8 +76,8 @@ def find_batch(
     layout = layouts.layout_of(magic)
     overhead: int = layout.OVERHEAD_BYTES
     if magic == layouts.KAFKA_MAGIC:
-        # A Kafka batch may begin at any byte. So first try the position at which the damaged batch
-        # should end, according to the size in its header.
+        # A Kafka batch may begin at any byte.
+        # So first try the end of the damaged batch, according to the size in its header.
         head = files.read_up_to(fd, PREFIX_BYTES, position)
         size_bytes = unpack_prefix(head)[1] + LENGTH_OVERHEAD_BYTES if len(head) > 16 else 0
         if size_bytes > 0 and (found := whole_at(fd, position + size_bytes, end, layout)):
@@ -106,8 +106,9 @@ def _behind_claimed(fd: int, position: int, end: int) -> int:
     """Return where to begin the search: after the damaged batch, if the batch's size is known.
 
     The search must not begin inside a batch, because a record's value may contain a whole batch of
-    another log. A header contains the size of its batch twice. If both sizes are equal, they count
-    as right. If they differ, the right size leads to the next batch, or to the end of the file.
+    another log. A header contains the size of its batch twice. If the two sizes in a header are
+    equal, they count as right. If the sizes differ, the right size leads to the next batch, or to
+    the end of the file.
     """
     head = files.read_up_to(fd, columnar.HEADER_BYTES, position)
     if len(head) < columnar.HEADER_BYTES or whole_at(fd, position, end, columnar):

@@ -88,8 +88,9 @@ class Segment:
         self.size_bytes = 0
         self.last_position = 0
         self.max_timestamp = -1
-        # The last result of `time_search`: the size of the segment at the time of the search, and
-        # the latest record, or None if no record had a time. Any thread may replace this pair.
+        # The last result of `time_search`: the size of the segment then, and its latest record.
+        # If no record had a time, the latest record is None.
+        # Any thread may replace this pair.
         self.latest: tuple[int, tuple[int, int] | None] | None = None
         self.last_epoch = -1
         self.first_time_ms: int | None = None
@@ -100,25 +101,27 @@ class Segment:
         self.seal: tuple[int, int, int] | None = (
             None  # first_checksum, last_position, last_checksum
         )
-        # These fields identify the file of a segment that another process owns: the inode number;
-        # the modification time, which is None while the file grows; and the position, the end and
-        # the checksum of the last known batch. The inode number alone is not enough, because a file
-        # system gives the number of a deleted file to a new file. `inode` is 0 if only this process
-        # creates files in the directory.
+        # These fields identify the file of a segment that another process owns.
+        # First the inode number, and the modification time, which is None while the file grows.
+        # Then the position, the end and the checksum of the last known batch.
+        # The inode number alone is not enough.
+        # A file system may give the number of a deleted file to a new file.
+        # `inode` is 0 if only this process creates files in the directory.
         self.inode = 0
         self.modified_ns: int | None = None
         self.tail: tuple[int, int, int] | None = None
         self.is_checked = False
         self.is_dropped = False
-        # True if the log is closed or unavailable. Then the cache keeps no file of the segment
-        # open.
+        # True if the log is closed or unavailable.
+        # Then the cache keeps no file of the segment open.
         self.is_left = False
         # True if offsets may be missing in the segment, for example after Kafka's compaction.
         self.is_sparse = False
-        # This process wrote the bytes at and after `sound_from`. `sound_spans` has the verified
-        # ranges before `sound_from`, in ascending order; adjacent ranges are merged. `sound_spans`
-        # is replaced as a whole. If two threads replace `sound_spans` at once, some bytes are
-        # verified twice.
+        # This process wrote the bytes at and after `sound_from`.
+        # `sound_spans` has the verified ranges before `sound_from`, in ascending order.
+        # Adjacent ranges are merged.
+        # `sound_spans` is replaced as a whole.
+        # If two threads replace `sound_spans` at once, some bytes are verified twice.
         self.sound_from = NOT_WRITTEN_HERE
         self.sound_spans: tuple[tuple[int, int], ...] = ()
         self.cached: dict[Any, Cached] = {}
@@ -148,7 +151,7 @@ class Segment:
         return self.index_path, self.time_index_path, self.log_path
 
     def begin_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Set empty indexes, to which appends can add entries; return these indexes."""
+        """Set empty indexes, to which appends can add entries; return the empty indexes."""
         index, time_index = OffsetIndex(), TimeIndex()
         self.index, self.time_index = index, time_index
         return index, time_index
@@ -165,7 +168,7 @@ class Segment:
 
     def is_verified(self, position: int) -> bool:
         """Check whether the batch at `position` was verified already."""
-        at = position >> 8  # a bit for each 32 bytes, because a batch has at least 61 bytes
+        at = position >> 8  # each bit is for 32 bytes, because a batch has at least 61 bytes
         bits = self._verified
         return at < len(bits) and bits[at] >> (position >> 5 & 7) & 1 == 1
 
@@ -179,8 +182,8 @@ class Segment:
     def mark_verified(self, position: int) -> None:
         """Remember that the batch at `position` was verified.
 
-        If two threads write at the same time, a bit may be lost. Then the only harm is that a batch
-        is verified twice.
+        If two threads write at the same time, a bit may be lost. A lost bit does no other harm: a
+        batch is verified twice.
         """
         at = position >> 8
         if at >= len(self._verified):
@@ -217,7 +220,7 @@ class Segment:
 
         The descriptor stays open while the caller has a reference to the handle. So keep a
         reference to the handle, not the number of the descriptor. The descriptor may be closed, and
-        then another file may get the same number.
+        another file may then get the same number.
 
         Raises:
             OSError: FileNotFoundError if the segment was dropped meanwhile.
@@ -237,7 +240,7 @@ class Segment:
             self._check_seal(handle.fd, self.seal)
             self.is_checked = True
         given: Handle = environment.handles.put(self.cached, HANDLE, handle, 1)
-        if self.is_dropped or self.is_left:  # otherwise the file would stay open after the release
+        if self.is_dropped or self.is_left:  # without this, the file would stay open
             environment.handles.drop(self.cached, HANDLE)
         return given
 

@@ -6,8 +6,8 @@ fields, and no lock of its own. If a caller asks a future for its offset, the ca
 batch is sent.
 
 While records wait to be sent, the appender's thread refers to the appender, so the appender and its
-store stay alive. At other times, the thread does not refer to the appender. If no other object
-refers to the appender at such a time, the thread ends.
+store stay alive. At other times, the thread does not refer to the appender. If neither the thread
+nor another object refers to the appender, the thread ends.
 
 Batches form a chain. The first batch of the chain is the oldest batch that was not sent yet. The
 last batch is the newest batch, which takes records. A batch is closed when the next batch is linked
@@ -67,10 +67,10 @@ class _Batch:
         self.error: Exception | None = None
         self.is_rich = False
         self.is_done: Bell | None = None
-        # Functions that wake waiting coroutines, called when the batch is done. Any thread may add
-        # a function at any time.
+        # Functions that wake waiting coroutines; they are called when the batch is done.
+        # Any thread may add a function at any time.
         self.wakers: list[Callable[[], object]] = []
-        # The next batch; set once. After it is set, nothing is added to this batch.
+        # The next batch; set once. When this is set, no more records are added to this batch.
         self.next: _Batch | None = None
 
     def trim(self) -> None:
@@ -120,7 +120,7 @@ class AppendFuture:
 
             sent, loop = asyncio.Event(), asyncio.get_running_loop()
             self._batch.wakers.append(lambda: loop.call_soon_threadsafe(sent.set))
-            if not self.done():  # otherwise, the sender may have missed the new function
+            if not self.done():  # if the batch has just ended, the sender may miss the new function
                 yield from sent.wait().__await__()
         return self.result()
 
@@ -129,7 +129,10 @@ class AppendFuture:
         return self._batch.offset >= 0 or self._batch.error is not None
 
     def result(self, timeout: float | None = None) -> int:
-        """Wait for the record's offset. Raises the error of its append, or TimeoutError."""
+        """Wait for the record's offset.
+
+        Raises the error of the record's append, or TimeoutError.
+        """
         timeout = timeout_of(timeout)
         batch = self._batch
         if batch.offset < 0 and batch.error is None:
@@ -150,8 +153,9 @@ class Appender:
         self._linger = linger
         self._is_durable = flag(durable, "durable")
         self._max_bytes = max_bytes
-        # A thread holds this lock while it sends. A thread that holds the mutex never takes this
-        # lock, because the mutex may be held only for moments.
+        # A thread holds this lock while it sends.
+        # A thread that holds the mutex never takes this lock.
+        # The reason is that the mutex may be held only for a short time.
         self._send_lock = threading.Lock()
         self._mutex = threading.Lock()
         self._batch = self._oldest = _Batch()
@@ -159,8 +163,8 @@ class Appender:
         self._closing = Bell()
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # While records wait, this list contains the appender; otherwise it is empty. The thread
-        # refers only to this list.
+        # While records wait, this list contains the appender; otherwise the list is empty.
+        # The thread refers only to this list.
         self._kept: list[Appender] = []
 
     def __repr__(self) -> str:
@@ -319,7 +323,7 @@ class Appender:
         """Append all waiting records; return when all of them are in the log.
 
         If the appender was made with `durable=True`, these records are on the disk when the call
-        returns. Otherwise, `Log.flush` makes the records durable.
+        returns. For any other appender, `Log.flush` makes the records durable.
         """
         self._cut(self._batch)
 

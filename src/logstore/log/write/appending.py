@@ -37,8 +37,8 @@ def append_record(
 ) -> int:
     """Append one record and return its offset; see `Log.append`.
 
-    Most records have only a value. The batch of such a record is encoded here, in half the time
-    that `build` needs.
+    Most records have only a value. The batch of a record with only a value is encoded here, in half
+    the time that `build` needs.
     """
     if (
         key is None
@@ -56,7 +56,7 @@ def append_record(
             if state.unavailable is not None or state.log_dir.is_refusing_appends or state.refusal:
                 state.check_appendable()
             rules = state.rules
-            bytes_max = rules.plain_bytes_max  # 0 if the configuration changed meanwhile
+            bytes_max = rules.plain_bytes_max  # this is 0 if the configuration has just changed
             if size <= bytes_max:
                 active = state.active
                 if active.size_bytes + size > state.room_bytes or timestamp >= roll_at:
@@ -129,8 +129,8 @@ def build(
     """Encode records as one batch.
 
     Args:
-        is_gathered: whether each record was checked when it joined the batch. If so, the batch is
-            accepted even if `max_message_bytes` was reduced after that check.
+        is_gathered: whether each record was checked when it joined the batch. If the records were
+            checked, the batch is accepted even if `max_message_bytes` was reduced after the check.
     """
     rules = state.rules
     if rules.requires_keys and not is_gathered:
@@ -252,7 +252,7 @@ def write_batch(
             raise (roll.undo_write(state, position) or failure) from error
         finally:
             del failure  # avoid a reference cycle that keeps a descriptor open
-    except BaseException as error:  # interrupted: readers must not find an unpublished batch
+    except BaseException as error:  # after an interrupt, readers must not find an unpublished batch
         state.half_made, state.room_bytes = roll.TORN, 0  # no interrupt can come here
         if state.log_dir.is_offline or roll.undo_write(state, position) is not None:
             mark(error, None)

@@ -90,7 +90,7 @@ def plan(state: LogState, batches: Group) -> list[Group]:
     The caller must hold the log's lock.
 
     If the batches do not all fit into the active segment, but all fit into a new segment, all
-    batches go into the new segment. So one system call can write them.
+    batches go into the new segment. So one system call can write all batches.
     """
     end = state.active.end_offset
     groups = _groups(batches, _Room.of_active(state), end)
@@ -105,7 +105,7 @@ def _groups(batches: Group, room: _Room, end: int) -> list[Group]:
     """Divide batches among segments; each new segment begins where the previous segment ends.
 
     Args:
-        end: the end of the log before the first of these batches is appended.
+        end: the end of the log before the first batch of the group is appended.
     """
     groups: list[Group] = [[]]
     for batch in batches:
@@ -161,7 +161,7 @@ def _write(state: LogState, batches: Group) -> None:
     except BaseException as error:  # after an interrupt, either all batches are published, or none
         if state.active.end_offset <= batches[-1].last_offset:
             is_half_shown = state.active is not active or active.end_offset > batches[0].base_offset
-            if is_half_shown:  # there is too little memory to show the other batches
+            if is_half_shown:  # there is not enough memory to show the other batches
                 state.writer = writer
             state.half_made, state.room_bytes = (*roll.TORN, *paths), 0
             _take_back(state, error, position, paths, is_half_shown=is_half_shown)
@@ -198,7 +198,7 @@ def _take_back(
 ) -> None:
     """Remove the bytes that were written before an interrupt.
 
-    If readers may see some of these bytes, detach the log.
+    If readers may see some of the written bytes, detach the log.
     """
     if state.log_dir.is_offline or _undo(state, position, paths) is not None:
         mark(error, None)
@@ -251,8 +251,8 @@ def _publish_all(
 ) -> None:
     """Show the batches to readers; a repeated call does no harm.
 
-    If there is not enough memory, this function tries again, for at most a second. If some batches
-    still cannot be shown after that, the log refuses every call until it is opened again.
+    If there is not enough memory, this function tries again, for at most a second. If this function
+    cannot show all batches in this time, the log refuses every call until it is opened again.
     """
     interrupt: BaseException | None = None
     shortages = 0

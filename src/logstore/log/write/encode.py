@@ -22,8 +22,10 @@ TIMESTAMP_MAX = 2**63 - 1
 NO_HEADERS: Headers = ()
 HEADER = "pairs of str and bytes or None"
 
-# The largest overhead in bytes. For each batch: header, checksum, ends of the columns. For each
-# record: timestamp, starts, validity. For each record header: starts, validity.
+# The largest overhead in bytes.
+# For each batch: header, checksum, ends of the columns.
+# For each record: timestamp, starts, validity.
+# For each record header: starts, validity.
 BATCH_OVERHEAD_BYTES = 256
 RECORD_OVERHEAD_BYTES = 36
 HEADER_OVERHEAD_BYTES = 16
@@ -61,7 +63,7 @@ def check_headers(headers: HeadersLike | None) -> Headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise wrong("each of headers", HEADER, pair)
         if not pair[0].isascii():
-            pair[0].encode()  # a lone surrogate must make only this record fail
+            pair[0].encode()  # a lone surrogate must not make other records fail
         checked.append((pair[0], check_cell(pair[1], "header's value")))
     return tuple(checked)
 

@@ -1,8 +1,8 @@
 """Make appended records durable: a flush syncs segments in order of offset, then seals them.
 
-A sync that failed is never retried, even if an interrupt hid the error. A flush may be interrupted.
-A flush may also stop before any sync has failed, because the disk is full or no file descriptor is
-free. In both cases, the next flush does the work.
+A failed sync is never retried, even if an interrupt hid the error. A flush may be interrupted. A
+flush may also stop before any sync has failed, because the disk is full or no file descriptor is
+free. After a flush that stopped early, the next flush does the work.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def sync_segments(state: LogState, segments: Sequence[Segment]) -> None:
 
     A truncation and a repair write durable files, so the segments before these files must be
     durable first. The caller must hold `flush_lock` and `lock`. The next flush writes the seals of
-    these segments. Raises OSError.
+    the synced segments. Raises OSError.
     """
     wanted = {id(segment) for segment in segments}
     for segment, handle in state.unflushed:
@@ -276,7 +276,7 @@ def _sync_closed(path: str) -> None:
 def write_epochs(state: LogState) -> None:
     """Write the file of leader epochs; if the disk is full, leave the work to a later flush.
 
-    Until then, the epochs are not lost, because the batches contain them, too.
+    Before the later flush, the epochs are not lost, because the batches contain them, too.
     """
     try:
         with call(state.directory, SYNCING):
@@ -290,7 +290,7 @@ def write_epochs(state: LogState) -> None:
 
 
 def allow_gaps(state: LogState) -> None:
-    """Durably record that offsets may be missing, because compaction in Kafka's layout leaves gaps.
+    """Durably note that offsets may be missing: compaction in Kafka's layout leaves gaps.
 
     The caller must hold `flush_lock`. Raises LogStoreError.
     """

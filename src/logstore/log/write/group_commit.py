@@ -3,19 +3,19 @@
 If a thread arrives while no commit is running, the thread appends its record alone. If a thread
 arrives while a commit is running, the thread joins the waiting group. The first thread of a group
 is the group's leader. The leader waits for the lock that every commit takes, writes the records of
-the whole group as one batch, and syncs once. Then the leader opens the group's gate for one thread,
-and each thread that passes the gate opens it for the next thread. So one sync makes all records
-durable that arrived during the previous sync. Threads are woken one after the other, not all at
-once.
+the whole group as one batch, and syncs once. After the sync, the leader opens the group's gate for
+one thread. Each thread that passes the gate opens the gate for the next thread. So one sync makes
+all records durable that arrived during the previous sync. Threads are woken one after the other,
+not all at once.
 
 When a record is committed, its thread often appends another record. So a leader waits, for a few
-milliseconds at most, until all threads of the previous group have passed their gate. Then one sync
-serves all threads. Without this wait, the threads would form two groups, which take turns and sync
-separately.
+milliseconds at most, until all threads of the previous group have passed their gate. After this
+wait, one sync serves all threads. Without this wait, the threads would form two groups, which take
+turns and sync separately.
 
 Ctrl-C may interrupt any step. So every lock is taken by `with`, and a record joins its group by one
 call. Once the commit of a group has begun, the group is completed in any case. If a leader is
-interrupted before the commit begins, the leader starts a thread that replaces it. The record of an
+interrupted before the commit begins, it starts a thread that replaces the leader. The record of an
 interrupted thread stays in the group, and the group still writes it.
 """
 
@@ -31,8 +31,8 @@ from logstore.log.state import LogState
 from logstore.log.write import appending, encode, flush
 from logstore.log.write.hung_locks import NOT_WRITING, keeping, reclaim
 
-# The longest time that a leader waits for the previous group. The leader waits for this long only
-# if a thread of the previous group was interrupted.
+# The longest time that a leader waits for the previous group.
+# The wait takes this long only if a thread of the previous group was interrupted.
 PATIENCE_SECONDS = 0.005
 
 
@@ -52,7 +52,7 @@ class _Leaving:
         self.is_over.acquire()
 
     def lower(self) -> None:
-        """Record that one more thread has passed the gate."""
+        """Count one more thread that has passed the gate."""
         self.count -= 1
         if not self.count:
             self.is_over.release()
@@ -190,7 +190,7 @@ class GroupCommit:
                     if self._leaving.count > 0:
                         self._leaving.is_over.acquire(timeout=PATIENCE_SECONDS)
                     self._commit(group)
-        finally:  # `commit_lock` is free now, so the next commit need not wait for this block
+        finally:  # `commit_lock` is free now, so the next commit does not wait for this block
             with self._mutex:
                 if group.is_done:
                     self._open(group)

@@ -1,6 +1,6 @@
 """Advance the high watermark of a log: all in-sync replicas have the records below this offset.
 
-The program that replicates a log advances the high watermark. The first call durably records in
+The program that replicates a log advances the high watermark. The first call durably writes into
 `partition.metadata` that the log is replicated. Later calls do not use the disk: the keeper of the
 log dir writes the high watermarks together with its other checkpoints.
 """
@@ -37,7 +37,7 @@ def advance(state: LogState, offset: int) -> int:
 
 
 def _begin(state: LogState, offset: int) -> None:
-    """Durably record that the log is replicated; from now on, the log has a high watermark."""
+    """Durably write down that the log is replicated; from now on, the log has a high watermark."""
     with state.flush_lock, held(state, "flush_lock"):
         state.check_current()
         if state.replication.replicated_to is not None:

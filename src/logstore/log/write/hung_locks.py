@@ -27,8 +27,8 @@ Rules for code that calls the disk under `lock` or `flush_lock`: after taking th
 before changing anything. Put all other work inside a `held` block. An append does not use `held`,
 because an object for each lock would make a durable append a microsecond slower. An append sets
 `writing` while it is keeping `lock`. An append sets `kept` while it is keeping the lock of a commit
-or of a flush. While a lock is in custody, a thread must not set `kept` for the lock. Perhaps the
-thread got the lock only because the watchdog released it.
+or of a flush. While a lock is in custody, a thread must not set `kept` for the lock. The thread may
+have got the lock only because the watchdog released it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Owner(Protocol):
     """The state of a log whose locks the watchdog can release if the holder hangs."""
 
     in_custody: set[str]
-    # These references are weak, so that an interrupted thread does not block other threads.
+    # The references to threads are weak, so that an interrupted thread does not block other
+    # threads.
     keepers: set[ref[keeping]]
     writing: int
     # The name of the lock that a durable append is keeping; "" if there is none.
@@ -92,14 +93,14 @@ class keeping:  # noqa: N801 - it is used as a statement
         self.owner, self.names = owner, names
 
     def __enter__(self) -> None:
-        """Skip locks that are in custody: the threads that lost them have to take them back."""
+        """Skip locks that are in custody: each thread that lost such a lock has to take it back."""
         if self.owner.in_custody:
             self.names = tuple(name for name in self.names if name not in self.owner.in_custody)
         self._entry = ref(self)
         self.owner.keepers.add(self._entry)
 
     def __exit__(self, *_: object) -> None:
-        """Before the `with` block releases the locks, take them back from custody."""
+        """Take the locks back from custody before the `with` block releases them."""
         self.owner.keepers.discard(self._entry)
         if self.owner.in_custody:
             reclaim(self.owner, self.names)
@@ -128,9 +129,8 @@ class held(call):  # noqa: N801 - it is used as a statement
 def reclaim(owner: Owner, names: Iterable[str]) -> None:
     """Take back the locks that are in custody.
 
-    If another thread has got such a lock meanwhile, that thread raises an error and releases the
-    lock. If the watchdog has not yet released a lock, the watchdog may leave the lock to its
-    holder.
+    If another thread has got a lock in custody meanwhile, that thread raises an error and releases
+    the lock. The watchdog may leave a lock that it has not yet released to the holder of the lock.
     """
     for name in names:
         while name in owner.in_custody:
@@ -172,7 +172,7 @@ class Relief:
     A lock counts as stuck if two calls of `look` in a row find it locked. Any other thread that
     gets a lock in a SUSPECT dir releases the lock immediately. The locks of a log are freed one
     after the other, the innermost lock first. The holder of an outer lock may only be waiting for
-    the inner lock. In that case, it continues when it gets the inner lock.
+    the inner lock. A holder that only waits continues when it gets the inner lock.
     """
 
     def __init__(self) -> None:

@@ -1,17 +1,17 @@
 """Roll: begin a new segment, and clean up after a write or a roll that was interrupted.
 
-An interrupted thread cleans up after itself, but a second interrupt may stop this cleaning. So
-`half_made` lists the files with bytes that are not yet part of the log. A new file is added to this
-list before it is created, and removed from it when its segment is in the view. After an interrupted
-write, the file of the active segment is in the list, too. If a new file in the list were not
-removed, the next start would treat the file as a segment. The start would then cut off records that
-were appended to the previous segment, or would find that a batch overlaps the new file. If wrong
-bytes stayed at the end of the active segment, and the segment was sealed, the next start would
-report these bytes as damage.
+An interrupted thread cleans up, but a second interrupt may stop this work. So `half_made` lists the
+files with bytes that are not yet part of the log. A new file is added to this list before it is
+created, and removed from it when its segment is in the view. After an interrupted write, the file
+of the active segment is in the list, too. If a new file in the list were not removed, the next
+start would treat the file as a segment. The start would then cut off records that were appended to
+the previous segment, or would find that a batch overlaps the new file. If wrong bytes stayed at the
+end of the active segment, and the segment was sealed, the next start would report these bytes as
+damage.
 
-So such files and bytes are removed, and a wrong log start is corrected, before an append, a roll, a
-truncation or a close. While `half_made` is not empty, `room_bytes` is 0. So every append calls
-`make_room`, which cleans up.
+So the files and bytes that `half_made` lists are removed, and a wrong log start is corrected,
+before an append, a roll, a truncation or a close. While `half_made` is not empty, `room_bytes` is
+0. So every append calls `make_room`, which cleans up.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from logstore.log.state import (
 from logstore.log.write.flush import set_metadata
 from logstore.log.write.hung_locks import held
 
-# If `half_made` has this value, the active segment may have extra bytes at its end. The value is a
-# constant, so assigning it calls no function, and no second interrupt can come before the
-# assignment.
+# If `half_made` has this value, the active segment may have extra bytes at its end.
+# The value is a constant, so its assignment calls no function.
+# So no second interrupt can come before the assignment.
 TORN = ("",)
 # If `half_made` has this value, the small files may have a log start that the log does not use.
 WRONG_START = ("log start",)
@@ -87,8 +87,8 @@ def roll(state: LogState, base_offset: int) -> None:
     flush comes before any record in the new segment is acknowledged as durable.
     """
     active = state.active
-    # Segments are contiguous; only a log without records can continue at a later offset
-    # (`follower_appends`).
+    # Segments are contiguous.
+    # There is one exception: a log without records can continue later (`follower_appends`).
     is_empty = active.end_offset <= state.log_start_offset
     assert base_offset == active.end_offset or (is_empty and active.end_offset < base_offset)
     segment = Segment(state.directory, base_offset)

@@ -27,8 +27,8 @@ def require_layout(config: LogConfig, path: str) -> None:
     layout.require(compression.CODEC_IDS[config.compression_type])
     codec_id = _encoded_codec(config)
     if codec_id is not None:
-        # Import the library now: later, when an append needs it, the process may have no free
-        # descriptor.
+        # Import the library now.
+        # Later, when an append needs the library, the process may have no free descriptor.
         from logstore.format.kafka import recompress  # noqa: F401
 
         layout.require(codec_id)
@@ -58,15 +58,15 @@ class AppendRules:
         is_plain: whether `append_record` may encode a record itself, without `build`.
         requires_keys: whether records without a key are refused, because compaction needs keys.
         flush_messages: the number of unflushed records that triggers a flush, or NEVER.
-        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. None if
-            there is no limit, or if LogAppendTime is configured.
+        before_max_ms, after_max_ms: how far a timestamp in encoded batches may be from now. Without
+            a limit, or with LogAppendTime, both values are None.
         max_message_bytes, expansion_bytes_max: the largest size of a batch, stored and in memory.
         gathered_bytes_max: how many bytes of small appends go into one batch. Each record counts as
             at least a sixteenth of the memory that the decoded record needs (`encode.size_max`). So
             no batch needs more than `expansion_bytes_max`.
         plain_bytes_max: the largest batch of one record without headers that is within both limits.
-            If `is_plain` is False, this is 0. So an append that began with other rules notices the
-            change.
+            If `is_plain` is False, the value is 0. So an append that began with other rules notices
+            the change.
     """
 
     __slots__ = (

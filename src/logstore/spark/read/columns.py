@@ -49,8 +49,8 @@ LOCAL, FETCHED = "local", "fetched"
 
 MS_MAX = (2**63 - 1) // 1000  # Spark's timestamps are microseconds in 64 bits
 
-# Small batches are joined until they are large enough to be worth a transfer to the JVM. Large
-# batches are cut.
+# Small batches are joined until they are large enough to be worth a transfer to the JVM.
+# Large batches are cut.
 ROWS_MIN = 32 * 1024
 BYTES_MIN = 4 << 20
 BYTES_MAX = 64 << 20

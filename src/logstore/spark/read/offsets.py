@@ -6,8 +6,8 @@ The document has the next offset of each partition, as in Spark's Kafka source. 
 has the first 8 bytes of each topic id. If a partition was deleted and created again, its topic has
 another id. So the stream notices the new partition, even if the new log is as long as the old log.
 No topic can have the name "topic ids", because a topic's name has no spaces. In a checkpoint of an
-earlier version, or of a Kafka broker without ids, a partition has no topic id. Then a stream does
-not notice that the partition was created again.
+earlier version, or of a Kafka broker without ids, a partition has no topic id. Without a topic id,
+a stream does not notice that the partition was created again.
 
 Spark compares offsets as text, so topics and partitions are always sorted.
 """

@@ -24,14 +24,15 @@ from logstore.spark.options import EARLIEST, LATEST, Bound, PartitionOffsets, Re
 from logstore.spark.read.views import check_all_serve, find, forget, view_of
 from logstore.store.store import LogStore
 
-# A task reads this many bytes in about a tenth of a second. Smaller pieces cost more time for
-# scheduling.
+# A task reads this many bytes in about a tenth of a second.
+# With smaller pieces, the scheduling takes more time.
 PIECE_BYTES = 32 << 20
-# Columns that are not read cost almost nothing. So pieces are larger if key, value and headers are
-# not read.
+# Columns that are not read cost almost nothing.
+# So pieces are larger if key, value and headers are not read.
 NARROW_PIECE_BYTES = 128 << 20
 WIDE = {"key", "value", "headers"}
-# Topics that a broker keeps for itself. The option `subscribePattern` does not select these topics.
+# Topics that a broker keeps for itself. The option `subscribePattern` does not select the internal
+# topics.
 INTERNAL_TOPICS = {
     "__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state",
 }  # fmt: skip
@@ -123,7 +124,7 @@ def select(store: LogStore, options: ReadOptions) -> list[TopicPartition]:
     if options.fails_on_data_loss:
         for key in options.assigned:
             if key not in store:
-                find(store, key, is_read=True)  # raises an error with the reason
+                find(store, key, is_read=True)  # this call raises an error with the reason
     topics = {key.topic for key in there}
     for topic in options.topics:
         if topic not in topics:
@@ -297,7 +298,7 @@ def pieces_of(
     for key, span in spans.items():
         damage = None if span.decided is None else span.decided.damage
         if damage is not None and ends[key] > damage[0]:
-            raise damage[1]  # the damaged part may have the marker that ends an open transaction
+            raise damage[1]  # the marker of an open transaction may be in the damaged part
     return [
         Piece(key, span, start, end)
         for key, span in spans.items()

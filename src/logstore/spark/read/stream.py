@@ -1,4 +1,4 @@
-"""Read a store in micro-batches; Spark's checkpoint records the range of offsets of each batch.
+"""Read a store in micro-batches; Spark's checkpoint has the range of offsets of each batch.
 
 If a partition is created during the stream, it is read from its beginning.
 """

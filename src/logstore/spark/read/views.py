@@ -2,7 +2,7 @@
 
 A Python worker runs many tasks, and the process that plans a stream plans all its batches. So each
 process has one view of a store. If a view failed, or if its paths now lead to other log dirs, the
-view is dropped. Then the next call opens a new view.
+view is dropped, and the next call opens a new view.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _take_advice_away(record: logging.LogRecord) -> bool:
 def _check_kind(place: Place, error: LogDirError) -> None:
     """Raise LogDirIdentityError if the option `kafkaLogDirs` is wrong for one of the log dirs.
 
-    Only the file `meta.properties` is read. Opening the log dir may need a library that is missing.
+    Only the file `meta.properties` is read, because opening the log dir may need a missing library.
     """
     for path in place.log_dirs:
         is_kafka = None

@@ -8,11 +8,11 @@
     end      the document records the batch as the last complete one; the staged files are removed
 
 If a commit is interrupted, the next commit of any query completes the interrupted commit first. For
-this, the next commit reads each log from the offset that the document records, and finds which
-batches of the interrupted commit the log has. The process owns the store during the whole commit,
-so no other process appends between begin and end. But after an interruption, another process can
-append. So the next commit first finds the records that the logs already have, and removes these
-records from the document. Then it appends the other records at each log's new end (docs/adr/0009).
+this, the next commit reads each log from the offset in the document, and finds which batches of the
+interrupted commit the log has. The process owns the store during the whole commit, so no other
+process appends between begin and end. But after an interruption, another process can append. So the
+next commit first finds the records that the logs already have, and removes these records from the
+document. The next commit then appends the other records at each log's new end (docs/adr/0009).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from logstore.spark.write.staging import SPARK_DIR, Run, make_dirs, staging_dir
 from logstore.store.store import LogStore
 
 NOTHING_YET = -1
-# The query id of a DataFrame write begins with this prefix. Such a write has only one batch.
+# The query id of a DataFrame write begins with this prefix. A DataFrame write has only one batch.
 ONCE_PREFIX = "write-"
 APPEND_BYTES = 4 << 20
 
@@ -70,7 +70,7 @@ class Commit(NamedTuple):
 
 
 class QueryRecord(NamedTuple):
-    """Record the state of a query: its last complete batch, and a later commit that was begun.
+    """Hold the state of a query: its last complete batch, and a later commit that was begun.
 
     Attributes:
         number: a number that grows with every write of the record. If a log dir was offline, it may
@@ -242,8 +242,8 @@ def commit(store: LogStore, query_id: str, batch_id: int, runs: Sequence[Run]) -
         begun = Commit(batch_id, tuple(_parts(store, runs)))
         finish(store, log, log.write(record._replace(pending=begun)))
     remove_files(runs)
-    # If the batch is not new, another driver may have continued the query. It may be staging the
-    # next batch.
+    # If the batch is not new, another driver may have continued the query.
+    # Another driver may be staging the next batch.
     if is_new:
         log.remove_staged(query_id)
     return is_new

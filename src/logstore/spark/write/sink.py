@@ -45,9 +45,9 @@ TYPES = {
 Messages = list[WriterCommitMessage | None]
 Taken = TypeVar("Taken")
 
-# If another process writes a commit to the store, wait at most this long for its end. That process
-# is the driver of another query, or a driver that was killed. Even on a slow disk, a commit takes
-# less time.
+# If another process writes a commit to the store, wait at most this long for its end.
+# That process is the driver of another query, or a driver that was killed.
+# Even on a slow disk, a commit takes less time.
 LOCK_SECONDS_MAX = 60.0
 LOCK_PAUSE_SECONDS = 0.1
 
@@ -150,7 +150,7 @@ def _patiently(log_dirs: tuple[str, ...], take: Callable[[], Taken]) -> Taken:
 def own_line() -> list[int]:
     """List the ids of this process and its ancestors. The driver's program is an ancestor."""
     line = [os.getpid()]
-    # Stop if there is no /proc, or if another user owns the parent process.
+    # The list ends early if there is no /proc, or if another user owns the parent process.
     with suppress(OSError, ValueError, IndexError):
         while line[-1] > 0:
             fd = files.open_file(f"/proc/{line[-1]}/stat", os.O_RDONLY | os.O_CLOEXEC)

@@ -5,8 +5,8 @@
 Each task writes one file, on the disk of one of its partitions. The file is durable before the task
 reports to the driver. Only the commit that gets the task's report reads the file. If no commit
 lists a file, the next batch of the same query removes it. A DataFrame write has no next batch, and
-nothing shows whether its driver is alive. So if such a write leaves files, the operator must remove
-them (docs/SPARK.md).
+nothing shows whether its driver is alive. So if a DataFrame write leaves files, the operator must
+remove them (docs/SPARK.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from logstore.spark.write.partitioner import by_key
 from logstore.store.store import LogStore
 
 SPARK_DIR = ".spark"
-# The log sets these columns itself. The sink ignores these columns, so that a DataFrame that was
+# The log sets the columns of this set itself, so the sink ignores them. So a DataFrame that was
 # read from a store can be written.
 GIVEN_BY_THE_LOG = ("offset", "timestampType")
 HELD_BYTES_MAX = 32 << 20
@@ -90,7 +90,7 @@ class Stage:
         self._store = store
         self._query_id = query_id
         self._topic = topic
-        self._rows = task  # so each task begins at another partition
+        self._rows = task  # each task begins at another partition
         self._partitions: dict[str, list[int]] = {}
         self._held: dict[TopicPartition, list[pa.RecordBatch]] = {}
         self._held_bytes = 0

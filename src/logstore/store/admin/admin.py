@@ -6,8 +6,8 @@ thread of its own, so a request that hangs in a disk call delays no other reques
 accepted.
 
 Threads: only the server's loop uses the sockets and the set of connections. The thread of a request
-only does two things: under the lock, it appends to the outgoing bytes of its connection, and it
-wakes the loop.
+appends to the outgoing bytes of its connection, under the lock, and wakes the loop. It does nothing
+else with the connection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Request:
 
     @property
     def is_abandoned(self) -> bool:
-        """Check whether the client has closed its connection, so that it needs no result."""
+        """Check whether the client has closed its connection, and so needs no result."""
         return self._is_abandoned()
 
 
@@ -209,7 +209,7 @@ class Admin:
 
     @contextmanager
     def _place_for(self, name: str) -> Iterator[None]:
-        """Count a running request that may hang; refuse the request if too many of these run."""
+        """Count a running request that may hang; refuse the request if too many requests run."""
         place = object()
         with self._lock:
             names = ", ".join(sorted(self._underway.values()))

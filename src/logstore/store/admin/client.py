@@ -97,8 +97,8 @@ class AdminClient:
         try:
             with admin_place.connect(self.path) as connection:
                 connection.settimeout(timeout)
-                # If the owner has closed the connection, it first sent the reason, which the loop
-                # below reads.
+                # If the owner has closed the connection, it first sent the reason.
+                # The loop below reads this reason.
                 with suppress(BrokenPipeError, ConnectionResetError):
                     connection.sendall(encode_line(request))
                 for line in _lines(connection):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Maps a prefix to the module, in another package, that registers the commands with this prefix. The
-# module is imported when a client first requests a command with the prefix.
+# Maps a prefix to a module in another package, which registers the commands with this prefix.
+# The module is imported when a client first requests a command with the prefix.
 ELSEWHERE = {"move.": "mover.registration"}
 
 

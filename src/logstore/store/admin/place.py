@@ -23,7 +23,7 @@ SUFFIX = ".sock"
 NEW_SUFFIX = ".new"
 NEW_SECONDS_MAX = 60  # after this time, a socket without a final name is old
 BACKLOG = 64
-TEMPORARY = "/tmp"  # not TMPDIR, whose path is often long, and which may be removed early
+TEMPORARY = "/tmp"  # TMPDIR is not used: its path is often long, and it may be removed early
 
 
 def choose_path() -> str:
@@ -125,8 +125,8 @@ def connect(path: str) -> socket.socket:
 def sweep(directory: str) -> None:
     """Remove the sockets at which no process listens, because their owners were killed.
 
-    A socket without a final name (`*.new`) may be about to listen. So such a socket is removed only
-    if it is old.
+    A socket without a final name (`*.new`) may be about to listen. So a socket without a final name
+    is removed only if it is old.
     """
     old_ns = time.time_ns() - NEW_SECONDS_MAX * 1_000_000_000
     for entry in files.entries(directory):

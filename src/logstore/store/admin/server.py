@@ -31,10 +31,11 @@ PATIENCE_SECONDS = 10.0
 DEAF_SECONDS = 1.0  # the pause if a connection cannot be accepted for lack of descriptors
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
-# A function that answers a request. Its arguments are: the line of the request; a function that
-# sends lines of progress; and a function that returns whether the client has closed the connection.
-# The result is the last line of the answer. Each call runs in a thread of its own and raises no
-# error.
+# A function that answers a request, and returns the last line of the answer.
+# The first argument is the line of the request.
+# The second argument is a function that sends lines of progress.
+# The third argument is a function that returns whether the client has closed the connection.
+# Each call runs in a separate thread and raises no error.
 Answer = Callable[[bytes, Callable[[bytes], object], Callable[[], bool]], bytes]
 
 

@@ -24,9 +24,10 @@ class DirClaims:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        # Maps the path of a log dir to its claim; guarded by `_changing`. The references are weak:
-        # if a thread is interrupted while it makes or ends a claim, the claim ends with the
-        # thread's stack frames.
+        # Maps the path of a log dir to its claim; guarded by `_changing`.
+        # The references are weak.
+        # If a thread is interrupted while it makes or ends a claim, its stack frames are dropped.
+        # Then the claim ends, too.
         self._claims: WeakValueDictionary[str, Claim] = WeakValueDictionary()
 
     @contextmanager

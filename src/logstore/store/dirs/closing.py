@@ -62,8 +62,7 @@ class Closing:
         for keeper in keepers.values():
             keeper.stop()
         serving = [one for one in replicas.log_dirs if one not in self._ended]
-        # If an earlier call ran out of memory, it may have released a log dir without a clean
-        # close.
+        # An earlier call may have run out of memory, and released a log dir without a clean close.
         left = [one.path for one in serving if one.is_offline or one.is_let_go]
         hanging = [log_dir for log_dir in serving if log_dir.is_suspect]
         let_go(replicas, hanging)
@@ -117,7 +116,7 @@ def abandon(state: OwnerState, reason: str) -> None:
 
     def close_all(log_dir: LogDir) -> None:
         keeper = state.keepers.get(log_dir.path)
-        if keeper is not None:  # wait: the keeper may be removing a directory
+        if keeper is not None:  # the keeper may be removing a directory, so wait
             keeper.join(None)
         for log in state.replicas.on(log_dir):
             with suppress(LogStoreError):

@@ -49,9 +49,9 @@ class DirFailures:
         self._keepers = keepers
         self._replicas: Replicas | None = None
         self._handling = threading.Lock()
-        # `_handling` guards the next three fields: the dirs whose failures were handled, the
-        # threads that handle failures, and the work that was postponed for lack of a thread or of
-        # memory.
+        # `_handling` guards the next three fields.
+        # They are: the dirs whose failures were handled, the threads that handle failures,
+        # and the work that was postponed for lack of a thread or of memory.
         self._handled: set[LogDir] = set()
         self._threads: list[threading.Thread] = []
         self._put_off: deque[Work] = deque()

@@ -1,8 +1,8 @@
 """Bring one log dir into a running store: lock it, probe it, write its identity, open its logs.
 
 The steps are the same as at a start, but for only one dir, while the other dirs work. A log that
-is already open stays open. If a copy in the returned dir outranks an open log, an error reports
-both.
+is already open stays open. If a copy in the returned dir outranks an open log, an error reports the
+copy and the log.
 
 Each disk call runs in a thread of its own. If a call hangs, its thread is abandoned, and the dir is
 offline again, so that the user can give up the dir.
@@ -103,7 +103,7 @@ def replace(
 
     Raises:
         LogDirError: replicas would be lost, and `may_lose` is False. The attribute `lost` of the
-            error lists these replicas.
+            error lists the lost replicas.
     """
     from logstore.store.upkeep.keeper import warn
 
@@ -136,7 +136,7 @@ def _break_off(state: OwnerState, log_dir: LogDir, error: BaseException) -> None
             f"the log dir could not be taken into use: {error or type(error).__name__}"
         )
         state.failures.failed(log_dir)
-    elif not log_dir.is_offline:  # an offline dir is unlocked by the failed or hung thread
+    elif not log_dir.is_offline:  # the failed or hung thread unlocks an offline dir
         log_dir.release()
     if known is None:
         log_dir.leave()

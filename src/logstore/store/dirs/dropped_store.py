@@ -8,9 +8,10 @@ counts as in use while it has records to send.
 This module writes nothing: the next open recovers the logs, as after a crash. This module waits for
 nothing, because the thread in which the collector runs may hold any lock.
 
-If the process ends with an open store, Python may drop the store at that time. Then this module
-only gives the warning, as Python does for an open file or socket. The other threads have stopped,
-and a stopped thread may hold a lock forever. The operating system closes the descriptors.
+If the process ends with an open store, Python may drop the store at that time. At the end of the
+process, this module only gives the warning, as Python does for an open file or socket. All other
+threads have stopped, and a stopped thread may hold a lock for ever. The operating system closes the
+descriptors.
 """
 
 from __future__ import annotations

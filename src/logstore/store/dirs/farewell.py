@@ -16,10 +16,10 @@ LOOK_SECONDS = 0.05
 class Farewell:
     """Makes log dirs that are closed together wait until each has written its last generation.
 
-    Each log dir then records the last generations of the other log dirs. Records may be flushed
-    after the last checkpoint. If an old copy lacks only such records, only its last generation
-    shows that it is an old copy. If the process can start no thread, one thread closes all log
-    dirs, one after the other. Then no log dir waits for another.
+    Each log dir then stores the last generations of the other log dirs. Records may be flushed
+    after the last checkpoint. If an old copy lacks nothing but these records, only its last
+    generation shows that it is old. If the process can start no thread, one thread closes all log
+    dirs, one after the other. With only one thread, no log dir waits for another log dir.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], timeout: float | None) -> None:

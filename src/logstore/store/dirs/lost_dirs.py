@@ -39,7 +39,7 @@ def ids_last_at(replicas: Replicas, path: str) -> list[str]:
 
 
 def id_to_replace(replicas: Replicas, path: str) -> str | None:
-    """Find the id of the missing log dir that a new disk replaces; return None if unclear."""
+    """Find the id of the missing log dir that a new disk replaces; None if this is not clear."""
     here = ids_last_at(replicas, path)
     return here[0] if len(here) == 1 else None
 
@@ -85,8 +85,9 @@ def replicas_of(
     """List the known replicas of a log dir that does not work.
 
     An open replica belongs to the log dir that has its log. For any other replica, the catalog
-    records a log dir. If that log dir does not work, the replica belongs to it. Then a copy in a
-    working log dir is ignored, because it may be only the unfinished copy of a move.
+    names a log dir. If that log dir does not work, the replica belongs to that log dir. A copy of
+    such a replica in a working log dir is ignored, because this copy may be only the unfinished
+    copy of a move.
     """
     path = None if log_dir is None else log_dir.path
     return [key for key in replicas.names() if _is_in(replicas, key, directory_id, path)]
@@ -157,7 +158,7 @@ def refuse_loss(
 
 
 def _with_other_copies(replicas: Replicas, key: TopicPartition, path: str) -> str:
-    """Return a replica's name, with the paths of its other copies; these may be incomplete."""
+    """Return a replica's name, with the paths of its other copies, which may be incomplete."""
     incomplete, offline = replicas.incomplete.get(key), replicas.offline.get(key)
     paths = offline.paths if offline is not None else ()
     if incomplete is not None:

@@ -77,8 +77,8 @@ class Membership:
         Raises:
             LogDirIdentityError: the directory is foreign, is in the store already, is not
                 formatted, or is inside or around a log dir. This error is also raised in two other
-                cases. In the first, the directory is new, but fstab lists an unmounted disk for it.
-                In the second, the directory of a log dir of the store does not exist.
+                cases. In the first case, the directory is new, but fstab lists an unmounted disk
+                for it. In the second case, the directory of a log dir of the store does not exist.
             LogDirOfflineError: the directory cannot be read, or the disk hangs.
         """
         configured = resolve([path], self._patience_seconds)
@@ -95,8 +95,7 @@ class Membership:
             self._check_stands_once(resolved, directory_id)
             return Admission(resolved, directory_id, is_new=False, is_changed=True)
         if facts.found is Found.ABSENT and self._replicas.find_dir(path) is not None:
-            # A directory that is made now would be on the wrong disk: the disk with the mount
-            # point.
+            # A new directory would be on the wrong disk: the disk with the mount point.
             raise LogDirIdentityError(path=resolved, reason=ABSENT_REMEDY.format(path=resolved))
         if facts.found is Found.DAMAGED or facts.has_replicas:
             if not format_new:
@@ -212,7 +211,7 @@ class Membership:
             self._tell()
 
     def _tell(self, besides: LogDir | None = None) -> None:
-        """Write the roster to all log dirs except `besides`; a dir that fails is updated later."""
+        """Write the roster to all log dirs except `besides`; a log dir that fails gets it later."""
         others = [
             log_dir
             for log_dir in self._replicas.log_dirs
@@ -229,6 +228,6 @@ class Membership:
         self.note_missing()
 
     def note_missing(self) -> None:
-        """Record the members that have no log dir in this process."""
+        """Remember the members that have no log dir in this process."""
         there = {log_dir.directory_id for log_dir in self._replicas.log_dirs}
         self._replicas.missing_ids = tuple(id_ for id_ in self.roster if id_ not in there)

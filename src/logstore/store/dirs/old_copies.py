@@ -14,8 +14,8 @@ store, an old copy counts as a missing log dir. If a replica is not found, it ma
 disk. The log dir is OUTDATED until `doubts/acceptance` accepts it.
 
 `disk/documents/generations` describes the files, and explains why a crash causes no false alarm.
-Old copies are not recognised in two cases. If a store has only one log dir, no other dir records
-its generation. If all log dirs are rolled back to the same moment, no log dir contradicts another.
+Old copies are not recognised in two cases. If a store has only one log dir, no other dir knows its
+generation. If all log dirs are rolled back to the same moment, no log dir contradicts another.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from logstore.names import TopicPartition
 from logstore.store.dirs.parallel import for_each
 from logstore.store.replicas import Replicas, key_of
 
-# The number of other log dirs that record the recovery points of a log dir. Recovery points show
-# which records an old copy lacks.
+# The number of other log dirs that record the recovery points of a log dir.
+# Recovery points show which records an old copy lacks.
 WITNESSES = 2
 
 REMEDY = (
@@ -162,7 +162,7 @@ def explain(log_dir: LogDir) -> None:
 
 
 def note_unsure(replicas: Replicas) -> None:
-    """At a start, record the missing log dirs that may contain replicas without a catalog entry.
+    """At a start, write down the missing log dirs that may have replicas without a catalog entry.
 
     Catalogs are written at checkpoints and at a clean close. So if the owner was killed, no catalog
     contains the creations and moves after the last checkpoint.
@@ -184,8 +184,9 @@ def has_witness(replicas: Replicas) -> bool:
 def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) -> None:
     """Write the replicas in doubt, or a new generation, to each loaded log dir.
 
-    Then the other log dirs record the generations. If the disk fails during a write, its log dir
-    goes offline. If a log dir is full even after its ballast was removed, it keeps its generation.
+    When the generations are written, the other log dirs record them. If the disk fails during a
+    write, its log dir goes offline. If a log dir is full even after its ballast was removed, it
+    keeps its generation.
     """
     if is_start:
         note_unsure(replicas)
@@ -198,8 +199,8 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
             if _is_in_doubt(replicas, key, log_dir)
         }
         if log_dir.is_outdated:
-            # Write this even if `doubts` is empty: the current disk may have replicas that this
-            # copy lacks.
+            # Write this even if `doubts` is empty.
+            # The current disk may have replicas that this copy lacks.
             own.doubt(doubts, last)
             explain(log_dir)
         elif has_witness(replicas):
@@ -214,7 +215,7 @@ def conclude(replicas: Replicas, loaded: Sequence[LogDir], *, is_start: bool) ->
 
 
 def witness_all(replicas: Replicas) -> None:
-    """Record the generations of all log dirs in the other log dirs that work.
+    """Write the generations of all log dirs into the other log dirs that work.
 
     A log dir is written only if one of the generations to record has changed.
     """
@@ -257,10 +258,12 @@ def checkpoint(
 
 
 def witness(replicas: Replicas, log_dir: LogDir) -> None:
-    """Write the other log dirs' generations to one log dir if they changed. Raises OSError."""
-    # The generation of a log dir that was given up stays recorded. If the log dir is added again,
-    # its generation continues after the recorded generation. Another log dir may be missing at that
-    # time. When it returns, its older record does not make the added log dir an old copy.
+    """If the generations of other log dirs changed, write them to one log dir. Raises OSError."""
+    # The generation of a log dir that was given up stays recorded.
+    # If the log dir is added again, its generation continues after the recorded generation.
+    # Another log dir may be missing at that time.
+    # When the missing log dir returns, its record is older than the added log dir.
+    # So this record does not make the added log dir an old copy.
     seen = {
         id_: one if _is_member(replicas, id_) else one._replace(offsets=None)
         for id_, one in log_dir.generation.seen.items()
@@ -289,7 +292,7 @@ def witness(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def _take_of_away(replicas: Replicas, others: Sequence[LogDir], seen: dict[str, Seen]) -> None:
-    """For log dirs that are missing, add the generations that other log dirs have recorded."""
+    """For each missing log dir, add the generation that other log dirs have recorded."""
     away = replicas.ids_away() | {other.directory_id for other in others if other.is_outdated}
     for other in others:
         for id_, one in other.generation.seen.items():

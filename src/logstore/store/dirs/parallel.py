@@ -17,10 +17,11 @@ from logstore.disk.threads import Thread
 Item = TypeVar("Item")
 
 LOOK_SECONDS = 0.1
-# In an open store, background work is mostly Python code. After a quick system call, the background
-# thread takes the interpreter's lock again before a waiting thread is awake. Without a pause, the
-# append of another thread would wait until the end of a whole part of the work. So the background
-# thread sleeps `TURN_SECONDS` between the parts of its work.
+# In an open store, background work is mostly Python code.
+# After a quick system call, the background thread takes the interpreter's lock again.
+# At that moment, a thread that waits for the lock is not awake yet.
+# Without a pause, the append of this other thread would wait for a whole part of the work.
+# So the background thread sleeps `TURN_SECONDS` between the parts of its work.
 TURN_SECONDS = 0.001
 
 
@@ -43,12 +44,12 @@ def for_each(
 ) -> list[Outcome[Item]]:
     """Run `work` for each item in its own thread; wait for all, at most `timeout` seconds.
 
-    The wait for an item also ends if `is_given_up` returns True for the item. A thread that has not
-    finished when the wait for its item ends is abandoned.
+    The wait for an item also ends if `is_given_up` returns True for the item. If a thread has not
+    finished when the wait for its item ends, the thread is abandoned.
 
-    If Ctrl-C interrupts the wait, `on_break` asks the threads to end. Then this function waits for
-    all threads, except for those that are given up. If the process can start no more threads, the
-    calling thread does the rest of the work, one item after the other.
+    If Ctrl-C interrupts the wait, `on_break` asks the threads to end. After Ctrl-C, this function
+    waits for all threads, except for those that are given up. If the process can start no more
+    threads, the calling thread does the rest of the work, one item after the other.
     """
     errors: dict[int, Exception] = {}
     ends: list[BaseException] = []
@@ -97,7 +98,7 @@ def for_each(
 def _note_the_dead(
     threads: Sequence[threading.Thread], errors: dict[int, Exception], finished: set[int]
 ) -> None:
-    """For each thread that ended without a result, record a MemoryError."""
+    """For each thread that ended without a result, store a MemoryError."""
     for number, thread in enumerate(threads):
         if thread.is_alive():  # the thread may still write its result
             continue

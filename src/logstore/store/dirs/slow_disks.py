@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from logstore.disk.log_dir import LogDir
 from logstore.disk.states import Event
 
-# A dir is slow if its probe takes FACTOR times as long as the probes of the other dirs, and at
-# least SECONDS_MIN.
+# The probe of a slow dir takes FACTOR times as long as the probes of the other dirs.
+# It also takes at least SECONDS_MIN.
 FACTOR = 5.0
 SECONDS_MIN = 0.1
-# A slow dir is no longer slow when its probe takes less than this fraction of the bound.
+# A SLOW dir is no longer SLOW when its probe takes less than this fraction of the bound.
 RETURN_PART = 0.5
 PROBES_MIN = 3
 

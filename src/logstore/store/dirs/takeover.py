@@ -56,9 +56,9 @@ def each(
         when: the phrase in a dir's offline reason that says when the dir hung.
     """
     is_broken_off = threading.Event()
-    # A thread adds its dir to `ended` before it checks whether the dir is offline. The caller takes
-    # a dir offline before it reads `ended`. So at least one of these two threads releases a dir
-    # that took too long.
+    # A thread adds its dir to `ended` before it checks whether the dir is offline.
+    # The caller takes a dir offline before it reads `ended`.
+    # So at least one of these two threads releases a dir that took too long.
     ended: set[LogDir] = set()
 
     def take(log_dir: LogDir) -> None:
@@ -77,9 +77,9 @@ def each(
             if not outcome.is_finished:
                 reason = f"it hangs {when}: a step took longer than {patience_seconds:.0f} s"
                 outcome.item.take_offline(reason)
-                # If the step ended just before `take_offline`, perhaps the thread of the step has
-                # not seen that the dir is offline. In that case, the calling thread releases the
-                # dir.
+                # The step may have ended just before `take_offline`.
+                # Then the thread of the step may not have seen that the dir is offline.
+                # In that case, the calling thread releases the dir.
                 if outcome.item in ended:
                     outcome.item.release()
         for outcome in outcomes:
@@ -111,7 +111,7 @@ def lock(log_dir: LogDir, *, is_new: bool) -> None:
 
 
 def begin(log_dir: LogDir, start_id: str, *, is_new: bool) -> None:
-    """Remove a locked log dir's clean-shutdown marker, and record this start in the lock file."""
+    """Remove a locked log dir's clean-shutdown marker, and write this start into the lock file."""
     try:
         log_dir.begin(start_id, is_new=is_new)
     except OSError as error:

@@ -91,8 +91,8 @@ class Watchdog:
     def pause(self) -> float:
         """Return the seconds until the next check.
 
-        While a log dir is SUSPECT, this is `RELIEF_SECONDS`. Otherwise it is a tenth of the bound,
-        but at most `LOOK_SECONDS_MAX`.
+        While a log dir is SUSPECT, this is `RELIEF_SECONDS`. While no log dir is SUSPECT, the
+        interval is a tenth of the bound, but at most `LOOK_SECONDS_MAX`.
         """
         if self._relief:
             return RELIEF_SECONDS

@@ -1,13 +1,13 @@
 """Accept an old copy of a log dir as the current log dir, after a decision of the user.
 
-First, the user promotes or deletes a replica in doubt. Then this replica is removed from the old
-copy's list of replicas in doubt, and the old copy begins a new generation. Then the other log dirs
-record this generation.
+First, the user promotes or deletes a replica in doubt. As a result, this replica is removed from
+the old copy's list of replicas in doubt, and the old copy begins a new generation. Finally, the
+other log dirs record this generation.
 
-The first decision about a replica accepts the whole log dir. Then the log dir accepts records and
-replicas again. If the disk that was current before is mounted later, it counts as an old copy of
-this log dir. So no record that is acknowledged from now on is lost unnoticed. Each other replica
-stays incomplete until the user decides about it.
+The first decision about a replica accepts the whole log dir. From then on, the log dir accepts
+records and replicas again. If the disk that was current before is mounted later, it counts as an
+old copy of this log dir. So no record that is acknowledged from now on is lost unnoticed. Each
+other replica stays incomplete until the user decides about it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_decidable(replicas: Replicas, log_dir: LogDir) -> None:
 
 
 def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
-    """Record durably that the user decided about a replica in doubt. Raises OSError.
+    """Write down durably that the user decided about a replica in doubt. Raises OSError.
 
     Raises:
         LogDirError: no other log dir has recorded that the old copy is accepted; the error is
@@ -57,7 +57,7 @@ def settle(replicas: Replicas, log_dir: LogDir, key: TopicPartition) -> None:
 def _check_witnessed(replicas: Replicas, log_dir: LogDir) -> None:
     """Raise LogDirError if no other log dir has recorded the generation of an accepted copy.
 
-    The other log dirs may have failed, or hang, or be full. If no other log dir records the
+    The other log dirs may have failed, or hang, or be full. If no other log dir knew of the
     acceptance, a later start would serve the disk that was current before, and ignore the
     acceptance.
     """

@@ -38,8 +38,8 @@ def decide_all(
     that is found only in old copies is opened as incomplete.
 
     Args:
-        is_all_listed: whether every log dir was listed. This is False if a log dir hung, or came
-            back after the listing.
+        is_all_listed: whether every log dir was listed. The value is False if a log dir hung, or
+            came back after the listing.
     """
     dirs, is_bad = replicas.log_dirs, bool(replicas.missing_ids) or not is_all_listed
     is_bad = is_bad or any(log_dir.is_offline or log_dir.is_suspect for log_dir in dirs)
@@ -195,7 +195,7 @@ def tell(log_dirs: Iterable[LogDir]) -> list[str]:
 
 
 def disagreements(replicas: Replicas, said: Mapping[TopicPartition, LogDir]) -> Iterator[str]:
-    """Report each replica that is in another log dir than the catalog records, or is missing."""
+    """Report each replica that is missing, or is in another log dir than the catalog says."""
     for key, log_dir in said.items():
         replica = replicas.opened.get(key)
         if replica is not None:
@@ -222,14 +222,14 @@ def with_newly_old(replicas: Replicas, loaded: Sequence[LogDir]) -> list[LogDir]
 def note_missing(
     replicas: Replicas, said: Mapping[TopicPartition, LogDir], loaded: Iterable[LogDir]
 ) -> list[tuple[TopicPartition, LogDir, LogStoreError]]:
-    """If the catalog records a replica in an old copy that lacks it, mark it as offline."""
+    """If the catalog has a replica that is missing in an old copy, mark the replica as offline."""
     missing: list[tuple[TopicPartition, LogDir, LogStoreError]] = []
     old = [log_dir for log_dir in loaded if log_dir.is_outdated]
     known = {key: d for d in old for key in replicas.catalog.on(d.directory_id)}
     for key, log_dir in {**said, **known}.items():
         own = log_dir.generation
-        # Do not use `key in replicas` here: it is True for an absent replica, and a replica counts
-        # as absent while its log dir returns.
+        # Do not use `key in replicas` here, because it is True for an absent replica.
+        # While a log dir returns, its replicas count as absent.
         if log_dir.is_offline or not own.old or replicas.is_found(key):
             continue
         if own.is_accepted and key not in own.doubts:

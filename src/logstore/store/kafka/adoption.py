@@ -54,7 +54,8 @@ class Place(NamedTuple):
 
     Attributes:
         topic_id: the topic id of the new log.
-        links_all: link the last segment, too. After that, nothing may append to the broker's files.
+        links_all: link the last segment, too. After the adoption, no program may append to the
+            broker's files.
     """
 
     log_dir: str
@@ -151,8 +152,9 @@ def _fill(
 ) -> tuple[int, int, int]:
     """Fill the new directory; return how many bytes were linked, cloned and copied."""
     files.make_dir(target)
-    # The topic id is random, and no other directory has it. So if a crash leaves this directory,
-    # its purge as a deleted replica removes nothing else.
+    # The topic id is random, and no other directory has it.
+    # If a crash leaves this directory, it is purged as a deleted replica.
+    # This purge removes nothing else.
     unfinished = PartitionMetadata(log.topic, log.partition, os.urandom(16))
     unfinished._replace(extra={DELETION: DELETED_BY_USER}).write(target)
     linked = cloned = copied = 0
@@ -183,7 +185,7 @@ def _fill(
         config=config,
         extra={SPARSE_OFFSETS: True},
     )
-    with suppress(CorruptRecordBatchError):  # the open of the copy finds the damage and reports it
+    with suppress(CorruptRecordBatchError):  # the opening of the copy reports this damage
         producers = host.producers_of_broker(log)
         if producers is not None:
             snapshot_files.write(target, producers, metadata)

@@ -56,8 +56,8 @@ class KafkaListing(NamedTuple):
     """The contents of one log dir.
 
     Attributes:
-        known_ends: for each log, the highest offset that a checkpoint records for the log, and the
-            path of this checkpoint.
+        known_ends: for each log, the highest offset in a checkpoint for the log, and the path of
+            this checkpoint.
         was_stopped: whether the broker was stopped cleanly, and was not started after that.
         damage: the damaged files, each with a description of the damage.
     """

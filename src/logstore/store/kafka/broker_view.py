@@ -52,8 +52,8 @@ from logstore.store.start.startup_table import ReplicaFacts
 from logstore.store.state import StoreState
 from logstore.store.view import Found, StoreView
 
-# Between the two renames of a swap, a directory is synced. The sync takes milliseconds, or longer
-# on a busy disk.
+# Between the two renames of a swap, a directory is synced.
+# The sync takes milliseconds, or longer on a busy disk.
 SWAP_SECONDS_MAX = 1.0
 PAUSE_SECONDS = 0.02
 

@@ -65,9 +65,9 @@ def export(log: Log, directory: str) -> int:
 def export_linked(log: Log, directory: str) -> int:
     """Write all segments of a log into a new directory on the same disk; return the log start.
 
-    Segments in Kafka's layout are hard-linked. So nothing may append to the log after that. Records
-    below the log start stay in the first segment. So the caller must keep the log start elsewhere.
-    If a crash leaves an incomplete directory, the caller must remove the directory.
+    Segments in Kafka's layout are hard-linked. So no program may append to the log afterwards.
+    Records below the log start stay in the first segment. So the caller must keep the log start
+    elsewhere. If a crash leaves an incomplete directory, the caller must remove the directory.
 
     Raises:
         LogStoreError: the log cannot be read.

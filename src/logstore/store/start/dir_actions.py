@@ -82,7 +82,7 @@ def outrank(log: Log, generation: int) -> None:
 def lower_high_watermarks(log_dir: LogDir) -> None:
     """If logs lost records, lower their high watermarks on the disk to their log end offsets.
 
-    If they were not lowered, a crash could let the next appended records count as replicated.
+    With the old high watermarks, the next appended records could count as replicated after a crash.
     """
     if log_dir.is_offline:
         return

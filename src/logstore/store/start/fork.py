@@ -1,9 +1,9 @@
 """Keep a forked child from using its parent's stores.
 
-The child inherits locks, but not the threads that may hold these locks. Such a lock is never
-released. So this module takes no lock. This module marks each log as unavailable, and gives the log
-new locks. So a call to the log raises an error instead of hanging. `disk.dir_lock` closes the
-descriptors that hold the locks of the log dirs.
+The child inherits locks, but not the threads that may hold these locks. A lock whose thread is
+missing is never released. So this module takes no lock. This module marks each log as unavailable,
+and gives the log new locks. So a call to the log raises an error instead of hanging.
+`disk.dir_lock` closes the descriptors that hold the locks of the log dirs.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Configured(NamedTuple):
 
 
 class _Resolved(NamedTuple):
-    """The directory to which a path leads. If it is unknown, `bad` gives the reason."""
+    """The directory to which a path leads. If the identity is unknown, `bad` gives the reason."""
 
     path: str
     inode: tuple[int, int] | None = None
@@ -109,7 +109,7 @@ def resolve(
 
 
 def _refuse_list_in_one_text(name: str, found: _Resolved) -> None:
-    """Raise if the only path has a comma and does not exist, because it may be meant as a list."""
+    """Raise an error if the only path has a comma and does not exist: it may be meant as a list."""
     if "," in name and found.inode is None and not found.bad:
         several = [part.strip() for part in name.split(",") if part.strip()]
         raise ValueError(
@@ -131,7 +131,7 @@ def _refuse_other_bytes(path: str) -> None:
 
 
 def check_apart(path: str, other: str) -> None:
-    """Raise if one log dir is inside another, because a deletion could delete the inner one.
+    """Raise an error if one log dir is inside another: a deletion could delete the inner log dir.
 
     Raises:
         LogDirIdentityError: one of two log dirs is inside the other.
@@ -264,8 +264,8 @@ def make_missing(path: str, check: Callable[[], None]) -> None:
             files.sync_dir(os.path.dirname(directory))
 
 
-# A function that takes one step on several log dirs in parallel. A dir that fails or hangs goes
-# offline.
+# A function that takes one step on several log dirs in parallel.
+# A dir that fails or hangs goes OFFLINE.
 Steps = Callable[[Sequence[LogDir], Callable[[LogDir], None]], None]
 
 

@@ -1,6 +1,6 @@
 """List a log dir: replicas, leftovers of a crash, and files that do not belong to the store.
 
-A file that does not belong to the store is not changed. Such a file causes a warning in the
+A file that does not belong to the store is not changed. A foreign file causes a warning in the
 recovery report, not an error.
 """
 
@@ -65,16 +65,17 @@ OUR_FILES = frozenset(
         WITNESS_NAME,
     }
 )
-# The largest number of listings. If replicas come or go during a listing, the log dirs are listed
-# again. The last listing is used.
+# The largest number of listings.
+# If replicas come or go during a listing, the log dirs are listed again.
+# The last listing is used.
 LISTINGS_MAX = 5
 
 Found = TypeVar("Found")
 
 NO_LOG = "a directory that holds no log; it was not changed"
 
-# The directory in which Spark's writers stage and commit (logstore.spark.write.commits), and the
-# directories that a change between a store and a broker uses.
+# Spark's writers stage and commit in the first directory (logstore.spark.write.commits).
+# A change of hands between a store and a broker uses the other directories.
 OUR_DIRS = frozenset({".spark"}) | WORK_DIRS
 
 
@@ -95,8 +96,8 @@ def list_log_dir(
     """List a log dir without changing it.
 
     Args:
-        beat: a function that is called before each entry is read. These calls show that a slow disk
-            with many replicas does not hang.
+        beat: a function that is called before each entry is read. The calls of `beat` show that a
+            slow disk with many replicas does not hang.
         known: the names of entries that are left out of the listing, and are not read.
 
     Raises:
@@ -141,7 +142,7 @@ def list_log_dir(
 def foreign_entries(path: str) -> list[files.Entry]:
     """List the entries of a log dir that a store of this library must not delete.
 
-    These are the files of other programs, and replicas that belong to nobody (`.stray`).
+    Such entries are the files of other programs, and replicas that belong to nobody (`.stray`).
 
     Raises:
         OSError: the disk failed.
@@ -207,7 +208,7 @@ def _take_bare_replica(listing: Listing, facts: ReplicaFacts, path: str) -> None
     """
     try:
         inside = files.entries(path)
-    except FileNotFoundError:  # the owner deleted it during the listing
+    except FileNotFoundError:  # the owner deleted this directory during the listing
         return
     if any(parse_segment_file_name(entry.name) for entry in inside):
         listing.replicas.append(facts._replace(is_bare=True))
@@ -317,7 +318,7 @@ def remove_leftovers(listing: Listing, log_dir: LogDir) -> None:
 
     If the log dir went offline because this thread hung in the listing, nothing is removed. The dir
     may then have another owner, which may have created a replica with the same name. In the
-    directory of a half-created replica, only half-written files are removed. Then the empty
+    directory of a half-created replica, only half-written files are removed. Finally, the empty
     directory is removed.
     """
     for path in listing.leftovers:

@@ -1,7 +1,7 @@
 """Open the logs in the log dirs: decide about each directory, then recover logs in parallel.
 
-`reconcile` lists the directories and carries out the decisions of the start-up table. Then this
-module opens the logs. If a log dir returns while the store runs, both modules do the same for it.
+`reconcile` lists the directories and carries out the decisions of the start-up table. After that,
+this module opens the logs. If a log dir returns to a running store, the steps are the same.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Loader:
         self.report.warnings += catalog.load([log_dir], is_a_dir_bad=is_bad, turn=turn)
         said = dict.fromkeys(catalog.on(log_dir.directory_id), log_dir)
         self._load(settle_again(self.replicas, self.environment, log_dir))
-        # This dir may lack a replica that it once had. For example, a deletion renamed the
-        # directory, and then failed.
+        # This dir may lack a replica that it once had.
+        # For example, a deletion renamed the directory, and then failed.
         for key, record in known:
             if isinstance(record, Replica) or not log_dir.is_offline:
                 self.replicas.forget_record(key, record)
@@ -233,9 +233,9 @@ class Loader:
 
     def _recover(self, good: list[LogDir], queues: dict[str, deque[ReplicaFacts]]) -> None:
         """Open the logs in several threads per dir. If a dir fails, only its own queue stops."""
-        # If a dir was closed cleanly, opening a log is Python code that does not wait for the disk.
-        # Several threads would only wait for each other. If the store is already open, these
-        # threads would also slow down its callers, because they take the interpreter's lock.
+        # After a clean close, opening a log is Python code that does not wait for the disk.
+        # Several threads would only wait for each other.
+        # In an open store, they would also take the interpreter's lock, and slow down callers.
         lanes = [
             log_dir
             for log_dir in good
@@ -261,7 +261,7 @@ class Loader:
                 lower_high_watermarks(log_dir)
 
     def _leave_hanging(self, log_dir: LogDir, queue: deque[ReplicaFacts]) -> None:
-        """Take a hanging log dir offline, and record its logs that are not open yet as offline."""
+        """Take a hanging log dir offline, and list its logs that are not open yet as offline."""
         log_dir.take_offline(f"it hangs during the start: {log_dir.reason}")
         underway = [facts for facts in self._underway.copy() if facts.log_dir == log_dir.path]
         for facts in [*underway, *queue]:
@@ -385,7 +385,7 @@ class Loader:
         paths: Iterable[str],
         again: Callable[[], None] | None = None,
     ) -> None:
-        """Record that a replica is offline. So a close will not mark its log dir as clean.
+        """Remember that a replica is offline. So a close will not mark its log dir as clean.
 
         Args:
             again: a function that opens the replica. If the error is retriable, `again` is called

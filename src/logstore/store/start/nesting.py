@@ -1,4 +1,4 @@
-"""Check that a new log dir would neither be inside another log dir, nor contain one.
+"""Check that a new log dir would not be inside another log dir, or contain another log dir.
 
 The deletion of a partition or of a log dir deletes everything below it. So there are places where
 no new log dir is made: inside a log dir or partition directory of another store, and around such a
@@ -68,7 +68,7 @@ def _below(path: str, depth: int) -> Iterator[str]:
 
 
 def refuse_nested(facts: Iterable[DirFacts], roll: Roll) -> None:
-    """Refuse a decision if a new log dir would be inside another log dir, or contain one.
+    """Refuse a decision if a new log dir would be inside another log dir, or contain another one.
 
     Raises:
         LogDirIdentityError: a new log dir would be inside another log dir, or contain one. Nothing

@@ -100,7 +100,7 @@ def _serve(
     state.admin.listen()
     state.recovery_report.seconds = time.monotonic() - began
     keepers = [state.keep(log_dir) for log_dir in opened.good()]
-    for keeper in keepers:  # only now, because a keeper may use any other keeper
+    for keeper in keepers:  # no keeper starts earlier, because a keeper may use any other keeper
         keeper.start()
     for doomed in loader.purges:
         state.replicas.purge(doomed)

@@ -2,8 +2,8 @@
 
 An import opens files. If the process has no free descriptor, a `flush` or `close` that first
 imports a module fails, and the error names the module. So opening a store imports all modules that
-may be needed later. `import logstore` does not import these modules, so that it stays cheap. The
-modules of an extra are imported when a log that needs them is opened.
+may be needed later. `import logstore` does not import modules that are needed only later, so that
+this import stays cheap. The modules of an extra are imported when a log that needs them is opened.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     list -> facts -> decide -> rename, mark        repeated until no log dir failed meanwhile
 
-If a log dir fails during one of these steps, earlier decisions may be wrong. So all dirs are listed
-again, and all decisions are made again. This module opens no log and purges nothing.
+If a log dir fails during a step, earlier decisions may be wrong. So all dirs are listed again, and
+all decisions are made again. This module opens no log and purges nothing.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def settle_again(
 ) -> Settled:
     """Decide about a returned log dir, the replicas in `keys`, and all replicas that are not open.
 
-    If a replica is open, only its directories in the returned dir are changed. Its directories in
-    other dirs may belong to a running move. A log dir that hangs is not listed, and counts as bad.
-    Raises like `settle`.
+    If a replica is open, only its directories in the returned dir are changed. The directories of
+    an open replica in other dirs may belong to a running move. A log dir that hangs is not listed,
+    and counts as bad. Raises like `settle`.
     """
     opening, back_path = ([back], back.path) if back is not None else ([], "")
     turns = {log_dir.path: turn for turn, log_dir in enumerate(replicas.log_dirs)}
@@ -103,8 +103,8 @@ def settle_again(
         return listing
 
     def once(this: Pass) -> Settled | None:
-        # Only the first pass skips replicas that are open. So the passes end even if callers
-        # create and delete replicas all the time.
+        # Only the first pass skips replicas that are open.
+        # So the passes end even if callers create and delete replicas all the time.
         before = {} if passes else dict(replicas.opened)
         passes.append(this)
         open_names.clear()
@@ -142,8 +142,8 @@ def _until_settled(once: Callable[[Pass], Settled | None], opening: Sequence[Log
     """Repeat a pass (list, decide, act) until no log dir fails or hangs during it.
 
     In each repetition, at least one more log dir does not work, so the loop ends. `settle_again`
-    repeats a pass in two further cases. It repeats the first pass if a replica was closed
-    meanwhile. It repeats any pass that found an old copy among the open dirs.
+    repeats a pass in two further cases. The first pass is repeated if a replica was closed
+    meanwhile. Any pass is repeated if it found an old copy among the open dirs.
     """
     while True:
         this = Pass()
@@ -183,7 +183,7 @@ def _list_all(
     """List every good log dir except SUSPECT dirs; if a listing fails, take the dir offline.
 
     Args:
-        opening: the dirs that are not open yet. If one of these dirs hangs, it goes offline.
+        opening: the dirs that are not open yet. If such a dir hangs, it goes offline.
     """
     listings: dict[LogDir, Listing] = {}
 
@@ -208,9 +208,9 @@ def _list_all(
 def _names_by_dir(opened: Iterable[Replica]) -> dict[str, set[str]]:
     """Map the path of each log dir to the directory names of its open logs.
 
-    The listing of a log dir skips the directories of open logs. Reading these directories took a
-    thousand calls on twelve disks. Each call releases the interpreter's lock and takes it again, so
-    the appends of other threads took four times as long.
+    The listing of a log dir skips the directories of open logs. Reading the directories of open
+    logs took a thousand calls on twelve disks. Each call releases the interpreter's lock and takes
+    it again, so the appends of other threads took four times as long.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for log, log_dir in opened:
@@ -223,8 +223,8 @@ def _of_interest(
 ) -> set[TopicPartition]:
     """List the replicas that may change because a dir has returned, or was given up."""
     interesting = {*replicas.offline, *replicas.incomplete}
-    # A replica that was open in the returned dir may no longer exist there. A move may have left a
-    # copy of the replica in another dir.
+    # A replica that was open in the returned dir may no longer exist there.
+    # A move may have left a copy of the replica in another dir.
     interesting |= {key for key, (_, d) in list(replicas.opened.items()) if d.path == back_path}
     old = {log_dir.path for log_dir in replicas.log_dirs if log_dir.is_outdated}
     for facts in found:

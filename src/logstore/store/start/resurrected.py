@@ -1,6 +1,6 @@
 """Recognise, in files of version 0.1.0, a copy that came back after its partition was deleted.
 
-After a swap, the old copy records the log dir of the copy that replaced it. If the recorded log dir
+After a swap, the old copy names the log dir of the copy that replaced it. If the recorded log dir
 works and has no copy, there are two explanations. First, the user may have deleted the partition.
 Version 0.1.0 removed the record of the deletion before the removal of the old copy was durable. So
 a power cut could bring the old copy back. Second, the directory of the newer copy may be lost. Only
@@ -24,7 +24,7 @@ from logstore.store.replicas import Replicas
 
 
 def tell(replicas: Replicas, report: RecoveryReport) -> None:
-    """Report each copy that may have come back, and record the finding in its log for `verify`."""
+    """Report each copy that may have come back, and put the finding into its log for `verify`."""
     for key, (log, _) in list(replicas.opened.items()):
         judge(replicas, key, log)
     for key, incomplete in list(replicas.incomplete.items()):
@@ -36,7 +36,7 @@ def tell(replicas: Replicas, report: RecoveryReport) -> None:
 
 
 def judge(replicas: Replicas, key: TopicPartition, log: Log) -> Problem | None:
-    """If the copy that replaced a log's copy is missing, record that the log may be deleted."""
+    """If the copy that replaced a log's copy is missing, report that the log may be deleted."""
     superseded = host.metadata_of(log).superseded_by
     if superseded is None or key in replicas.copies.moves or replicas.is_a_dir_bad():
         return None

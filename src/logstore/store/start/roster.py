@@ -249,8 +249,8 @@ class _Existing:
                 path=ours[0].path,
                 reason=f"broker id {self.broker_id} is recorded, but {broker_id} is configured",
             )
-        # If two rosters have the same epoch, each roster was changed while the dirs of the other
-        # roster were missing. So the new roster gets the members of both.
+        # Rosters with the same epoch: each was changed while the dirs of the others were missing.
+        # So the new roster gets the members of all newest rosters.
         self.roster = list(dict.fromkeys(id_ for meta in newest for id_ in meta.roster))
         self.is_roster_changed = any(list(meta.roster) != self.roster for meta in newest)
         self.ids: dict[str, str] = {}
@@ -259,7 +259,7 @@ class _Existing:
         self.refused: list[Refused] = []
 
     def _choose_cluster(self, formatted: Sequence[DirFacts]) -> str:
-        """Choose the store that most dirs belong to; raise if two stores have equally many dirs."""
+        """Choose the store to which most dirs belong; refuse two stores with equally many dirs."""
         counts = Counter(fact.meta.cluster_id for fact in formatted if fact.meta).most_common()
         if len(counts) > 1 and counts[0][1] == counts[1][1]:
             by_cluster = {fact.meta.cluster_id: fact.path for fact in formatted if fact.meta}
@@ -317,7 +317,7 @@ class _Existing:
         self.is_roster_changed = True
 
     def _complete_forming(self) -> None:
-        """Complete the forming of a store after a crash; all dirs join, because none has data."""
+        """Complete the forming of a store after a crash; all dirs join, because no dir has data."""
         gaps = self._gaps()
         for fact in [*self.was_ours, *self.bare]:
             if fact.unmounted and not self.format_new:

@@ -15,10 +15,11 @@
 | `.stray`, or anything unknown | leave it alone, and report it |
 
 A deletion applies to live copies, too, unless a copy has a later generation. A copy may have been
-on a bad dir when its partition was deleted. Such a copy is deleted after the dir comes back. If a
-dir comes back while the store runs, a copy may be open already. An open copy is never replaced: if
-another copy outranks the open copy, an error reports both copies. An open copy also stays if a log
-dir with a deletion comes back, because records may have been appended to the open copy.
+on a bad dir when its partition was deleted. A copy of a deleted partition is deleted after the dir
+comes back. If a dir comes back while the store runs, a copy may be open already. An open copy is
+never replaced: if another copy outranks the open copy, an error reports both copies. An open copy
+also stays if a log dir with a deletion comes back, because records may have been appended to the
+open copy.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def _decide_one(
     decisions += [
         _leave(key, facts, "a .stray directory") for facts in rest if facts.kind == "stray"
     ]
-    # The records of the deletion are purged last. Without them, a start would serve another copy.
+    # The copies that record the deletion are purged last. Without a record of the deletion, a start
+    # would serve another copy.
     doomed = (*dead, *deletions)
     if doomed and is_a_dir_bad:
         reason = "deleted; it is purged when no log dir is bad"

@@ -26,7 +26,8 @@ def decide_again(state: OwnerState, keys: Iterable[TopicPartition]) -> None:
     """Apply the start-up table to the replicas in `keys`, and to all undecided replicas.
 
     If a replica in `keys` stays closed or incomplete, this is logged. If no decision is possible
-    now, the next start decides. Even then, the copy or log dir stays given up.
+    now, the next start decides. Even if no decision is possible, the copy or log dir stays given
+    up.
     """
     keys, replicas, report = set(keys), state.replicas, RecoveryReport()
     threads_per_dir = state.config.num_recovery_threads_per_data_dir

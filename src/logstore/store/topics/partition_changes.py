@@ -196,7 +196,7 @@ def _delete(state: OwnerState, key: TopicPartition) -> None:
 
 
 def _note_elsewhere(replicas: Replicas, path: str) -> None:
-    """Write a deletion to the catalogs of other log dirs, because the replica's dir may get lost.
+    """Write a deletion to the catalogs of other log dirs, because the replica's disk may fail.
 
     Old copies are left out, because the catalog of an old copy is no longer used when the current
     disk is mounted.

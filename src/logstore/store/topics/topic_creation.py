@@ -110,8 +110,8 @@ def _create_on(
         _create_together(log_dir, replicas, environment, free)
         left = [one for one in metadatas if one not in free]
     except LogDirError:
-        # If a log dir fails during the creation, it may keep parts of the partitions. The copies on
-        # other log dirs get a higher generation, so that they outrank these parts.
+        # If a log dir fails during the creation, it may keep parts of the partitions.
+        # The copies on other log dirs get a higher generation, so that they outrank these parts.
         left = [one._replace(generation=one.generation + 1) for one in metadatas]
     for metadata in left:
         creation.create_as(replicas, environment, metadata)
@@ -155,7 +155,7 @@ def _create_together(
         logs = create_many(Log, log_dir, metadatas, environment, _in_lanes)
         for log in logs:
             replicas.add(TopicPartition(log.topic, log.partition), log, log_dir)
-    except BaseException:  # also MemoryError, because a start would open the incomplete logs
+    except BaseException:  # MemoryError counts, too: a start would open the incomplete logs
         for metadata in metadatas:
             key = TopicPartition(metadata.topic, metadata.partition)
             path = os.path.join(log_dir.path, dir_name(*key))

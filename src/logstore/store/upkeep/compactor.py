@@ -97,8 +97,8 @@ class Compactor:
     def run_due(self) -> None:
         """Compact all logs that are due, one after another.
 
-        If a compaction found nothing to read, its log waits for the next run. Such a log may still
-        be due. Without this wait, it would keep the thread busy forever.
+        If a compaction found nothing to read, its log waits for the next run. A log that waits may
+        still be due. Without this wait, the log would keep the thread busy for ever.
         """
         idle: set[TopicPartition] = set()
         try:
@@ -152,7 +152,7 @@ class Compactor:
     def _set_aside(self, log: Log, error: Exception) -> None:
         """Plan a retry for a log; report the error, unless the same error was already reported."""
         if self._log_dir.is_refusing or self._log_dir.is_outdated:
-            return  # the state of the log dir is the cause, and other code reports it
+            return  # the cause is the state of the log dir, which other code reports
         key, before = key_of(log), self.set_aside.get(key_of(log))
         failures = 1 if before is None else before.failures + 1
         wait_ms = self._backoff_ms << min(failures - 1, RETRIES_DOUBLED)

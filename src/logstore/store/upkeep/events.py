@@ -82,8 +82,8 @@ class _Listening:
         self.bell = Bell()
         self.is_over = False
         self._events: deque[StoreEvent] = deque()
-        # `end` adds this `_Listening` to `_kept` if the last events must still be delivered. While
-        # the thread of the listener waits, it refers only to `_kept`.
+        # `end` adds this `_Listening` to `_kept` if the last events must still be delivered.
+        # While the thread of the listener waits, it refers only to `_kept`.
         self._kept: list[_Listening] = []
         entry = ref(self, partial(_ring, self.bell))
         arguments = (entry, self._kept, self.bell)
@@ -221,7 +221,7 @@ class Events:
     def watch(self, log_dir: LogDir) -> None:
         """From now on, post the changes of a log dir's state.
 
-        The log dir refers to this object weakly, so it does not keep the object alive.
+        The log dir refers to this object only weakly, so the object can be freed.
         """
         entry, path = ref(self), log_dir.path
 

@@ -40,8 +40,8 @@ from logstore.store.upkeep.scrubber import STEP_SECONDS, Scrubber
 USAGE_INTERVAL_SECONDS = 10.0
 PACE_INTERVAL_SECONDS = 10.0
 PROBE, PRESSURE = "probe", "pressure"
-# The interval of the probes of a SUSPECT dir. A probe begins only after the previous probe
-# returned.
+# The interval of the probes of a SUSPECT dir.
+# A probe begins only after the previous probe has ended.
 SUSPECT_PROBE_SECONDS = 1.0
 SHORTAGE_SECONDS = 0.05  # the pause after a turn that failed for lack of memory
 
@@ -104,12 +104,12 @@ class DirKeeper:
         self._suspect_seconds = config.log_dir_suspect_ms / 1000
         now = time.monotonic()
         self._due = {duty.name: now + duty.interval_seconds for duty in self._duties}
-        # Threads acquire this lock, not the Condition, because Ctrl-C could interrupt the
-        # Condition's `__enter__`.
+        # Threads acquire this lock, not the Condition.
+        # The reason is that Ctrl-C could interrupt the Condition's `__enter__`.
         self._waking = threading.RLock()
         self._wakeup = threading.Condition(self._waking)
         self._purges: deque[Purge] = deque()
-        self._unpurged: deque[Purge] = deque()  # failed removals; they are tried again later
+        self._unpurged: deque[Purge] = deque()  # the failed removals, which are tried again later
         self._is_stopped = False
         self._is_idle = False
         self._thread = Thread(
@@ -184,8 +184,8 @@ class DirKeeper:
         """Write the log dir's offsets checkpoints, which contain only offsets that are durable.
 
         Args:
-            is_last: whether the log dir is being closed or taken offline. If so, its generation
-                grows even if no offset changed, so that an older copy of the log dir is recognised.
+            is_last: whether the log dir is being closed or taken offline. The last write raises the
+                generation even if no offset changed, so that an older copy is recognised.
         """
         with call(self.log_dir.path, SYNCING):
             self.log_dir.ballast.use(partial(self._write_offsets, is_last))

@@ -28,7 +28,7 @@ from logstore.store.start import dir_actions
 
 
 def promote(replicas: Replicas, environment: LogEnvironment, key: TopicPartition) -> bool:
-    """Accept an incomplete replica as complete; return False if the replica is complete already.
+    """Accept an incomplete replica as complete; return False if the replica was already complete.
 
     Raises:
         UnknownPartitionError, LogDirOfflineError, ReplicaOfflineError: as in `Replicas.lookup`.
@@ -70,8 +70,8 @@ def _rewrite_metadata(incomplete: IncompleteReplica, key: TopicPartition) -> Non
         for facts in (incomplete.facts, *incomplete.others)
         if facts.superseded_by is not None
     ]
-    # A deletion that failed or crashed may have left a record of the deletion. With that record,
-    # the next start would delete the replica.
+    # A deletion that failed or crashed may have left a record of the deletion.
+    # With that record, the next start would delete the replica.
     metadata = metadata.with_move_record(None).with_superseded_by(None).without_deletion()
     metadata._replace(moving=None, generation=max(known) + 1).write(incomplete.facts.path)
 

@@ -2,8 +2,8 @@
 
 A superseded copy is removed when the live copy durably has as many records. If a user deleted a
 partition, its copies are removed first, and the `.delete` with the record of the deletion is
-removed last. While a log dir is bad, this `.delete` is kept. Otherwise a copy on the bad dir would
-come back when that dir returns.
+removed last. While a log dir is bad, this `.delete` is kept. Without this `.delete`, a copy on the
+bad dir would come back when that dir returns.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def purge_in_order(
 
 
 def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir: LogDir) -> None:
-    """When a log dir is given up, record its deletions in other copies of the deleted replicas.
+    """When a log dir is given up, write its deletions into other copies of the deleted replicas.
 
     A copy on another bad log dir does not get the record of the deletion. If this other log dir
     returns, its copy counts as the last copy of the partition, and the user decides about it.
@@ -106,7 +106,7 @@ def outlive_deletions(replicas: Replicas, keepers: Mapping[str, Purger], log_dir
 
 
 def note_deletion(doomed: Doomed) -> bool:
-    """Record durably in a directory that the user deleted the replica; return True on success.
+    """Write durably into a directory that the user deleted the replica; return True on success.
 
     The result is False if the disk fails, or if the directory has no readable `partition.metadata`.
     """
