@@ -19,7 +19,7 @@ from logstore.cli import warnings_once
 class _Lines(logging.Formatter):
     """Begin a line with the time in UTC."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 
