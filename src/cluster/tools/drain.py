@@ -2,9 +2,10 @@
 
     look -> wait for reassignments that are under way -> plan again -> begin some -> look
 
-Between two looks, the drain remembers only how often each partition was refused. The cluster knows
-which reassignments are running. So a drain can be interrupted at any moment, and run again. Each
-look plans with the present free space, brokers and partitions.
+Between two looks, the drain remembers only which reassignments it has begun, and how often each
+partition was refused. The cluster knows which reassignments are running. So a drain can be
+interrupted at any moment, and run again. Each look plans with the present free space, brokers and
+partitions.
 """
 
 from __future__ import annotations
@@ -232,6 +233,7 @@ class Drain:
         free = self._settings.at_once - len(seen.running)
         if not seen.left and not seen.running:
             return self._is_deleted(seen)
+        seen = self._without_settling(seen)
         self._show_running(seen)
         if free <= 0 or not seen.left:
             return False
@@ -242,6 +244,21 @@ class Drain:
         self._stuck_since = None
         self._begin(seen, plan.moves[:free])
         return False
+
+    def _without_settling(self, seen: Look) -> Look:
+        """Leave out partitions whose reassignment has ended, but not yet in the metadata.
+
+        In the metadata, such a partition still has its old and its new replicas. A plan from this
+        list would give the partition more replicas than it had before.
+        """
+        left = {
+            place: row for place, row in seen.left.items()
+            if place not in self.begun
+            or not set(row.replica_nodes).issuperset(
+                (*self.begun[place].replicas, *self.begun[place].wanted)
+            )
+        }  # fmt: skip
+        return seen._replace(left=left)
 
     def _wait_for_targets(self, plan: Plan) -> None:
         """Wait for a broker that may be restarting; raise DrainError after some time."""
