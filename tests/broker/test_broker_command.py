@@ -163,7 +163,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         ):
             done = broker("--log-dirs", tmp_path / "a", *options)
             assert done.exit_code == 1
-            assert done.stderr == f"error: {what}: Address already in use\n"
+            assert done.stderr == f"error: {what}: cannot listen: Address already in use\n"
 
 
 def test_wrong_usage_is_2(file: Path, tmp_path: Path) -> None:

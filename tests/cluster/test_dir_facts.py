@@ -126,8 +126,8 @@ def test_a_log_dir_that_returns_is_entered_again(
     tmp_path: Path, coordination: EmbeddedStore
 ) -> None:
     """With a new registration epoch, and the same broker epoch (P3)."""
-    one = Broker(tmp_path, coordination.connect()).start()
-    path, broker_epoch = one.store.log_dirs[0], one.host.broker_epoch
+    one = Broker(tmp_path, coordination.connect(), has_own_ids=False).start()
+    (path, other), broker_epoch = one.store.log_dirs, one.host.broker_epoch
     one.registering.failed(path)
     one.registering.returned(path)
     assert one.ended == [path, path]
@@ -136,8 +136,8 @@ def test_a_log_dir_that_returns_is_entered_again(
     assert node.registration.broker_epoch == broker_epoch == one.host.broker_epoch
     assert node.registration.registration_epoch == one.host.registration_epoch > broker_epoch
     assert node.registration.dir_epochs == {
-        "id-a": one.host.registration_epoch,
-        "id-b": broker_epoch,
+        one.ids[path]: one.host.registration_epoch,
+        one.ids[other]: broker_epoch,
     }
     assert one.since == [one.host.registration_epoch, broker_epoch]
     one.registering.returned(path)  # it works already
@@ -243,20 +243,20 @@ def test_regression_a_log_dir_without_its_entry_keeps_its_failure(
     tmp_path: Path, coordination: EmbeddedStore
 ) -> None:
     """It serves, but record and note stay until its entry is durable (P4)."""
-    one = Broker(tmp_path, coordination.connect()).start()
+    one = Broker(tmp_path, coordination.connect(), has_own_ids=False).start()
     full, other = one.store.log_dirs
     one.registering.failed(full)
     with patch.object(dir_facts, "write_entry", refusing_for(full, LogDirFullError)):
         one.registering.returned(full)
         assert one.host.dirs[full].is_good and one.ended == [full, full]
         one.registering.withdraw()
-    assert one.records.read("id-a") is FailureRecord.RECORDED
+    assert one.records.read(one.ids[full]) is FailureRecord.RECORDED
     stopped = dir_facts.read_entry(one.store, other)
-    assert stopped is not None and stopped.is_stopped_cleanly and stopped.failed == {"id-a"}
+    assert stopped is not None and stopped.is_stopped_cleanly and stopped.failed == {one.ids[full]}
     one.registering.repeat()
     noted = dir_facts.read_entry(one.store, other)
     assert noted is not None and not noted.failed
-    assert one.records.read("id-a") is FailureRecord.NONE
+    assert one.records.read(one.ids[full]) is FailureRecord.NONE
     assert one.since[0] == one.host.registration_epoch
     one.kill()
 

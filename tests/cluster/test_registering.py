@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -65,6 +66,25 @@ def test_log_dirs_are_added_and_removed(tmp_path: Path, coordination: EmbeddedSt
     one.registering.withdraw()
     stopped = dir_facts.read_entry(one.store, added)
     assert stopped is not None and stopped.is_stopped_cleanly
+    one.kill()
+
+
+def test_regression_a_replaced_disk_is_known_by_its_new_id(
+    tmp_path: Path, coordination: EmbeddedStore
+) -> None:
+    """The next start found no record of the new id, so the log dir counted as lossy."""
+    one = Broker(tmp_path, coordination.connect()).start()
+    other = one.store.log_dirs[1]
+    one.store.take_offline(other)
+    one.registering.failed(other)
+    shutil.rmtree(other)
+    Path(other).mkdir()
+    one.store.reopen_dir(other, format_new=True)
+    one.registering.returned(other)
+    new = dir_facts.directory_ids(one.store)[other]
+    assert registered(one) == {"id-a", new} and one.host.are_all_good
+    assert one.records.read("id-b") is FailureRecord.RECORDED  # the old disk lacks records
+    assert one.records.read(new) is FailureRecord.NONE
     one.kill()
 
 

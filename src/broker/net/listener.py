@@ -12,7 +12,7 @@ BACKLOG = 1024
 def address_error(error: OSError, what: str) -> OSError:
     """Make an error that names what could not listen; Python's error may not name the address."""
     reason = (error.strerror or str(error)).partition(" (while attempting")[0]
-    return OSError(error.errno, reason, what)
+    return OSError(error.errno, f"cannot listen: {reason}", what)
 
 
 class Listener:

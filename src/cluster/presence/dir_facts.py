@@ -38,6 +38,12 @@ def directory_ids(store: LogStore) -> dict[str, str]:
     return {path: described.get(path) or os.path.basename(path) for path in store.log_dirs}
 
 
+def directory_id_of(store: LogStore, log_dir: str) -> str:
+    """Return the id of a log dir; "" if it cannot be read."""
+    described = store.describe_dirs().log_dirs
+    return next((one.directory_id or "" for one in described if one.path == log_dir), "")
+
+
 def read_entry(store: LogStore, log_dir: str) -> DirEntry | None:
     """Read the entry of a log dir; None if no entry can be read.
 

@@ -158,9 +158,13 @@ class Registering:
     def returned(self, log_dir: str) -> None:
         """Register again, because a log dir works again.
 
-        The replicas in this log dir must have no roles yet.
+        The replicas in this log dir must have no roles yet. If an empty disk has replaced the disk,
+        the log dir has another directory id. The record of its failures on tmpfs must have this id,
+        because the next start looks for it.
         """
         if log_dir in self._host.dirs and not self._host.dirs[log_dir].is_good:
+            if present := dir_facts.directory_id_of(self._store, log_dir):
+                self._directory_ids[log_dir] = present
             self._tell(attest.DirReturned(log_dir))
 
     def added(self, log_dir: str) -> None:

@@ -2,9 +2,10 @@
 
     look -> wait for reassignments that are under way -> plan again -> begin some -> look
 
-Between two looks, the drain remembers only how often each partition was refused. The cluster knows
-which reassignments are running. So a drain can be interrupted at any moment, and run again. Each
-look plans with the present free space, brokers and partitions.
+Between two looks, the drain remembers only which reassignments it has begun, and how often each
+partition was refused. The cluster knows which reassignments are running. So a drain can be
+interrupted at any moment, and run again. Each look plans with the present free space, brokers and
+partitions.
 """
 
 from __future__ import annotations

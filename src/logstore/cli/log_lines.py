@@ -19,13 +19,9 @@ from logstore.cli import warnings_once
 class _Lines(logging.Formatter):
     """Begin a line with the time in UTC."""
 
+    converter = staticmethod(time.gmtime)
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
-
-    @staticmethod
-    def converter(seconds: float | None) -> time.struct_time:
-        """Split a time into its parts, in UTC."""
-        return time.gmtime(seconds)
 
 
 @contextmanager
