@@ -78,7 +78,7 @@ class Rolling:
     def end(self) -> None:
         """Close all consumers; nothing is lost, and each consumer has committed its last offset."""
         for one in self.alive:
-            one.consumer.commit(asynchronous=False)
+            one.commit()
         for one in self.alive:
             one.close()
         found = self.read()

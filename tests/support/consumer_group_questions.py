@@ -22,6 +22,7 @@ from broker.wire import messages as m
 from support import kafka_peer
 from support.broker_questions import LATER
 from support.kafka_client import KafkaClient
+from support.mixed_group_questions import mixed, taken_over
 
 KEPT = Path(__file__).parents[1] / "broker" / "kafka_consumer_group_answers.json"
 PAUSE = threading.Event()  # never set
@@ -269,96 +270,12 @@ def statics(ask: Asker) -> Answers:
     yield "taken over", ask.listed(types_filter=["consumer"], states_filter=["stable"])
 
 
-def joined(answer: Any) -> list[object]:
-    """Say what a JoinGroup was answered, without the ids."""
-    leads = bool(answer.leader) and answer.leader == answer.member_id
-    return [
-        answer.error_code, answer.generation_id, answer.protocol_name or "", leads,
-        len(answer.members),
-    ]  # fmt: skip
-
-
-def mixed(ask: Asker) -> Answers:
-    """Members of both protocols in one group, and the conversions of the group."""
-    beat, full = ask.beat, FULL | {"topics": ["four"]}
-
-    def sync(member: str, generation: int, group: str = "m", **given: Any) -> list[object]:
-        answer = ask.call(
-            "SyncGroup", 3, group_id=group, generation_id=generation, member_id=member, **given
-        )
-        data = bytes(answer.assignment)
-        return [answer.error_code, len(data), data[:2].hex()]
-
-    def classic_beat(member: str, generation: int) -> int:
-        answer = ask.call("Heartbeat", group_id="m", generation_id=generation, member_id=member)
-        return int(answer.error_code)
-
-    def leave(member: str, instance: str | None = None) -> list[int]:
-        row = m.LeaveGroupRequest.MemberIdentity(member, instance)
-        answer = ask.call("LeaveGroup", 3, group_id="m", members=[row])
-        return [answer.error_code, *(one.error_code for one in answer.members)]
-
-    def row_of(group: str) -> list[object]:
-        return [row for row in ask.listed() if row[0] == group]  # type: ignore[attr-defined]
-
-    first = ask.classic_join("m")
-    c = first.member_id
-    yield "the classic member joins", joined(first)
-    assign = m.SyncGroupRequest.SyncGroupRequestAssignment
-    data = bytes(2) + b"\0\0\0\1\0\4four\0\0\0\4" + bytes(3) + b"\0\0\0\0\1\0\0\0\2\0\0\0\3"
-    data += b"\xff\xff\xff\xff"
-    yield "the leader assigns", sync(c, 1, assignments=[assign(c, data)])
-    yield "a new member joins the classic group", beat("m", "n", 0, **full)
-    yield "listed", row_of("m")
-    yield "described", ask.describe("m")
-    answer = ask.call("DescribeGroups", groups=["m"]).groups[0]
-    yield "classic description", [answer.error_code, answer.group_state]
-    yield "a classic heartbeat", classic_beat(c, 1)
-    yield "a classic heartbeat in a wrong generation", classic_beat(c, 2)
-    yield "a classic heartbeat of the new member", classic_beat("n", 2)
-    yield "a classic heartbeat of a stranger", classic_beat("x", 2)
-    yield "a sync before it joins again", sync(c, 1)
-    yield "a commit in its generation", ask.commit("m", c, 1)
-    yield "a commit in a wrong generation", ask.commit("m", c, 2)
-    yield "a commit of an old client", ask.commit("m", c, 1, version=7)
-    yield "a fetch in a wrong generation", ask.fetch("m", c, 9)
-    yield "the classic member joins again", joined(ask.classic_join("m", c))
-    yield "it syncs", sync(c, 2)
-    yield "it syncs in a wrong generation", sync(c, 1)
-    yield "the new member syncs", sync("n", 2)
-    yield "it has its share", classic_beat(c, 2)
-    yield "the new member gets its share", beat("m", "n", 2)
-    yield "stable", ask.describe("m")
-    named = ask.classic_join("m", version=4)
-    yield "a second classic member asks for an id", joined(named)
-    yield "a second classic member joins", joined(ask.classic_join("m", named.member_id, 4))
-    yield "a stranger joins with an id", joined(ask.classic_join("m", "stranger"))
-    yield "the stranger leaves", leave("stranger")
-    yield "the second classic member leaves", leave(named.member_id)
-    yield "an unknown member leaves", leave("nobody")
-    yield "another protocol", joined(ask.classic_join("m", name="sticky"))
-    yield "another type", joined(ask.classic_join("m", kind="connect"))
-    yield "a group that others have left", ask.describe("m")
-    yield "the new member leaves", beat("m", "n", -1)
-    yield "a classic group again", row_of("m")
-    yield "the classic member joins the classic group", joined(ask.classic_join("m", c))[:1]
-    statically = ask.classic_join("t", instance="i", version=5)
-    yield "a static classic member joins", joined(statically)
-    given = [assign(statically.member_id, data)]
-    yield "its leader assigns", sync(statically.member_id, 1, "t", assignments=given)
-    yield "its new process takes over", beat("t", "n", 0, instance_id="i", **full)
-    yield "taken over", ask.describe("t")
-    back = ask.classic_join("t", instance="i", version=5)
-    yield "its classic process takes over", joined(back)[:1]
-    yield "taken back", [row[:2] + row[3:] for row in row_of("t")]  # type: ignore[index]
-
-
 def answers_of(client: KafkaClient) -> dict[str, str]:
     """Ask all questions."""
     ask = Asker(client)
     return {
         f"{part.__name__}: {name}": json.dumps(answer, sort_keys=True)
-        for part in (refusals, life, statics, mixed)
+        for part in (refusals, life, statics, mixed, taken_over)
         for name, answer in part(ask)
     }
 
