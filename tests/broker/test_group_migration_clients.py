@@ -53,8 +53,12 @@ class Rolling:
         """Produce, and wait until all records are read, and each consumer has a share."""
         self.produce()
         wait_until(lambda: len(self.read()) == self.count, f"all {self.count} records")
-        size = PARTITIONS // CONSUMERS
-        wait_until(lambda: [len(one.share) for one in self.alive] == [size] * CONSUMERS, "shares")
+        sizes = [PARTITIONS // CONSUMERS] * CONSUMERS
+        try:
+            wait_until(lambda: [len(one.share) for one in self.alive] == sizes, "a share each")
+        except AssertionError:
+            print([(one.share, one.failures) for one in self.alive], self.described())
+            raise
 
     def roll(self, number: int, *, is_new: bool) -> None:
         """Replace one consumer, while records arrive."""
@@ -71,9 +75,12 @@ class Rolling:
         with KafkaClient(self.servers) as client:
             rows = client.call("ListGroups").groups
             (kind,) = [row.group_type for row in rows if row.group_id == self.group]
-            row = client.call("ConsumerGroupDescribe", group_ids=[self.group]).groups[0]
-        types = Counter(one.member_type for one in row.members)
+        types = Counter(one.member_type for one in self.described().members)
         return kind, f"{types[0]} classic, {types[1]} new"
+
+    def described(self) -> Any:
+        with KafkaClient(self.servers) as client:
+            return client.call("ConsumerGroupDescribe", group_ids=[self.group]).groups[0]
 
     def end(self) -> None:
         """Close all consumers; nothing is lost, and each consumer has committed its last offset."""
@@ -95,7 +102,7 @@ class Rolling:
         assert offsets == [self.count // PARTITIONS] * PARTITIONS
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
 def test_consumers_change_to_the_new_protocol_and_back(assignor: str) -> None:
     """The group is converted by the first new consumer, and converted back by the last one."""
@@ -113,7 +120,7 @@ def test_consumers_change_to_the_new_protocol_and_back(assignor: str) -> None:
         rolling.end()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_static_consumers_change_their_protocol() -> None:
     """The next process has the same instance id, and takes over the partitions."""
     with Broker.start(config=SERVED) as broker:
@@ -125,7 +132,7 @@ def test_static_consumers_change_their_protocol() -> None:
         rolling.end()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_broker_is_killed_while_the_group_has_members_of_both_protocols() -> None:
     """After each kill, the members continue, and the migration goes on in both directions."""
     with fast_directory() as place:
