@@ -15,7 +15,8 @@ from support.mixed_group_history import MixedHistory
 HISTORIES_MAX = 400
 STEPS = 60
 USERS = (
-    "broker.coordinator.consumer_hosting", "broker.coordinator.group_kinds", "broker.groups.records",
+    "broker.consumer_groups.leaving", "broker.coordinator.consumer_hosting",
+    "broker.coordinator.group_kinds", "broker.groups.records",
     "broker.mixed_groups.classic_members", "broker.mixed_groups.conversion",
 )  # fmt: skip
 
@@ -49,6 +50,10 @@ MUTANTS = (
         "a partition that a member claims is free",
         "mixed_groups.conversion", "for place, (_, member_id) in claims.items()}",
         "for place, (_, member_id) in ()}",
+    ),
+    Mutant(
+        "the timer does not learn that a member must join again",
+        "mixed_groups.classic_members", "        group.has_new_deadline = True\n", "",
     ),
     Mutant(
         "a group that became classic begins no rebalance",

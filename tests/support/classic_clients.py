@@ -88,10 +88,11 @@ class ClassicClient:
 
     def __init__(
         self, instance: str | None, topics: tuple[str, ...], *, is_cooperative: bool,
-        needs_known_id: bool = True,
+        needs_known_id: bool = True, rebalance: float = REBALANCE,
     ) -> None:  # fmt: skip
         self.instance, self.topics = instance, topics
         self.is_cooperative, self.needs_known_id = is_cooperative, needs_known_id
+        self.rebalance = rebalance
         self.member_id, self.generation, self.step = "", -1, "join"
         self.owned: Named = NOTHING
         self.told: Named | None = None
@@ -111,7 +112,7 @@ class ClassicClient:
             self.owned = NOTHING
         data = subscription_bytes(self.topics, self.owned, self.generation)
         return Joining(
-            self.member_id, self.instance, "classic", "/host", REBALANCE, SESSION, "consumer",
+            self.member_id, self.instance, "classic", "/host", self.rebalance, SESSION, "consumer",
             ((self.protocol, data),), needs_known_id=self.needs_known_id,
         )  # fmt: skip
 

@@ -55,6 +55,7 @@ class MixedHistory:
             client = ClassicClient(
                 instance, topics, is_cooperative=self.world.is_cooperative,
                 needs_known_id=self.random.random() < 0.8,
+                rebalance=self.random.choice((SESSION / 2, REBALANCE)),
             )  # fmt: skip
         self.world.clients.append(client)
         self.world.send(client)
