@@ -18,6 +18,7 @@ from logstore.config import parse_duration, parse_size
 
 DAY_MS = 24 * 3600 * 1000
 ASSIGNORS = frozenset({"uniform", "range"})  # as in `broker.consumer_groups`
+MIGRATIONS = ("disabled", "upgrade", "downgrade", "bidirectional")  # as in the same room
 SIZES_MAX = 2**31 - 1
 # Kafka's names of an authorizer that decides by ACLs.
 # All these names mean the authorizer of this broker.
@@ -132,6 +133,9 @@ class BrokerConfig(ListenerConfig):
         group_consumer_max_size: the largest number of members of one of these groups.
         group_consumer_assignors: the assignors that these members may choose: `uniform`, `range` or
             both. If the members of a group choose none, the group uses the first assignor.
+        group_consumer_migration_policy: which groups with members may change their protocol: none
+            (`disabled`), classic groups (`upgrade`), groups of the new protocol (`downgrade`), or
+            both (`bidirectional`).
         max_groups_per_partition: the largest number of groups in one partition of
             `__consumer_offsets`.
         offsets_topic_num_partitions: the number of partitions of `__consumer_offsets`. This key
@@ -212,6 +216,7 @@ class BrokerConfig(ListenerConfig):
     group_consumer_heartbeat_interval_ms: int = 5_000
     group_consumer_max_size: int = 10_000
     group_consumer_assignors: str = "uniform,range"
+    group_consumer_migration_policy: str = "bidirectional"
     max_groups_per_partition: int = 100_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3
@@ -251,6 +256,11 @@ class BrokerConfig(ListenerConfig):
                 f"group_consumer_assignors={self.group_consumer_assignors!r}: the assignors are "
                 f"{known}"
             )
+        if self.migration not in MIGRATIONS:
+            raise ValueError(
+                f"group_consumer_migration_policy={self.group_consumer_migration_policy!r}: the "
+                f"policies are {', '.join(MIGRATIONS)}"
+            )
         if self.group_consumer_heartbeat_interval_ms >= self.group_consumer_session_timeout_ms:
             raise ValueError(
                 f"group_consumer_heartbeat_interval_ms={self.group_consumer_heartbeat_interval_ms} "
@@ -286,6 +296,11 @@ class BrokerConfig(ListenerConfig):
         """The names in `group_consumer_assignors`."""
         names = (name.strip() for name in self.group_consumer_assignors.split(","))
         return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def migration(self) -> str:
+        """The policy in `group_consumer_migration_policy`. As in Kafka, its case is ignored."""
+        return self.group_consumer_migration_policy.lower()
 
     @property
     def authorizer(self) -> AuthorizerSettings | None:

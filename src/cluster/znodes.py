@@ -6,7 +6,8 @@ The paths and the keys are Kafka's. Kafka's tools ignore the keys that this proj
                                "endpoints":["PLAINTEXT://b2:9092"],
                                "listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},
                                "features":{"transaction.version":{"min_version":0,
-                                                                  "max_version":2}},
+                                                                  "max_version":2},
+                                           "group.version":{"min_version":0,"max_version":1}},
                                "jmx_port":-1,"timestamp":"1795780900243",
                                "log_dirs":{"<directory id>":90,"<another>":null}}
     /brokers/topics/orders    {"version":3,"topic_id":"<22 characters>","partitions":{"0":[1,2]},

@@ -15,7 +15,7 @@ from broker.coordination.errors import CoordinationError
 from broker.coordination.shared_documents import SharedDocuments
 from broker.coordinator.internal_topic import partition_of
 from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
-from support.feature_requests import NAME, SAFE, UNSAFE, UP, finalized, update
+from support.feature_requests import GROUPS, NAME, SAFE, UNSAFE, UP, finalized, update
 from support.kafka_client import KafkaClient
 from support.transaction_requests import SMALL, RawProducer
 
@@ -24,13 +24,13 @@ def test_a_new_store_has_the_newest_level(tmp_path: Path) -> None:
     """The setting decides only the first level."""
     first = tmp_path / "first"
     with Broker.start(first, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        assert finalized(client) == (1, {NAME: 2})
+        assert finalized(client) == (1, {NAME: 2, GROUPS: 1})
     config = {"transaction_version": 1, **SMALL}
     with Broker.start(first, config) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        assert finalized(client) == (1, {NAME: 2})
+        assert finalized(client) == (1, {NAME: 2, GROUPS: 1})
     other = tmp_path / "other"
     with Broker.start(other, config) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        assert finalized(client) == (1, {NAME: 1})
+        assert finalized(client) == (1, {NAME: 1, GROUPS: 1})
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -39,15 +39,15 @@ def test_levels_are_changed(tmp_path: Path, version: int) -> None:
     with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
         assert update(client, (NAME, 1, UP), version=version) == 95
         assert update(client, (NAME, 1, SAFE), version=version) == 0
-        assert finalized(client) == (2, {NAME: 1})
+        assert finalized(client) == (2, {NAME: 1, GROUPS: 1})
         assert update(client, (NAME, 1, UP), version=version) == 0  # it has this level
         assert update(client, (NAME, 0, SAFE), version=version) == 0
-        assert finalized(client) == (3, {})
+        assert finalized(client) == (3, {GROUPS: 1})
     with Broker.start(tmp_path, SMALL) as broker, KafkaClient(broker.bootstrap_servers) as client:
-        assert finalized(client) == (3, {})
+        assert finalized(client) == (3, {GROUPS: 1})
         assert update(client, (NAME, 2, SAFE), version=version) == 95
         assert update(client, (NAME, 2, UP), version=version) == 0
-        assert finalized(client) == (4, {NAME: 2})
+        assert finalized(client) == (4, {NAME: 2, GROUPS: 1})
 
 
 def test_updates_that_are_refused(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_updates_that_are_refused(tmp_path: Path) -> None:
         assert update(client, (NAME, 1, 0)) == update(client, (NAME, 1, 4)) == 95
         assert update(client, (NAME, 1, SAFE), validate_only=True) == 0
         assert update(client, (NAME, 3, UP), validate_only=True) == 95
-        assert finalized(client) == (1, {NAME: 2})
+        assert finalized(client) == (1, {NAME: 2, GROUPS: 1})
         assert update(client, (NAME, 1, UNSAFE)) == 0
 
 
@@ -126,6 +126,9 @@ def test_damaged_levels_are_not_used(data: bytes, level: int) -> None:
     made = Features(Documents({NAME: data}), 2)
     made.start()
     assert made.transaction_version == level
+    made = Features(Documents({GROUPS: data}), 2)
+    made.start()
+    assert made.finalized.levels.get(GROUPS, 0) == min(level, 1)
 
 
 def test_a_store_that_does_not_answer() -> None:

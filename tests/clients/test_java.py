@@ -117,6 +117,16 @@ def test_a_static_member_restarts_without_a_rebalance(program: Program, served: 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("assignor", ["Range", "CooperativeSticky"])
+def test_members_change_their_protocol(program: Program, served: Served, assignor: str) -> None:
+    """Both members change to the new protocol one after another, and back; nothing is lost."""
+    if program.version.startswith("3."):
+        return  # in this version, the new protocol was an early access
+    assert program.ask(served, "migrate", assignor) == [
+        "type Consumer members 2", "type Classic members 2", "distinct 2500",
+    ]  # fmt: skip
+
+
 def test_the_admin_client_gets_what_kafka_answers(program: Program, served: Served) -> None:
     """Topics, settings, records, log dirs, groups, and the errors of mistakes."""
     assert program.ask(served, "admin") == ADMIN.splitlines()

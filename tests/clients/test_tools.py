@@ -77,7 +77,7 @@ DIFFERENCES = [
                "(?s)exit 0.*Completed updating config.*", "Kafka keeps settings that nobody knows"),
     Difference("kafka-metadata-quorum", r"(?s)exit 1.*support DESCRIBE_QUORUM.*",
                r"(?s)exit 0\n(ClusterId|NodeId).*", "there is no quorum of controllers"),
-    Difference("kafka-features describe", r"Feature: transaction.version.*Epoch: .*\n",
+    Difference("kafka-features describe", r"(Feature: (group|transaction).version.*Epoch: .*\n)+",
                r"(Feature: .*\n)+", "the other features belong to the quorum of controllers"),
     Difference("kafka-features upgrade --release-version", r"(?s)exit 1.*metadata.version.*",
                r"(?s)exit 0.*was upgraded to.*",

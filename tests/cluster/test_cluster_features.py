@@ -15,10 +15,12 @@ from broker.coordination.verbs import Session
 from cluster import Cluster, znodes
 from cluster.admin.supported_features import brokers_lacking, is_new_cluster
 from support.cluster_asking import until
-from support.feature_requests import NAME, SAFE, UP, finalized, update
+from support.feature_requests import GROUPS, NAME, SAFE, UP, finalized, update
 from support.kafka_client import KafkaClient
 from support.places import fast_directory
 from support.topic_admins import prepare
+
+GROUP_LEVELS = {"min_version": 0, "max_version": 1}
 
 CONFIG = {"transaction_state_log_num_partitions": 2, "offsets_topic_num_partitions": 2}
 
@@ -39,16 +41,16 @@ def levels(cluster: Cluster) -> list[tuple[int, dict[str, int]]]:
 def test_all_brokers_know_the_level() -> None:
     """A new cluster has the newest one; each broker takes an update; a restart changes nothing."""
     with fast_directory() as root, Cluster.start(3, directory=root, config=CONFIG) as cluster:
-        assert levels(cluster) == [(1, {NAME: 2})] * 3
+        assert levels(cluster) == [(1, {NAME: 2, GROUPS: 1})] * 3
         with KafkaClient(addresses(cluster)[1]) as client:
             assert update(client, (NAME, 1, SAFE)) == 0
-        until(lambda: levels(cluster) == [(2, {NAME: 1})] * 3)
+        until(lambda: levels(cluster) == [(2, {NAME: 1, GROUPS: 1})] * 3)
         cluster.stop(2)
         cluster.restart(2)
-        until(lambda: levels(cluster) == [(2, {NAME: 1})] * 3)
+        until(lambda: levels(cluster) == [(2, {NAME: 1, GROUPS: 1})] * 3)
         with KafkaClient(addresses(cluster)[2]) as client:
             assert update(client, (NAME, 2, UP)) == 0
-        until(lambda: levels(cluster) == [(3, {NAME: 2})] * 3)
+        until(lambda: levels(cluster) == [(3, {NAME: 2, GROUPS: 1})] * 3)
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def register(session: Session, broker: int, features: Any) -> None:
 @pytest.mark.parametrize(
     ("features", "of_one", "of_two"),
     [
-        ({NAME: {"min_version": 0, "max_version": 2}}, [], []),
+        ({NAME: {"min_version": 0, "max_version": 2}, GROUPS: GROUP_LEVELS}, [], []),
         ({NAME: {"min_version": 0, "max_version": 1}}, [], [3]), ({}, [3], [3]),
         (None, [3], [3]), ([], [3], [3]), ({NAME: 2}, [3], [3]),
         ({NAME: {"min_version": "0", "max_version": 2}}, [3], [3]),
@@ -91,7 +93,9 @@ def test_registrations_say_what_a_broker_supports(
     assert brokers_lacking(session, NAME, 0) == []
     assert brokers_lacking(session, NAME, 1) == of_one
     assert brokers_lacking(session, NAME, 2) == of_two
-    assert is_new_cluster(session) == (not of_two)
+    knows_groups = isinstance(features, dict) and GROUPS in features
+    assert brokers_lacking(session, GROUPS, 1) == ([] if knows_groups else [3])
+    assert is_new_cluster(session) == (not of_two and knows_groups)
 
 
 def test_a_cluster_with_topics_is_not_new(session: Session) -> None:
@@ -108,7 +112,8 @@ def test_an_empty_store_is_new(empty: Session) -> None:
 
 def test_the_registration_names_the_levels() -> None:
     """In the words of Kafka's registrations in ZooKeeper."""
-    data = json.dumps({"features": {NAME: {"min_version": 0, "max_version": 2}}}).encode()
+    levels = {NAME: {"min_version": 0, "max_version": 2}, GROUPS: GROUP_LEVELS}
+    data = json.dumps({"features": levels}).encode()
     assert znodes.features_of(data) == dict(SUPPORTED)
     for wrong in (b"", b"[]", b"{}", b"\xff", b"[" * 100_000):
         assert znodes.features_of(wrong) == {}

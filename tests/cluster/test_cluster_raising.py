@@ -13,7 +13,7 @@ from broker.transaction_coordinator.state_topic import TRANSACTION_STATE
 from broker.wire import messages
 from cluster import Cluster
 from support.cluster_asking import coordinator_of, running, stable, until
-from support.feature_requests import NAME, SAFE, UP, finalized, update
+from support.feature_requests import GROUPS, NAME, SAFE, UP, finalized, update
 from support.kafka_client import KafkaClient, values_in
 from support.places import fast_directory
 from support.transaction_requests import RawProducer, fetch_offset
@@ -232,7 +232,7 @@ def test_a_transaction_is_open_while_the_level_changes() -> None:
             found = []
             for broker in made.addresses:
                 with made.at(broker) as client:
-                    found.append(finalized(client)[1] == {NAME: level})
+                    found.append(finalized(client)[1] == {NAME: level, GROUPS: 1})
             return all(found)
 
         until(lambda: is_known(1))

@@ -22,6 +22,7 @@ from broker.wire import messages as m
 from support import kafka_peer
 from support.broker_questions import LATER
 from support.kafka_client import KafkaClient
+from support.mixed_group_questions import mixed, taken_over
 
 KEPT = Path(__file__).parents[1] / "broker" / "kafka_consumer_group_answers.json"
 PAUSE = threading.Event()  # never set
@@ -138,14 +139,17 @@ class Asker:
             for row in answer.groups
         )
 
-    def classic_join(self, group: str, member: str = "", version: int = 3) -> Any:
+    def classic_join(
+        self, group: str, member: str = "", version: int = 3, *, name: str = "range",
+        kind: str = "consumer", instance: str | None = None,
+    ) -> Any:  # fmt: skip
         """Join with the classic protocol."""
         asked = m.JoinGroupRequest
-        protocol = asked.JoinGroupRequestProtocol("range", b"\0\0\0\0\0\1\0\4four\xff\xff\xff\xff")
+        protocol = asked.JoinGroupRequestProtocol(name, b"\0\0\0\0\0\1\0\4four\xff\xff\xff\xff")
         return self.call(
             "JoinGroup", version, group_id=group, session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000, member_id=member, protocol_type="consumer",
-            protocols=[protocol],
+            rebalance_timeout_ms=10_000, member_id=member, protocol_type=kind,
+            protocols=[protocol], **({} if instance is None else {"group_instance_id": instance}),
         )  # fmt: skip
 
 
@@ -271,7 +275,7 @@ def answers_of(client: KafkaClient) -> dict[str, str]:
     ask = Asker(client)
     return {
         f"{part.__name__}: {name}": json.dumps(answer, sort_keys=True)
-        for part in (refusals, life, statics)
+        for part in (refusals, life, statics, mixed, taken_over)
         for name, answer in part(ask)
     }
 

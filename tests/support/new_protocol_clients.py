@@ -80,7 +80,7 @@ class Reader:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         """Commit what was read.
 
         A heartbeat whose answer is on its way may have raised the epoch of the member. Then the
@@ -101,7 +101,7 @@ class Reader:
         self.failures.append("a commit was refused again and again")
 
     def _run(self) -> None:
-        self.consumer.subscribe(self._topics, on_revoke=lambda *_: self._commit())
+        self.consumer.subscribe(self._topics, on_revoke=lambda *_: self.commit())
         while not self._ends.is_set():
             message = self.consumer.poll(0.05)
             self.share = sorted(one.partition for one in self.consumer.assignment())

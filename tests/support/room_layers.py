@@ -40,7 +40,7 @@ LAYERS = [
         "broker.transactions",
     },
     {"broker.net", "broker.consumer_groups"},
-    {"broker.catalog"},
+    {"broker.catalog", "broker.mixed_groups"},
     {"broker.coordinator", "broker.hands", "broker.ignored_keys", "broker.server_properties"},
     {"broker.transaction_coordinator"},
     {"broker.requests"},

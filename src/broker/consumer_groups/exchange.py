@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import NamedTuple, Protocol
 
 from broker.wire.error_codes import ErrorCode
@@ -26,14 +27,48 @@ class Viewer(Protocol):
         """Report whether the client may know of a topic."""
 
 
+class Migration(enum.Enum):
+    """Which groups with members may change their protocol. The values are Kafka's names."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def has_upgrade(self) -> bool:
+        """Whether a classic group changes when a member of the new protocol joins."""
+        return self in (Migration.UPGRADE, Migration.BIDIRECTIONAL)
+
+    @property
+    def has_downgrade(self) -> bool:
+        """Whether a group becomes classic when its last member of the new protocol leaves."""
+        return self in (Migration.DOWNGRADE, Migration.BIDIRECTIONAL)
+
+
+class Classic(NamedTuple):
+    """The facts in a JoinGroup request that only a member of the classic protocol has.
+
+    Attributes:
+        session_ms: if the member sends no request for this time, it is removed.
+        protocols: the names of the member's assignors, each with bytes that the member sent.
+    """
+
+    session_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class Heartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat request of a member that joins, or continues.
+
+    A JoinGroup request to a group of the new protocol is a Heartbeat, too. It has `classic`.
 
     Attributes:
         topics, pattern, assignor: None if the member does not change them.
         pattern: a regular expression; "" subscribes to no topic.
         owned: the partitions that the member still has; None if the heartbeat does not list them.
         viewer: the topics that the client may see; None if it may see all topics.
+        classic: None if the member uses the new protocol.
     """
 
     member_id: str
@@ -48,6 +83,7 @@ class Heartbeat(NamedTuple):
     assignor: str | None = None
     owned: Places | None = None
     viewer: Viewer | None = None
+    classic: Classic | None = None
 
     @property
     def is_full(self) -> bool:
@@ -93,6 +129,7 @@ class ConsumerSettings(NamedTuple):
         bytes_max: the largest total size of these texts for all members of a group together.
         assignors: the names of the assignors. If the members of a group prefer no assignor, the
             group uses the first assignor.
+        migration: which groups with members may change their protocol.
     """
 
     session: float = 45.0
@@ -101,6 +138,7 @@ class ConsumerSettings(NamedTuple):
     member_bytes_max: int = 1 << 20
     bytes_max: int = 64 << 20
     assignors: tuple[str, ...] = ("uniform", "range")
+    migration: Migration = Migration.BIDIRECTIONAL
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of the program

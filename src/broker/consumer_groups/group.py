@@ -80,6 +80,8 @@ class ConsumerGroup:
         unsaved_patterns: the patterns whose records must be written, or deleted if no member has
             them.
         before: the state that the log has, after the first change of this state; otherwise None.
+        has_new_deadline: whether a deadline may be earlier than all deadlines before, although
+            nothing must be written.
     """
 
     protocol_type = PROTOCOL_TYPE
@@ -106,6 +108,7 @@ class ConsumerGroup:
         self.unsaved_patterns: dict[str, None] = {}
         self.is_epoch_unsaved = self.is_assignment_epoch_unsaved = False
         self.before: SavedState | None = None
+        self.has_new_deadline = False
 
     # --- answers and records --------------------------------------------------------------------
 
@@ -187,7 +190,15 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        is_new = member.classic is None
+        return ErrorCode.STALE_MEMBER_EPOCH if is_new else ErrorCode.ILLEGAL_GENERATION
+
+    @property
+    def classic_members(self) -> list[Member]:
+        """The members that use the classic protocol."""
+        return [one for one in self.members.values() if one.classic is not None]
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """Return the names of the topics that a member has subscribed to."""

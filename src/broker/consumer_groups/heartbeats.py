@@ -8,7 +8,7 @@ from typing import Any
 from broker.consumer_groups import patterns
 from broker.consumer_groups.exchange import JOINS, NOTHING, Heartbeat, HeartbeatAnswer, Refused
 from broker.consumer_groups.group import ConsumerGroup
-from broker.consumer_groups.member import Member
+from broker.consumer_groups.member import MS, NEVER, Member
 from broker.consumer_groups.member_steps import reconcile
 from broker.consumer_groups.targets import Topics, refresh
 from broker.groups.exchange import Now
@@ -27,15 +27,20 @@ def heartbeat(
         draw_id: returns an id for a member that has none.
     """
     try:
-        answer = _heartbeat(group, asked, topics, draw_id, now)
+        answer = admit(group, asked, topics, draw_id, now)
     except Refused as error:
         answer = HeartbeatAnswer(error.code, error.message)
     group.reply(waiter, answer)
 
 
-def _heartbeat(
+def admit(
     group: ConsumerGroup, asked: Heartbeat, topics: Topics, draw_id: Draw, now: Now
 ) -> HeartbeatAnswer:
+    """Let a member join or continue, and return the answer.
+
+    Raises:
+        Refused: the group has not changed.
+    """
     _check_room(group, asked)
     old = _member_of(group, asked)
     if asked.pattern and not group.has_pattern(asked.pattern):
@@ -48,7 +53,10 @@ def _heartbeat(
     member, has_changed = _update(group, old, asked, draw_id)
     refresh(group, topics, now, has_changed=has_changed or not group.epoch)
     reconcile(group, member, asked.owned, now)
-    member.deadline = now.seconds + group.settings.session
+    member.hear(now.seconds, group.settings.session)
+    member.rejoin_deadline = NEVER
+    if member.classic is not None:
+        member.rejoin_deadline = now.seconds + member.rebalance_timeout_ms / MS
     says_all = asked.is_full or member.assigned != assigned
     return HeartbeatAnswer(
         ErrorCode.NONE, None, member.id, member.epoch, member.assigned if says_all else None
@@ -85,7 +93,7 @@ def _member_of(group: ConsumerGroup, asked: Heartbeat) -> Member | None:
         if holder is None and not is_joining:
             reason = f"the instance id {asked.instance_id!r} is unknown"
             raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, reason)
-        if holder is not None and is_joining and holder.is_away:
+        if holder is not None and is_joining and _gives_way(holder, asked):
             return holder
         if holder is not None and holder.id != asked.member_id:
             if is_joining:
@@ -101,6 +109,16 @@ def _member_of(group: ConsumerGroup, asked: Heartbeat) -> Member | None:
         return None
     _check_epoch(member, asked)
     return member
+
+
+def _gives_way(holder: Member, asked: Heartbeat) -> bool:
+    """Report whether a joining process takes the place of a static member.
+
+    As in the classic protocol, a classic member does not have to leave before that.
+    """
+    is_other = holder.id != asked.member_id
+    is_mixed = holder.classic is not None or asked.classic is not None
+    return holder.is_away or (is_other and is_mixed)
 
 
 def _check_epoch(member: Member, asked: Heartbeat) -> None:
@@ -131,7 +149,7 @@ def _update(
     if old is None:
         member = Member(asked.member_id or draw_id())
         group.add(member)
-    elif old.is_away:
+    elif old.is_away or old.id != asked.member_id:
         earlier = group.members.get(asked.member_id, old)
         if earlier is not old:  # a member joins again, and now replaces a static member
             group.remove(earlier)
@@ -144,7 +162,8 @@ def _update(
         group.changing(member)
     if asked.instance_id not in (None, member.instance_id):
         group.instances.pop(member.instance_id or "", None)
-    _note_viewer(group, member, asked)
+    if asked.classic is None:
+        _note_viewer(group, member, asked)
     member.update(asked)
     if member.instance_id is not None:
         group.instances[member.instance_id] = member.id

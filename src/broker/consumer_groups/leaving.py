@@ -68,7 +68,8 @@ def fence(group: ConsumerGroup, members: Iterable[Member], topics: Topics, now: 
 
 def _deadline(member: Member) -> float:
     is_revoking = member.state is MemberState.UNREVOKED
-    return min(member.deadline, member.revocation_deadline if is_revoking else NEVER)
+    revocation = member.revocation_deadline if is_revoking else NEVER
+    return min(member.deadline, member.rejoin_deadline, revocation)
 
 
 def next_deadline(group: ConsumerGroup) -> float:
@@ -77,7 +78,10 @@ def next_deadline(group: ConsumerGroup) -> float:
 
 
 def expire(group: ConsumerGroup, topics: Topics, now: Now) -> None:
-    """Remove a member if its session has ended, or if it did not give up partitions in time."""
+    """Remove the members whose session has ended, and members that are late.
+
+    A member is late if it did not give up partitions in time, or if it did not join again in time.
+    """
     late = [one for one in group.members.values() if _deadline(one) <= now.seconds]
     if late:
         fence(group, late, topics, now)

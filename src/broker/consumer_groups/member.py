@@ -13,12 +13,14 @@ from broker.consumer_groups.exchange import (
     JOINS,
     LEAVES_FOR_NOW,
     NOTHING,
+    Classic,
     Heartbeat,
     Places,
     Viewer,
 )
 
 NEVER = float("inf")
+MS = 1000
 
 
 class MemberState(enum.IntEnum):
@@ -44,12 +46,16 @@ class Member:
         is_unheard: whether the member has sent no heartbeat since the group was loaded.
         deadline: when the member's session ends, unless the member sends a heartbeat before then.
         revocation_deadline: the time by which the member must give up the partitions in `revoking`.
+        classic: the facts that only a member of the classic protocol has; otherwise None.
+        rejoin_deadline: the time by which a classic member must send the JoinGroup or SyncGroup
+            request that the group expects.
     """
 
     __slots__ = (
-        "assigned", "assignor", "client_host", "client_id", "deadline", "epoch", "id",
+        "assigned", "assignor", "classic", "client_host", "client_id", "deadline", "epoch", "id",
         "instance_id", "is_unheard", "pattern", "previous_epoch", "rack_id", "rebalance_timeout_ms",
-        "revocation_deadline", "revoking", "size_bytes", "state", "topics", "viewer",
+        "rejoin_deadline", "revocation_deadline", "revoking", "size_bytes", "state", "topics",
+        "viewer",
     )  # fmt: skip
 
     def __init__(self, member_id: str) -> None:
@@ -66,7 +72,8 @@ class Member:
         self.state = MemberState.STABLE
         self.assigned: Places = NOTHING
         self.revoking: Places = NOTHING
-        self.deadline = self.revocation_deadline = NEVER
+        self.deadline = self.revocation_deadline = self.rejoin_deadline = NEVER
+        self.classic: Classic | None = None
         self.viewer: Viewer | None = None
         self.is_unheard = False
         self.size_bytes = 64
@@ -75,7 +82,7 @@ class Member:
         """Return the facts from the member's heartbeats, so that the caller can notice a change."""
         return (
             self.instance_id, self.rack_id, self.client_id, self.client_host,
-            self.rebalance_timeout_ms, self.topics, self.pattern, self.assignor,
+            self.rebalance_timeout_ms, self.topics, self.pattern, self.assignor, self.classic,
         )  # fmt: skip
 
     def is_changed_by(self, asked: Heartbeat) -> bool:
@@ -86,14 +93,16 @@ class Member:
             asked.instance_id, asked.rack_id, asked.client_id, asked.client_host,
             timeout_ms, topics, asked.pattern, asked.assignor,
         )  # fmt: skip
-        return any(
-            new is not None and new != old for new, old in zip(given, self.facts(), strict=True)
+        known = self.facts()[: len(given)]
+        return asked.classic != self.classic or any(
+            new is not None and new != old for new, old in zip(given, known, strict=True)
         )
 
     def update(self, asked: Heartbeat) -> None:
         """Store the facts in a heartbeat about the member."""
         self.client_id, self.client_host = asked.client_id, asked.client_host
         self.viewer, self.is_unheard = asked.viewer, False
+        self.classic = asked.classic
         if asked.instance_id is not None:
             self.instance_id = asked.instance_id
         if asked.rack_id is not None:
@@ -112,12 +121,20 @@ class Member:
         """Return a copy of this member with another id."""
         one = Member(member_id)
         for name in self.__slots__:
-            if name not in ("id", "deadline", "revocation_deadline"):
+            if name not in ("id", "deadline", "rejoin_deadline", "revocation_deadline"):
                 setattr(one, name, getattr(self, name))
         one.epoch, one.previous_epoch = JOINS, 0
         if one.state is MemberState.UNREVOKED:  # a joining member has no partitions to give up
             one.state = MemberState.STABLE
         return one
+
+    def hear(self, now: float, session: float) -> None:
+        """Let the session begin again.
+
+        Args:
+            session: the seconds of a session of the new protocol.
+        """
+        self.deadline = now + (session if self.classic is None else self.classic.session_ms / MS)
 
     @property
     def is_away(self) -> bool:
@@ -131,4 +148,6 @@ class Member:
     def _size(self) -> int:
         names = (self.id, self.instance_id, self.rack_id, self.client_id, self.client_host)
         texts = (*names, self.pattern, self.assignor, *self.topics)
-        return 64 + sum(2 + len((text or "").encode("utf-8", "replace")) for text in texts)
+        size = 64 + sum(2 + len((text or "").encode("utf-8", "replace")) for text in texts)
+        protocols = () if self.classic is None else self.classic.protocols
+        return size + sum(8 + len(name.encode()) + len(data) for name, data in protocols)

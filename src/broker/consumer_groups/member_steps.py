@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from broker.consumer_groups.exchange import NOTHING, Places
 from broker.consumer_groups.group import ConsumerGroup
-from broker.consumer_groups.member import NEVER, Member, MemberState
+from broker.consumer_groups.member import MS, NEVER, Member, MemberState
 from broker.groups.exchange import Now
-
-MS = 1000
 
 
 def reconcile(group: ConsumerGroup, member: Member, owned: Places | None, now: Now) -> None:

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from broker.consumer_groups.exchange import NOTHING, Places
+from broker.consumer_groups.exchange import NOTHING, Classic, Places
 from broker.consumer_groups.group import ConsumerGroup
 from broker.consumer_groups.member import Member
 from broker.groups.exchange import Now
@@ -151,8 +151,15 @@ def _facts_value(member: Member) -> bytes:
             subscribed_topic_regex=member.pattern,
             rebalance_timeout_ms=member.rebalance_timeout_ms,
             server_assignor=member.assignor,
+            classic_member_metadata=None if member.classic is None else _classic(member.classic),
         )
     )
+
+
+def _classic(classic: Classic) -> Any:
+    kinds = classes_of("ConsumerGroupMemberMetadataValue")
+    protocols = [kinds["ClassicProtocol"](*one) for one in classic.protocols]
+    return kinds["ClassicMemberMetadata"](classic.session_ms, protocols)
 
 
 def _target_value(places: Places) -> bytes:

@@ -12,14 +12,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from broker.consumer_groups import records
-from broker.consumer_groups.exchange import LEAVES_FOR_NOW, ConsumerSettings, Heartbeat
+from broker.consumer_groups.exchange import (
+    LEAVES_FOR_NOW,
+    Classic,
+    ConsumerSettings,
+    Heartbeat,
+)
 from broker.consumer_groups.group import ConsumerGroup
-from broker.consumer_groups.member import Member, MemberState
+from broker.consumer_groups.member import MS, NEVER, Member, MemberState
 from broker.consumer_groups.records import ConsumerRecord, places_of
 from broker.groups.exchange import Now
 from broker.wire.byte_cursor import WireError
 
-MS = 1000
 EPOCH_MAX = 2**30  # a larger epoch is damage, because no group exists for so long
 
 
@@ -66,7 +70,8 @@ def restored(
 def restart_sessions(group: ConsumerGroup, now: Now) -> None:
     """Let the sessions of all members, and their times to give up partitions, begin now."""
     for member in group.members.values():
-        member.deadline = now.seconds + group.settings.session
+        member.hear(now.seconds, group.settings.session)
+        member.rejoin_deadline = NEVER
         if member.state is MemberState.UNREVOKED:
             member.revocation_deadline = now.seconds + member.rebalance_timeout_ms / MS
 
@@ -75,11 +80,7 @@ def _add_members(
     group: ConsumerGroup, by_kind: dict[int, dict[str, Any]], faults: list[str]
 ) -> None:
     for member_id, value in by_kind[records.FACTS].items():
-        if value.classic_member_metadata is not None:
-            faults.append(f"the member {member_id!r} uses the classic protocol")
-        else:
-            member = _member(member_id, value, group.settings)
-            group.add(member)
+        group.add(_member(member_id, value, group.settings))
     for member_id, value in by_kind[records.TARGET].items():
         if member_id in group.members:
             try:
@@ -105,10 +106,21 @@ def _member(member_id: str, value: Any, settings: ConsumerSettings) -> Member:
             member_id, 0, value.client_id, value.client_host, value.instance_id, value.rack_id,
             timeout_ms, tuple(map(str, value.subscribed_topic_names)),
             value.subscribed_topic_regex or "", value.server_assignor,
+            classic=_classic(value.classic_member_metadata, settings),
         )
     )  # fmt: skip
     member.is_unheard = True
     return member
+
+
+def _classic(value: Any, settings: ConsumerSettings) -> Classic | None:
+    if value is None:
+        return None
+    session_ms = value.session_timeout_ms
+    if session_ms < 0:
+        session_ms = round(settings.session * MS)
+    protocols = tuple((str(one.name), bytes(one.metadata)) for one in value.supported_protocols)
+    return Classic(session_ms, protocols)
 
 
 def _place(group: ConsumerGroup, member: Member, value: Any) -> bool:

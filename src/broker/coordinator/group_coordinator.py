@@ -27,7 +27,7 @@ from broker.coordinator.member_ids import draw_member_id
 from broker.coordinator.replication import Replication, append_all
 from broker.coordinator.shard import Kind, Shard
 from broker.coordinator.shards import LOCK_SECONDS, Shards
-from broker.groups import assignment, records, sessions
+from broker.groups import records, sessions
 from broker.groups.exchange import Joining, Syncing
 from broker.groups.group import Group, GroupSettings, State
 from broker.groups.offsets import Committed, Key
@@ -75,11 +75,10 @@ class GroupCoordinator(Shards[Hosted]):
             lambda hosted: {one.producer_id for one in hosted.pending},
         )  # fmt: skip
         super().__init__(topic, kind, clock)
-        self._new_group = new_group
         self._groups_max = groups_max
         self.commit_seconds = commit_seconds
         self._replication: Replication | None = None
-        self.consumers = consumer_hosting.ConsumerHosting(consumers, self)
+        self.consumers = consumer_hosting.ConsumerHosting(consumers, self, new_group)
 
     def start(self, scheduler: Scheduler) -> None:
         """Begin to load the groups that the store contains."""
@@ -121,13 +120,12 @@ class GroupCoordinator(Shards[Hosted]):
     def join(self, name: str, asked: Joining, waiter: Any) -> None:
         """Let a member join a group. `waiter` gets the answer."""
         with self.using(name, is_new=not asked.member_id) as (_, hosted):
-            make = partial(self._new_group, name)
-            consumer_hosting.join_classic(hosted, make, asked, waiter, self.now())
+            self.consumers.join(hosted, asked, waiter)
 
     def sync(self, name: str, asked: Syncing, waiter: Any) -> None:
         """Let a member ask for its assignment. `waiter` gets the answer."""
         with self.using(name) as (_, hosted):
-            assignment.sync(consumer_hosting.classic_member(hosted), asked, waiter, self.now())
+            self.consumers.sync(hosted, asked, waiter)
 
     def heartbeat(
         self, name: str, member_id: str, instance_id: str | None, generation: int
@@ -137,19 +135,18 @@ class GroupCoordinator(Shards[Hosted]):
         hosted = shard.get(name)
         if hosted is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        with self.locked(hosted):  # a heartbeat only moves a deadline to a later time
-            group = consumer_hosting.classic_member(hosted)
-            return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
+        if isinstance(hosted.group, Group):
+            with self.locked(hosted):  # a heartbeat only moves a deadline to a later time
+                group = hosted.group
+                if isinstance(group, Group):
+                    return sessions.heartbeat(group, member_id, instance_id, generation, self.now())
+        with self.using(name) as (_, hosted):  # the group may notice a change of a topic
+            return self.consumers.classic_heartbeat(hosted, member_id, instance_id, generation)
 
     def leave(self, name: str, members: Sequence[tuple[str, str | None]]) -> list[ErrorCode]:
         """Remove members from a group."""
         with self.using(name) as (_, hosted):
-            return [
-                sessions.leave(
-                    consumer_hosting.classic_member(hosted), member_id, instance_id, self.now()
-                )
-                for member_id, instance_id in members
-            ]
+            return self.consumers.classic_leave(hosted, members)
 
     # --- offsets --------------------------------------------------------------------------------
 
@@ -270,23 +267,23 @@ class GroupCoordinator(Shards[Hosted]):
         if unsaved:
             try:
                 self._save(shard, hosted, unsaved)
-            except WriteRefusedError as error:
-                hosted.undo(error.code, self.now())
             except CoordinatorError as error:
-                hosted.refuse_answers(error.code)
-                shard.leave(str(error))  # the group in memory now differs from the log
-                return
+                if not isinstance(error, WriteRefusedError) or hosted.is_converting:
+                    hosted.refuse_answers(error.code)
+                    shard.leave(str(error))  # the group in memory now differs from the log
+                    return
+                hosted.undo(error.code, self.now())
         hosted.give_answers()
         if hosted.writes and self._replication is not None:
             self._replication.limit(hosted)
         if hosted.is_unused:
             self._forget(shard, hosted)
-        elif unsaved or isinstance(group, Group) or hosted.timer is None:
+        elif hosted.timer is None or bool(unsaved) or group_kinds.has_new_deadline(group):
             self._watch(shard, hosted)  # other heartbeats only move a deadline to a later time
 
     def _save(self, shard: Shard[Hosted], hosted: Hosted, unsaved: Sequence[Record]) -> None:
         """Write the changes of a group. Raises as `Shard.append` does."""
-        for wait in append_all(shard, unsaved):
+        for wait in append_all(shard, unsaved, in_one_batch=bool(hosted.replaced)):
             if wait is not None and self._replication is not None:
                 self._replication.hold(shard, hosted, wait)
         hosted.saved()

@@ -20,6 +20,7 @@ from broker.wire.error_codes import ErrorCode
 AnyGroup = Group | ConsumerGroup
 Record = tuple[bytes, bytes | None]
 BATCH_BYTES_MAX = 4 << 20  # a change with larger records is written in several batches
+ONE_BATCH_BYTES_MAX = 7 << 20  # the largest change that must be written in one batch
 
 
 def next_deadline(group: AnyGroup) -> float:
@@ -27,6 +28,14 @@ def next_deadline(group: AnyGroup) -> float:
     if isinstance(group, ConsumerGroup):
         return leaving.next_deadline(group)
     return sessions.next_deadline(group)
+
+
+def has_new_deadline(group: AnyGroup) -> bool:
+    """Report whether the first deadline may be earlier than before, although nothing is written."""
+    if not isinstance(group, ConsumerGroup):
+        return True
+    found, group.has_new_deadline = group.has_new_deadline, False
+    return found
 
 
 def expire(group: AnyGroup, topics: Mapping[str, TopicImage], now: Now) -> None:
@@ -82,12 +91,22 @@ def subscribed(group: AnyGroup) -> set[str] | None:
     return group.subscribed() if isinstance(group, ConsumerGroup) else topics_of(group)
 
 
+def is_one_batch(deletions: list[Record], group: AnyGroup, now: Now) -> bool:
+    """Report whether the records of a group fit into one batch with records that delete another."""
+    rows = [*deletions, *changes_of(group, now)]
+    return sum(map(_size, rows)) <= ONE_BATCH_BYTES_MAX
+
+
+def _size(row: Record) -> int:
+    return len(row[0]) + len(row[1] or b"") + 32
+
+
 def batches(rows: list[Record]) -> Iterator[list[Record]]:
     """Split records into batches that are not too large for the log."""
     batch: list[Record] = []
     size = 0
     for key, value in rows:
-        more = len(key) + len(value or b"") + 32
+        more = _size((key, value))
         if batch and size + more > BATCH_BYTES_MAX:
             yield batch
             batch, size = [], 0

@@ -79,16 +79,17 @@ class Hosted:
         timer_at: the time at which the timer fires.
         is_recorded: whether the log has a record of this group.
         replaced: if this group has replaced a group of the other type, these records delete that
-            group.
+            group. They are written in one batch with the records of the new group.
         before: the group that was replaced, and the value of `replaced` at that time, until the
             replacement is in the log; otherwise None.
+        said: answers that are sent when all changes of the group are written.
         was_held: whether requests were refused since the last deadline, because a thread held the
             lock for too long. The refused requests may be heartbeats. Any thread may set this to
             True.
     """
 
     __slots__ = (
-        "before", "group", "is_recorded", "lock", "offsets", "pending", "replaced", "timer",
+        "before", "group", "is_recorded", "lock", "offsets", "pending", "replaced", "said", "timer",
         "timer_at", "was_held", "writes",
     )  # fmt: skip
 
@@ -96,6 +97,7 @@ class Hosted:
         self.group: AnyGroup = group
         self.replaced: list[Record] = []
         self.before: tuple[AnyGroup, list[Record]] | None = None
+        self.said: list[tuple[Any, Any]] = []
         self.lock = threading.Lock()
         self.offsets: dict[Key, Committed] = {}
         self.writes: deque[Write] = deque()
@@ -132,12 +134,30 @@ class Hosted:
         for one in self.pending:
             one.replace(keys)
 
-    def replace(self, group: AnyGroup) -> None:
+    def replace(self, group: AnyGroup, now: Now) -> None:
         """Replace the group by a group of the other type. The offsets stay."""
         if self.before is None:
             self.before = self.group, list(self.replaced)
-        self.replaced += group_kinds.deletion_of(self.group) if self.is_recorded else []
+        self.replaced += self.deletions(now)
+        self.said += self.group.take_replies()
         self.group = group
+
+    @property
+    def is_converting(self) -> bool:
+        """Whether the log does not have the conversion of a group with members yet."""
+        return self.before is not None and self.before[0].state is not State.EMPTY
+
+    def deletions(self, now: Now) -> list[Record]:
+        """Return the records that delete the group, and all its members that have just left."""
+        if not self.is_recorded:
+            return []
+        changes = group_kinds.changes_of(self.group, now)
+        left = [(key, value) for key, value in changes if value is None]
+        return [*left, *group_kinds.deletion_of(self.group)]
+
+    def say(self, waiter: Any, said: Any) -> None:
+        """Add an answer to `said`."""
+        self.said.append((waiter, said))
 
     def unsaved(self, now: Now) -> list[Record]:
         """Return the records that are not in the log yet."""
@@ -169,7 +189,7 @@ class Hosted:
 
     def give_answers(self) -> None:
         """Send the group's answers as soon as its records are replicated."""
-        replies: list[tuple[Any, Any]] = [*self.group.take_replies()]
+        replies = self._take_replies()
         if self.writes:
             self.writes[-1].replies += replies
             return
@@ -178,8 +198,12 @@ class Hosted:
 
     def refuse_answers(self, code: ErrorCode) -> None:
         """Answer the requests in `replies` with an error."""
-        for waiter, said in self.group.take_replies():
+        for waiter, said in self._take_replies():
             waiter.put(refusal_of(said, code, code))
+
+    def _take_replies(self) -> list[tuple[Any, Any]]:
+        replies, self.said = [*self.said, *self.group.take_replies()], []
+        return replies
 
     def drop_writes(self, code: ErrorCode) -> None:
         """Send an error to the requests that wait for other replicas, and stop waiting."""

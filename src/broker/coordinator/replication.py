@@ -133,15 +133,20 @@ class Replication:
             waiter.put(refusal_of(said, code, code_of_sync))
 
 
-def append_all(shard: Shard[Hosted], rows: Sequence[Record]) -> list[Wait | None]:
+def append_all(
+    shard: Shard[Hosted], rows: Sequence[Record], *, in_one_batch: bool = False
+) -> list[Wait | None]:
     """Append records, in several batches if one batch would be too large; return all waits.
+
+    Args:
+        in_one_batch: whether the records must be in one batch, even if it is large.
 
     Raises:
         WriteRefusedError: no record is in the log.
         CoordinatorError: it is unknown which records are in the log. The groups are read again.
     """
     waits: list[Wait | None] = []
-    for batch in group_kinds.batches(list(rows)):
+    for batch in [list(rows)] if in_one_batch else group_kinds.batches(list(rows)):
         try:
             waits.append(shard.append(*map(list, zip(*batch, strict=True))))
         except CoordinatorError as error:

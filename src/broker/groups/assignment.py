@@ -50,6 +50,7 @@ def _assign(group: Group, assignments: dict[str, bytes], now: Now) -> None:
         rebalance.begin(group, now)
         return
     group.enter(State.STABLE, now)
+    group.is_converted = False
     group.is_unsaved = True
     for member in group.members.values():
         waiter, member.syncing = member.syncing, None

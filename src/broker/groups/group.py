@@ -28,6 +28,7 @@ from broker.groups.member import Member
 from broker.wire.error_codes import ErrorCode
 
 NEVER = float("inf")
+CONSUMERS = "consumer"  # the protocol type whose members subscribe to topics
 
 
 class State(enum.Enum):
@@ -76,6 +77,8 @@ class Group:
         has_grown: whether a member joined during the present delay.
         replaced: the members, the instances and the leader before a static member was replaced,
             until the log has the replacement; otherwise None.
+        is_converted: whether the group has just become a classic group. Until its first rebalance
+            is complete, the assignments of its members are not those of a leader.
 
     Args:
         draw_id: returns a new member id that begins with a given prefix.
@@ -99,7 +102,7 @@ class Group:
         self.unsynced: set[str] = set()
         self.join_deadline = self.sync_deadline = NEVER
         self.delay_left: float | None = None
-        self.has_grown = False
+        self.has_grown = self.is_converted = False
         self.is_unsaved = False
         self.replaced: tuple[dict[str, Member], dict[str, str], str | None] | None = None
         self.replies: list[Reply] = []
@@ -190,6 +193,11 @@ class Group:
             if common
         )
         return votes.most_common(1)[0][0] if votes else None
+
+    @property
+    def is_of_consumers(self) -> bool:
+        """Whether the members are consumers, which could also use the new protocol."""
+        return self.protocol_type == CONSUMERS
 
     @property
     def rebalance_timeout(self) -> float:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from broker.groups import rebalance
 from broker.groups.exchange import Joining, Now
 from broker.groups.group import Group, GroupSettings, State
 from broker.groups.member import Member
@@ -79,7 +80,11 @@ def group_key(group: str) -> bytes:
 
 
 def group_value(group: Group) -> bytes:
-    """Return the value of a group's record: its members and their assignments."""
+    """Return the value of a group's record: its members and their assignments.
+
+    If the group has just become a classic group, the record names no leader. So a rebalance also
+    begins after a restart.
+    """
     members = [
         GroupMetadataValue.MemberMetadata(
             member_id=member.id,
@@ -98,7 +103,7 @@ def group_value(group: Group) -> bytes:
             protocol_type=group.protocol_type or "",
             generation=group.generation,
             protocol=group.protocol,
-            leader=group.leader_id,
+            leader=None if group.is_converted else group.leader_id,
             current_state_timestamp=group.since_ms,
             members=members,
         ),
@@ -149,20 +154,23 @@ def restored(
     draw_id: Callable[[str], str],
     now: Now,
 ) -> Group:
-    """Make a group from its record. All sessions begin again, so the members can continue."""
+    """Make a group from its record. All sessions begin again, so the members can continue.
+
+    If the record names no leader, the members have no valid assignments. So a rebalance begins.
+    """
     group = Group(name, settings, draw_id, now)
     group.generation = max(0, value.generation)
     group.protocol_type = value.protocol_type or None
     group.protocol = value.protocol
     for row in value.members:
         session = max(0, row.session_timeout) / MS
-        rebalance = row.rebalance_timeout / MS if row.rebalance_timeout >= 0 else session
+        timeout = row.rebalance_timeout / MS if row.rebalance_timeout >= 0 else session
         protocols = ((value.protocol or "", bytes(row.subscription)),)
         member = Member(
             row.member_id,
             Joining(
                 row.member_id, row.group_instance_id, row.client_id, row.client_host,
-                rebalance, session, value.protocol_type, protocols,
+                timeout, session, value.protocol_type, protocols,
             ),
         )  # fmt: skip
         member.assignment = bytes(row.assignment)
@@ -175,4 +183,7 @@ def restored(
     group.state = State.STABLE if group.members else State.EMPTY
     if value.current_state_timestamp >= 0:
         group.since_ms = value.current_state_timestamp
+    if group.members and value.leader is None:
+        group.is_converted = True
+        rebalance.begin(group, now)
     return group

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from broker.groups.group import Group
+from broker.groups.group import CONSUMERS, Group
 from broker.wire import codec
 from broker.wire.byte_cursor import Cursor, WireError
 
-CONSUMERS = "consumer"  # the protocol type whose members subscribe to topics
 VERSION_MAX = 3  # a later version only adds fields at the end
 _version = struct.Struct(">h")
 

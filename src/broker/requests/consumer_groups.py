@@ -25,7 +25,7 @@ from broker.wire.messages import ConsumerGroupDescribeResponse, ConsumerGroupHea
 
 OWN_ID_FROM = 1  # the first version of ConsumerGroupHeartbeat in which clients draw their member id
 OWNED_MAX = 500_000  # the largest number of partitions that a member may report as its own
-NEW_PROTOCOL = 1  # the type of a member in ConsumerGroupDescribe
+CLASSIC, NEW_PROTOCOL = 0, 1  # the type of a member in ConsumerGroupDescribe
 Described = ConsumerGroupDescribeResponse.DescribedGroup
 
 
@@ -167,7 +167,7 @@ def _row(call: Call, group: ConsumerGroup) -> Any:
             subscribed_topic_regex=one.pattern,
             assignment=_named(call, one.assigned),
             target_assignment=_named(call, group.targets.get(one.id, frozenset())),
-            member_type=NEW_PROTOCOL,
+            member_type=NEW_PROTOCOL if one.classic is None else CLASSIC,
         )
         for one in group.members.values()
     ]

@@ -8,9 +8,8 @@ from typing import Any
 from broker.coordinator import group_kinds
 from broker.coordinator.errors import CoordinatorError
 from broker.coordinator.waiter import Waiter
-from broker.groups.group import State
+from broker.groups.group import CONSUMERS, State
 from broker.groups.offsets import Committed, Key
-from broker.groups.subscriptions import CONSUMERS
 from broker.machines.exchange import Answer, CloseConnectionError, Pending
 from broker.requests.services import Call, Services
 from broker.wire.error_codes import ErrorCode

@@ -26,7 +26,7 @@ from broker.catalog.replica_changes import ReplicaChanges, SoleReplicas
 from broker.catalog.served_topics import ServedTopics
 from broker.catalog.topics import TopicCatalog
 from broker.config import BrokerConfig
-from broker.consumer_groups.exchange import ConsumerSettings
+from broker.consumer_groups.exchange import ConsumerSettings, Migration
 from broker.coordination.shared_documents import SharedDocuments
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.coordinator.group_logs import GroupLogs
@@ -114,6 +114,7 @@ def coordinator_of(
             config.group_consumer_heartbeat_interval_ms,
             config.group_consumer_max_size,
             assignors=config.assignors,
+            migration=Migration(config.migration),
         ),
     )
 

@@ -37,6 +37,7 @@ public final class Clients {
       case "times" -> times(servers);
       case "group" -> Groups.share(servers, words[2]);
       case "static" -> Groups.restart(servers);
+      case "migrate" -> Groups.migrate(servers, words[2]);
       case "resume" -> Groups.resume(servers);
       case "admin" -> Administration.run(servers);
       case "transactions" -> Transactions.run(servers);

@@ -7,10 +7,12 @@ import java.util.Map;
 import java.util.concurrent.Callable;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 
 /** Two consumers of a group in one thread, which polls both in turns. */
 final class Groups {
@@ -24,6 +26,7 @@ final class Groups {
     final List<Integer> read = new ArrayList<>();
     final List<TopicPartition> revoked = new ArrayList<>();
     int assignments;
+    boolean mayBeRefused;
 
     Member(String servers, String topic, String strategy, Object... settings) {
       Object[] all = {
@@ -33,6 +36,12 @@ final class Groups {
       List<Object> more = new ArrayList<>(List.of(all));
       more.addAll(List.of(settings));
       consumer = Clients.consumer(servers, more.toArray());
+      consumer.subscribe(List.of(topic), this);
+    }
+
+    /** A member of the new protocol. */
+    Member(String servers, String topic) {
+      consumer = Clients.consumer(servers, "group.id", topic, "group.protocol", "consumer");
       consumer.subscribe(List.of(topic), this);
     }
 
@@ -51,7 +60,12 @@ final class Groups {
       for (ConsumerRecord<String, String> record : records) {
         read.add(Integer.parseInt(record.value()));
       }
-      if (!records.isEmpty()) consumer.commitSync();
+      if (records.isEmpty()) return;
+      try {
+        consumer.commitSync();
+      } catch (CommitFailedException | RebalanceInProgressException overtaken) {
+        Clients.require(mayBeRefused, "a commit was refused");
+      }
     }
 
     int share() {
@@ -127,6 +141,44 @@ final class Groups {
         System.out.println("state " + Administration.stateOf(servers, "java-static"));
       }
     }
+  }
+
+  static int distinct(List<Integer> read, List<Member> members) {
+    var all = new HashSet<>(read);
+    for (Member one : members) all.addAll(one.read);
+    return all.size();
+  }
+
+  /** Members change to the new protocol one after another, and back, while records arrive. */
+  static void migrate(String servers, String assignor) throws Exception {
+    String topic = "java-migrate-" + assignor;
+    String strategy = "org.apache.kafka.clients.consumer." + assignor + "Assignor";
+    create(servers, topic);
+    List<Integer> read = new ArrayList<>();
+    List<Member> members = new ArrayList<>();
+    for (int number = 0; number < 2; number++) members.add(new Member(servers, topic, strategy));
+    for (Member one : members) one.mayBeRefused = true; // a rebalance may overtake a member
+    int[] count = {Clients.COUNT};
+    for (boolean isNew : new boolean[] {true, false}) {
+      for (int number = 0; number < 2; number++) {
+        until("the records", members, () -> distinct(read, members) == count[0]);
+        Clients.fill(servers, topic, PARTITIONS, count[0]);
+        count[0] += Clients.COUNT;
+        members.get(number).close();
+        read.addAll(members.get(number).read);
+        members.set(
+            number, isNew ? new Member(servers, topic) : new Member(servers, topic, strategy));
+        members.get(number).mayBeRefused = true;
+        until("a share each", members, () -> members.stream().allMatch(one -> one.share() == 2));
+      }
+      until("the records", members, () -> distinct(read, members) == count[0]);
+      try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
+        var found = admin.describeConsumerGroups(List.of(topic)).all().get().get(topic);
+        System.out.println("type " + found.type() + " members " + found.members().size());
+      }
+    }
+    for (Member one : members) one.close();
+    System.out.println("distinct " + distinct(read, members));
   }
 
   /** Continue from the commits, after a restart of the broker. */

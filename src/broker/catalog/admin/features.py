@@ -1,11 +1,13 @@
 """Keep the finalized levels of features as shared documents (KIP-584).
 
-A level says which protocols clients may use, and which records the broker writes. The only feature
-is `transaction.version`:
+A level says which protocols clients may use, and which records the broker writes. There are two
+features:
 
-    0   the oldest records of `__transaction_state`
-    1   records with the protocol of the client
-    2   clients raise the epoch with each end of a transaction (KIP-890, part 2)
+    transaction.version  0   the oldest records of `__transaction_state`
+                         1   records with the protocol of the client
+                         2   clients raise the epoch at each end of a transaction (KIP-890)
+    group.version        0   groups of the classic protocol
+                         1   groups of the new protocol, and groups of both protocols (KIP-848)
 
 A client learns the levels when it connects. If a level falls, a client may use the newer protocol
 until it connects again, so the broker serves both protocols at each level, as Kafka does.
@@ -29,7 +31,9 @@ from broker.coordination.shared_documents import Changes, Documents, SharedDocum
 LOG = logging.getLogger("broker")
 KIND = "features"
 TRANSACTION_VERSION = "transaction.version"
-SUPPORTED = MappingProxyType({TRANSACTION_VERSION: (0, 2)})  # the first and the last level
+GROUP_VERSION = "group.version"
+# The first and the last level of each feature.
+SUPPORTED = MappingProxyType({TRANSACTION_VERSION: (0, 2), GROUP_VERSION: (0, 1)})
 NO_EPOCH = -1
 
 
@@ -67,7 +71,8 @@ class Features:
 
     Args:
         is_new: whether the store has no topics and no brokers of an earlier version; raises
-            CoordinationError. Only a new store without a level gets the level `initial`.
+            CoordinationError. Only in a new store, features without a level get a level: for
+            `transaction.version`, the level `initial`, and the last level for the others.
         lacking: lists the brokers that do not support a level of a feature; raises
             CoordinationError.
     """
@@ -85,22 +90,26 @@ class Features:
         self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Read the levels, and follow their changes; give a new store its first level."""
+        """Read the levels, and follow their changes; give a new store its first levels."""
         self._end = self._documents.follow(KIND, self._heard)
-        if not self._documents.is_known(KIND) or self._documents.documents(KIND):
+        if not self._documents.is_known(KIND):
+            return
+        if SUPPORTED.keys() <= self._documents.documents(KIND).keys():
             return
         try:
             if self._is_new():
                 self._documents.change(KIND, self._first)
         except CoordinationError as error:
-            LOG.warning("the level of %s is not set: %s", TRANSACTION_VERSION, error)
+            LOG.warning("the first levels of features are not set: %s", error)
 
     def close(self) -> None:
         """Stop following the changes."""
         self._end()
 
     def _first(self, now: Documents) -> Changes:
-        return {} if now else {TRANSACTION_VERSION: encode(self._initial)}
+        first = {name: last for name, (_, last) in SUPPORTED.items()}
+        first[TRANSACTION_VERSION] = self._initial
+        return {name: encode(level) for name, level in first.items() if name not in now}
 
     @property
     def transaction_version(self) -> int:
@@ -122,7 +131,7 @@ class Features:
 
         def decide(now: Documents) -> Changes:
             for one in updates:
-                self._check(one, _level(now.get(one.feature)))
+                self._check(one, _level(one.feature, now.get(one.feature)))
             wanted = {one.feature: encode(one.level) for one in updates}
             return {} if is_dry else {k: v for k, v in wanted.items() if now.get(k) != v}
 
@@ -148,7 +157,7 @@ class Features:
             raise BadUpdateError(f"{feature}: {reason}")
 
     def _heard(self, documents: Documents) -> None:
-        levels = {name: _level(documents.get(name)) for name in SUPPORTED}
+        levels = {name: _level(name, documents.get(name)) for name in SUPPORTED}
         epoch = self._documents.version(KIND)
         held = MappingProxyType({name: level for name, level in levels.items() if level})
         self.finalized = Finalized(epoch, held)
@@ -159,7 +168,7 @@ def encode(level: int) -> bytes:
     return json.dumps({"version": 1, "level": level}, separators=(",", ":")).encode()
 
 
-def _level(data: bytes | None) -> int:
+def _level(feature: str, data: bytes | None) -> int:
     """Read the level of a feature; a level that this broker does not know counts as the last one.
 
     A later version of this broker may have written a higher level. In a cluster with brokers of
@@ -174,4 +183,4 @@ def _level(data: bytes | None) -> int:
     if type(level) is not int or level < 0:
         LOG.warning("the level of a feature is not used: %r", data[:100])
         return 0
-    return min(level, max(last for _, last in SUPPORTED.values()))
+    return min(level, SUPPORTED.get(feature, (0, 0))[1])
