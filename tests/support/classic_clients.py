@@ -113,7 +113,7 @@ class ClassicClient:
         data = subscription_bytes(self.topics, self.owned, self.generation)
         return Joining(
             self.member_id, self.instance, "classic", "/host", self.rebalance, SESSION, "consumer",
-            ((self.protocol, data),), needs_known_id=self.needs_known_id,
+            ((self.protocol, data),), needs_known_id=self.needs_known_id, may_skip_assignment=True,
         )  # fmt: skip
 
     def syncing(self) -> Syncing:
@@ -165,7 +165,8 @@ class ClassicClient:
             self.member_id, self.generation, self.step = said.member_id, said.generation, "sync"
             self.is_in, self.led = True, None
             if said.leader_id == said.member_id:
-                self.led = dict(sizes)
+                # A restarted leader does not know the sizes at the last assignment: it joins again.
+                self.led = {} if said.skips_assignment else dict(sizes)
                 self.given = lead(said.members, sizes, is_cooperative=self.is_cooperative)
         else:
             found = consumer_bytes.assignment_of(said.assignment)

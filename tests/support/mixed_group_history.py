@@ -18,6 +18,7 @@ class MixedHistory:
     def __init__(self, seed: int) -> None:
         self.world = MixedWorld(seed)
         self.random = self.world.random
+        self.subscriptions: dict[str, tuple[str, ...]] = {}
         for name in NAMES[:2]:
             self.add_topic(name)
         self.steps: list[tuple[int, Callable[[], None]]] = [
@@ -49,6 +50,8 @@ class MixedHistory:
 
     def _start(self, instance: str | None, *, is_new: bool) -> None:
         topics = tuple(self.random.sample(NAMES, self.random.randint(1, 3)))
+        if instance is not None:  # classic groups do not notice another subscription at a restart
+            topics = self.subscriptions.setdefault(instance, topics)
         client: AnyClient
         if is_new:
             client = Client(self.world.draw(), instance, topics=topics, pattern="", assignor=None)
