@@ -112,7 +112,8 @@ class ConsumerHosting:
             elif not group_kinds.is_one_batch(hosted.deletions(now), made, now):
                 raise _other_type(name)
             else:
-                conversion.give_up_waits(group, now)
+                if group.members:
+                    conversion.give_up_waits(group, now)
                 hosted.replace(made, now)
 
     def _refuse_absent(self, group: Group) -> NoReturn:
