@@ -29,7 +29,7 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         "a member whose request was refused is not heard of",
-        "rebalance", "            member.hear(now.seconds)  # otherwise", "            # otherwise",
+        "rebalance", "            member.hear(now.seconds)  # without", "            # without",
     ),
     Mutant("a new leader is not chosen", "rebalance", "group.leader_id = joined[0].id", "pass"),
     Mutant(

@@ -50,10 +50,16 @@ def test_regression_old_metadata_gives_no_partition_another_replica(
 
 
 def test_a_cancelled_reassignment_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the metadata has the original replicas again."""
+    """Some time later, because the metadata may only be late."""
+    now = [0.0]
+
+    def sleep(_: float) -> None:
+        now[0] += module.STALE_SECONDS_MAX
+
     looks = iter([seen(3, 2), seen(4, 2, 3), seen(3, 2), seen()])
     monkeypatch.setattr(module, "look", lambda *_: next(looks))
     monkeypatch.setattr(module, "plan_now", lambda *_: Plan((MOVE,), {}))
     asked: Any = Asked()
-    Drain(asked, DrainSettings(frozenset({3}), 5, 0.0), print, sleep=lambda _: None).run()
+    settings = DrainSettings(frozenset({3}), 5, 0.0)
+    Drain(asked, settings, print, sleep, lambda: now[0]).run()
     assert asked.wanted == [{PLACE: (4, 2)}, {PLACE: (4, 2)}]
