@@ -92,7 +92,7 @@ def test_the_model_notices_a_changed_rule(mutant: Mutant) -> None:
     """With the rule changed, a promise is broken in some history."""
     with changed(mutant), pytest.raises((AssertionError, KeyError)):
         for seed in range(HISTORIES_MAX):
-            MixedHistory(seed).run(STEPS)
+            MixedHistory(seed, fills_disk=False).run(STEPS)
 
 
 @pytest.mark.parametrize(

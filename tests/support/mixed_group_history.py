@@ -15,7 +15,12 @@ NAMES = ("a", "b", "t1")
 class MixedHistory:
     """One random history; the seed decides everything."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, fills_disk: bool = True) -> None:
+        """Begin with two topics and no client.
+
+        Args:
+            fills_disk: whether the log sometimes refuses writes.
+        """
         self.world = MixedWorld(seed)
         self.random = self.world.random
         self.subscriptions: dict[str, tuple[str, ...]] = {}
@@ -26,7 +31,7 @@ class MixedHistory:
             (4, self.start_classic), (2, self.lose_the_answer), (3, self.leave), (1, self.die),
             (3, self.roll), (2, self.commit), (1, self.change_topics), (3, self.pass_time),
             (2, self.restart), (1, self.converge), (1, self.fall_silent), (1, self.roll_all),
-            (2, self.fill_the_disk),
+            (2 * fills_disk, self.fill_the_disk),
         ]  # fmt: skip
 
     def run(self, count: int) -> int:
