@@ -17,12 +17,20 @@ from broker.machines.refused_batches import (
     RefusedBatches,
     Sent,
 )
+from broker.machines.running_time import RunningTime
 from broker.wire.error_codes import ErrorCode
 from logstore import LogDirOfflineError
 from support.kafka_client import KafkaClient, batch_of
 
 SECOND, THIRD = Sent(7, 0, 10), Sent(7, 0, 20)
 PLACE = ("t", 0)
+
+
+def shift_clock(monkeypatch: pytest.MonkeyPatch, broker: Broker, ahead: list[float]) -> None:
+    """Let the clock of a broker be ahead by some seconds, until the test ends."""
+    services = broker._services
+    monkeypatch.setattr(services, "clock", lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(services, "running_time", RunningTime(time.monotonic()))
 
 
 def refused(sent: Sent = SECOND) -> RefusedBatches:
@@ -324,7 +332,7 @@ def test_regression_no_batch_overtakes_a_second_refused_batch(
     """
     slow = Slow(client, broker, "behind")
     now = [0.0]
-    monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + now[0])
+    shift_clock(monkeypatch, broker, now)
     assert slow.send(0) == "REQUEST_TIMED_OUT"
     assert slow.send(1) == "NOT_ENOUGH_REPLICAS"
     slow.log.advance_high_watermark(1)
@@ -341,7 +349,7 @@ def test_a_producer_that_gives_up_a_timed_out_batch_is_not_stopped_for_long(
     """The timed out batch is in the log, so the next batch is in order."""
     slow = Slow(client, broker, "given-up")
     now: list[float] = [0.0]
-    monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + now[0])
+    shift_clock(monkeypatch, broker, now)
     assert slow.send(0) == "REQUEST_TIMED_OUT"
     assert slow.send(1) == "NOT_ENOUGH_REPLICAS"
     for now[0] in range(1, int(TIMED_OUT_KEPT_SECONDS) + 1):  # the broker runs all the time
@@ -359,7 +367,7 @@ def test_regression_a_broker_was_frozen_after_a_batch_timed_out(
     """
     slow = Slow(client, broker, "frozen")
     frozen = [0.0]
-    monkeypatch.setattr(broker._services, "clock", lambda: time.monotonic() + frozen[0])
+    shift_clock(monkeypatch, broker, frozen)
     assert slow.send(0) == "REQUEST_TIMED_OUT"
     slow.log.advance_high_watermark(1)
     assert slow.send(1) == "REQUEST_TIMED_OUT"

@@ -52,7 +52,7 @@ MUTANTS = (
            BUSY + "    if before.state is State.ONGOING:",
            "    if before.state is State.ONGOING:"),
     Mutant("a zombie aborts a transaction", "steps",
-           "if asker not in (Asker(), given(before)):  #", "if False:  #"),
+           "if asker not in (Asker(), given(before)):", "if False:"),
     Mutant("a transaction begins while markers are missing", "steps",
            "if before.state in PREPARED and asker == given(before):", "if False:"),
     Mutant("a batch needs no partition", "steps",
