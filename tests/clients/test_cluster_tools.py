@@ -57,7 +57,10 @@ def both(call: str, pattern: str, why: str) -> Difference:
 LED = r"Leader: \d\tReplicas: .*\tIsr: .*?\t"
 TOPIC = "--describe --entity-type topics --entity-name "
 # A coordinator, a producer id, and two times.
-IDS = r"(?m)^\d +\t(?=id-)|\t\d{4,} +\t(?=\d +\t[A-Z])|\t\d{13} +\t\d+ +|\tNone +\tNone +"
+IDS = (
+    r"(?m)^\d +\t(?=id-)|(?<=id-open        |id-ended       )\t\d+ +"
+    r"|\t\d{13} +\t\d+ +|\tNone +\tNone +"
+)
 DEFAULT = "DEFAULT_CONFIG:min.insync.replicas="
 DIFFERENCES = [
     # topics
