@@ -43,7 +43,7 @@ IGNORED = frozenset({
     "unclean.leader.election.interval.ms", "unstable.api.versions.enable",
     "unstable.feature.versions.enable",
     "group.consumer.max.heartbeat.interval.ms", "group.consumer.max.session.timeout.ms",
-    "group.consumer.migration.policy", "group.consumer.min.heartbeat.interval.ms",
+    "group.consumer.min.heartbeat.interval.ms",
     "group.consumer.min.session.timeout.ms", "group.consumer.regex.refresh.interval.ms",
     "replica.fetch.backoff.ms", "replica.fetch.min.bytes", "replica.fetch.wait.max.ms",
     "replica.high.watermark.checkpoint.interval.ms", "replica.lag.max.messages",

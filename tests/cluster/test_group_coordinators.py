@@ -238,8 +238,8 @@ def test_the_topic_is_created_once() -> None:
             assert {one.result()[0] for one in asked} <= {
                 ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE,
             }  # fmt: skip
-        coordinator_of(cluster)
-        assert {find_once(one)[0] for one in servers} == {ErrorCode.NONE}
+        coordinator_of(cluster)  # the brokers hear of this leader one after another
+        wait_until(lambda: {find_once(one)[0] for one in servers} == {ErrorCode.NONE}, SECONDS)
         for number in range(CONFIG["offsets_topic_num_partitions"]):
             view = cluster.partition(NAME, number)
             assert view is not None and set(view.replicas) == {1, 2}
