@@ -132,13 +132,13 @@ class KeptProducers(RuleBasedStateMachine):
         """Truncate to the beginning of a batch."""
         kept = [e for e in self.model.entries if e.last < self.model.end - back]
         end = max([self.log.log_start_offset, *(e.last + 1 for e in kept)])
-        snapshot = self.newest_snapshot(end)
+        snapshot, begin = self.newest_snapshot(end), self.first_offset()
         is_cut = end < self.log.log_end_offset
         self.log.truncate_to(end)
         changed = {e.producer_id for e in self.model.entries if e.last >= end}
         self.model.entries = [e for e in self.model.entries if e.last < end]
         if is_cut:
-            self.forget_deleted(snapshot, changed)
+            self.forget_deleted(snapshot, begin, changed)
         if self.model.end < end:  # all records are deleted
             self.model.append(Entry(self.model.end, -1, -1, -1, end - self.model.end, NOW))
 
@@ -168,21 +168,33 @@ class KeptProducers(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """End the process without a close: what is in the page cache stays."""
-        snapshot = self.newest_snapshot(self.log.log_end_offset)
+        snapshot, begin = self.newest_snapshot(self.log.log_end_offset), self.first_offset()
         abandon(self.store)
-        self.forget_deleted(snapshot, set(self.model.known()))
+        self.forget_deleted(snapshot, begin, set(self.model.known()))
         self.open_again()
 
     def newest_snapshot(self, end: int) -> int:
-        """Give the offset of the newest snapshot that fits a log with this end."""
-        return max(offset for offset in (0, *snapshots_of(self.log)) if offset <= end)
+        """Give the offset of the newest snapshot that fits a log with these segments and this end.
 
-    def forget_deleted(self, snapshot: int, producer_ids: set[int]) -> None:
-        """Leave out batches of some producers that are deleted, and that the snapshot lacks."""
-        start = self.log.log_start_offset
+        A snapshot before the first segment does not count: the batches after it may be deleted.
+        """
+        begin = self.first_offset()
+        fitting = (offset for offset in snapshots_of(self.log) if begin <= offset <= end)
+        return max(fitting, default=0)
+
+    def first_offset(self) -> int:
+        """Give the first offset that the segments have. It may be before the log start."""
+        return min(int(path.stem) for path in Path(self.log.directory).glob("*.log"))
+
+    def forget_deleted(self, snapshot: int, begin: int, producer_ids: set[int]) -> None:
+        """Leave out batches of some producers that no segment has, and that the snapshot lacks.
+
+        Args:
+            begin: the first offset that the segments have.
+        """
         self.model.entries = [
             e
-            if e.offset < snapshot or e.last >= start or e.producer_id not in producer_ids
+            if e.offset < snapshot or e.last >= begin or e.producer_id not in producer_ids
             else e._replace(producer_id=-1, commit=None, is_transactional=False)
             for e in self.model.entries
         ]
