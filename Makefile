@@ -121,7 +121,7 @@ consumer-groups: $(VENV)/stamp-test ## groups of KIP-848: 20,000 random historie
 	@LOGSTORE_CONSUMER_GROUP_HISTORIES=20000 LOGSTORE_CONSUMER_GROUP_KILLS=50 \
 	  LOGSTORE_CONSUMER_GROUP_CHANGES=500 LOGSTORE_CONSUMER_GROUP_COORDINATOR_KILLS=20 \
 	  $(PYTEST) --timeout=7200 tests/broker/test_consumer_group_model.py \
-	  tests/broker/test_consumer_group_clients.py tests/broker/test_group_migration_clients.py \
+	  tests/broker/test_consumer_group_clients.py tests/broker/migrating_processes.py \
 	  tests/cluster/test_new_protocol_groups.py
 
 kafka-parity: $(VENV)/stamp-test ## 280 questions to the broker and to a real Kafka (Java 17, Maven)

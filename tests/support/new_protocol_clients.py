@@ -111,6 +111,7 @@ class Reader:
                 self.read.append((message.partition(), int(message.value())))
             elif message.error().fatal():
                 self.failures.append(str(message.error()))
+        self.commit()
         self.consumer.close()
 
     def close(self) -> None:

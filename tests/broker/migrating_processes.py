@@ -1,4 +1,7 @@
-"""Real consumers (librdkafka) change their protocol one after another, while records flow."""
+"""Real consumers (librdkafka) change their protocol one after another, while records flow.
+
+`make consumer-groups` runs these tests, because a call of librdkafka sometimes lasts for minutes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ SERVED = FAST | {"group_consumer_session_timeout_ms": 20_000}
 CLASSIC = {"group_protocol": "classic", "session_timeout_ms": 20_000, "heartbeat_interval_ms": 200}
 # A member that a rebalance has overtaken cannot commit any more; it reads some records again.
 # While a consumer closes, librdkafka sometimes ends the connection that the commit waits for.
-OVERTAKEN = ("ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_DESTROY")
+OVERTAKEN = (
+    "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS", "_ASSIGNMENT_LOST",
+    "_DESTROY",
+)  # fmt: skip
 
 
 class Rolling:
@@ -85,8 +91,6 @@ class Rolling:
     def end(self) -> None:
         """Close all consumers; nothing is lost, and each consumer has committed its last offset."""
         for one in self.alive:
-            one.commit()
-        for one in self.alive:
             one.close()
         found = self.read()
         assert set(found) == set(range(self.count)), "a record was lost"
@@ -94,7 +98,8 @@ class Rolling:
         assert [text for text in failures if not any(word in text for word in OVERTAKEN)] == []
         twice = sum(found.values()) - len(found)
         print(f"{twice} of {self.count} records were read twice; {len(failures)} commits refused")
-        assert twice <= len(failures) * 2 * COUNT
+        # While a process is replaced, another has at most half of the partitions.
+        assert twice <= len(failures) * self.count // 2
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": self.servers})
         asked = [confluent_kafka.ConsumerGroupTopicPartitions(self.group)]
         (done,) = admin.list_consumer_group_offsets(asked).values()
