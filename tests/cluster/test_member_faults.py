@@ -16,6 +16,7 @@ import pytest
 from cluster import znodes
 from cluster.pure import exchange as x
 from cluster.state import State, parse_state
+from logstore import LogStoreError
 from support.members import Member, Members, produce_of
 from support.places import fast_directory
 from support.replica_nodes import wait_until
@@ -45,7 +46,10 @@ class Producer:
                 self.is_stopped.wait(0.01)
                 continue
             produce = produce_of([value])
-            replica.tell(x.Produced(produce, -1))
+            try:
+                replica.tell(x.Produced(produce, -1))
+            except LogStoreError:  # the log dir is away, and another thread has the replica's lock
+                continue
             deadline = time.monotonic() + 3
             while produce.acknowledged is None and produce.error is None:
                 if time.monotonic() > deadline or self.is_stopped.wait(0.001):
