@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from broker.config import BrokerConfig
@@ -24,7 +24,7 @@ from cluster.run.hosted_replica import HostedReplica
 from cluster.run.member import ClusterMember, MemberSettings
 from cluster.sessions.lasting_session import LastingSession
 from cluster.wire.topic_ids import text_of
-from logstore import AppendInfo, Log, LogConfig, LogStore
+from logstore import AppendInfo, Log, LogConfig, LogStore, LogStoreError
 from support.inside import abandon
 from support.replica_nodes import WaitingProduce, wait_until
 
@@ -191,8 +191,9 @@ class Members:
             replica = None if member is None else member.replica(name, number)
             if replica is not None:
                 produce = produce_of(values)
-                replica.tell(x.Produced(produce, acks))
-                produce.wait()
+                with suppress(LogStoreError):  # a thread hangs with the replica: try again
+                    replica.tell(x.Produced(produce, acks))
+                    produce.wait()
                 if produce.acknowledged is not None:
                     return
             pause.wait(0.05)
