@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import pytest
 
 from broker.consumer_groups.exchange import Refused
+from support.changed_rules import changed_rule
 from support.consumer_group_history import History
 
 HISTORIES_MAX = 400
 STEPS = 60
+
+USERS = [
+    f"broker.consumer_groups.{one}" for one in ("member_steps", "leaving", "targets", "heartbeats")
+]
 
 
 class Mutant(NamedTuple):
@@ -94,23 +96,9 @@ MUTANTS = (
 )  # fmt: skip
 
 
-@contextmanager
-def changed(mutant: Mutant) -> Iterator[None]:
+def changed(mutant: Mutant) -> AbstractContextManager[None]:
     """Replace the functions of a module by those of its changed source."""
-    module = importlib.import_module(f"broker.consumer_groups.{mutant.module}")
-    source = inspect.getsource(module)
-    assert source.count(mutant.old) == 1, mutant.name
-    made: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile(source.replace(mutant.old, mutant.new), "changed", "exec"), made)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, one in list(made.items()):
-            if getattr(one, "__module__", "") == module.__name__ and inspect.isfunction(one):
-                real = getattr(module, name)
-                for user in ("member_steps", "leaving", "targets", "heartbeats"):
-                    place = importlib.import_module(f"broker.consumer_groups.{user}")
-                    if getattr(place, name, None) is real:
-                        patch.setattr(place, name, one)
-        yield
+    return changed_rule(f"broker.consumer_groups.{mutant.module}", mutant.old, mutant.new, USERS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import pytest
 
 from broker.consumer_groups.member import Member
 from broker.coordinator.hosted import Hosted
+from support.changed_rules import changed_rule
 from support.mixed_group_history import MixedHistory
 
 HISTORIES_MAX = 400
@@ -68,23 +66,9 @@ MUTANTS = (
 )  # fmt: skip
 
 
-@contextmanager
-def changed(mutant: Mutant) -> Iterator[None]:
+def changed(mutant: Mutant) -> AbstractContextManager[None]:
     """Replace the functions of a module by those of its changed source."""
-    module = importlib.import_module(f"broker.{mutant.module}")
-    source = inspect.getsource(module)
-    assert source.count(mutant.old) == 1, mutant.name
-    made: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile(source.replace(mutant.old, mutant.new), "changed", "exec"), made)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, one in list(made.items()):
-            if getattr(one, "__module__", "") == module.__name__ and inspect.isfunction(one):
-                real = getattr(module, name)
-                for user in USERS:
-                    place = importlib.import_module(user)
-                    if getattr(place, name, None) is real:
-                        patch.setattr(place, name, one)
-        yield
+    return changed_rule(f"broker.{mutant.module}", mutant.old, mutant.new, USERS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
